@@ -1,0 +1,1 @@
+"""The benchmarks: one folder each, the directory listing is the registry."""

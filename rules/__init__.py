@@ -1,0 +1,1 @@
+"""What everybody agrees on: definitions, events, rounds, schemas. No deep-learning framework."""

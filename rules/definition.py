@@ -1,0 +1,296 @@
+"""Benchmark definitions: every fact about a benchmark that a rule or a trainer needs, once.
+
+``benchmarks/<name>/benchmark.yaml`` holds the facts, ``load(name, scale)`` merges the scale's own
+facts over the common ones, validates them against ``schemas/benchmark.schema.json`` and returns a
+frozen ``Definition``. The directory listing of ``benchmarks/`` is the registry.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+import yaml
+
+from rules.errors import UserError, did_you_mean
+
+ROOT = Path(__file__).resolve().parent.parent
+BENCHMARKS = ROOT / "benchmarks"
+SCHEMAS = Path(__file__).resolve().parent / "schemas"
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class QualityTarget:
+    """One metric that must reach its target, ``better`` says in which direction."""
+
+    metric: str
+    better: Literal["lower", "higher"]
+    target: float
+
+    def holds(self, value: float) -> bool:
+        """True when ``value`` is finite and at least as good as the target."""
+        if not math.isfinite(value):
+            return False
+        return value <= self.target if self.better == "lower" else value >= self.target
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'<=' if self.better == 'lower' else '>='} {self.target:g}"
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """What the closed division allows for one value; ``default`` is what the reference uses.
+
+    ``fixed``: only the default. Otherwise free between ``minimum`` and ``maximum`` (inclusive,
+    ``None`` is unbounded) or among ``choices``.
+    """
+
+    name: str
+    default: Value
+    fixed: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[Value, ...] = ()
+
+    def why_not(self, value: object) -> str | None:
+        """What is wrong with ``value`` in the closed division, or None: ``must be adam``."""
+        wrong_type = self.why_wrong_type(value)
+        if wrong_type:
+            return wrong_type
+        if self.fixed and value != self.default:
+            return f"must be {self.default}"
+        if self.choices and value not in self.choices:
+            return f"must be one of {', '.join(map(str, self.choices))}"
+        if isinstance(value, int | float):
+            if self.minimum is not None and value < self.minimum:
+                return f"must be at least {self.minimum:g}"
+            if self.maximum is not None and value > self.maximum:
+                return f"must be at most {self.maximum:g}"
+        return None
+
+    def why_wrong_type(self, value: object) -> str | None:
+        """Both divisions: a value has the type of the default (an integer may pass as a float)."""
+        expected: type | tuple[type, ...] = type(self.default)
+        if expected is float:
+            expected = (int, float)
+        if not isinstance(value, expected) or (
+            isinstance(value, bool) and not isinstance(self.default, bool)
+        ):
+            return f"must be of type {type(self.default).__name__}"
+        if isinstance(value, float) and not math.isfinite(value):
+            return "must be finite"
+        return None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What the clock allows: time for initialisation, cadence of evaluation, budget."""
+
+    init_minutes_max: float
+    eval_every_samples: int
+    max_samples: int
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How many runs a result holds, and how many of them the olympic mean drops at each end."""
+
+    required: int
+    drop_fastest: int
+    drop_slowest: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """A stretch of training between two evaluations.
+
+    ``first_sample`` is the number of samples trained before it, ``samples`` the total after it.
+    """
+
+    number: int
+    first_sample: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One benchmark at one scale. ``model`` and ``data`` hold what only its own task reads."""
+
+    name: str
+    title: str
+    scale: str
+    kind: str
+    model: Mapping[str, Any]
+    data: Mapping[str, Any]
+    quality: tuple[QualityTarget, ...]
+    reported: tuple[str, ...]
+    timing: Timing
+    runs: Runs
+    hyperparameters: Mapping[str, Hyperparameter]
+    provisional: str | None = None
+    digest: str = field(default="", compare=False)
+
+    @property
+    def train_samples(self) -> int:
+        """Samples in the training set."""
+        return int(self.data["train_samples"])
+
+    @property
+    def evaluation_samples(self) -> int:
+        """Samples in the evaluation set; every evaluation reads all of them."""
+        return int(self.data["evaluation_samples"])
+
+    def reached(self, quality: Mapping[str, float]) -> bool:
+        """True when every quality target holds (rule T9)."""
+        return all(target.holds(quality[target.metric]) for target in self.quality)
+
+    def schedule(self, global_batch_size: int) -> Iterator[Block]:
+        """The blocks of a run (rule T8): block k ends with the first whole batch that completes
+        k times ``timing.eval_every_samples``; the last one completes ``timing.max_samples``.
+        """
+        done, number = 0, 0
+        while done < self.timing.max_samples:
+            number += 1
+            goal = min(number * self.timing.eval_every_samples, self.timing.max_samples)
+            end = -(-goal // global_batch_size) * global_batch_size
+            if end == done:  # one batch may span several evaluation intervals
+                continue
+            yield Block(number, done, end)
+            done = end
+
+
+def names() -> tuple[str, ...]:
+    """The benchmarks, in alphabetical order: every folder with a ``benchmark.yaml``."""
+    return tuple(sorted(path.parent.name for path in BENCHMARKS.glob("*/benchmark.yaml")))
+
+
+def scales(name: str) -> tuple[str, ...]:
+    """The scales that a benchmark defines. Raises UserError for an unknown name."""
+    return tuple(_document(name)["scales"])
+
+
+def load(name: str, scale: str) -> Definition:
+    """The definition of a benchmark at a scale. Raises UserError for an unknown name or scale."""
+    document = _document(name)
+    if scale not in document["scales"]:
+        known = ", ".join(document["scales"])
+        raise UserError(
+            f'{name} has no scale "{scale}"{did_you_mean(scale, document["scales"])} (all: {known})'
+        )
+    return parse(document, scale)
+
+
+def parse(document: Mapping[str, Any], scale: str) -> Definition:
+    """A validated ``benchmark.yaml`` document, at one of its scales, as a Definition."""
+    common = {key: value for key, value in document.items() if key != "scales"}
+    facts = _merged(common, document["scales"][scale])
+    targets = facts.pop("targets")
+    metrics = [entry["metric"] for entry in facts["quality"]]
+    if sorted(targets) != sorted(metrics):
+        raise UserError(
+            f"{facts['name']}, scale {scale}: targets are given for {sorted(targets)}, "
+            f"but the quality metrics are {sorted(metrics)}"
+        )
+    return Definition(
+        name=facts["name"],
+        title=facts["title"],
+        scale=scale,
+        kind=facts["task"]["kind"],
+        model=_frozen(facts["model"]),
+        data=_frozen(facts["data"]),
+        quality=tuple(
+            QualityTarget(entry["metric"], entry["better"], float(targets[entry["metric"]]))
+            for entry in facts["quality"]
+        ),
+        reported=tuple(facts.get("reported", ())),
+        timing=Timing(**facts["timing"]),
+        runs=Runs(
+            required=facts["runs"]["required"],
+            drop_fastest=facts["runs"]["drop"]["fastest"],
+            drop_slowest=facts["runs"]["drop"]["slowest"],
+        ),
+        hyperparameters=MappingProxyType(
+            {key: _hyperparameter(key, rule) for key, rule in facts["hyperparameters"].items()}
+        ),
+        provisional=facts.get("provisional"),
+        digest=_digest(facts, targets, scale),
+    )
+
+
+@cache
+def _document(name: str) -> Mapping[str, Any]:
+    """The YAML of one benchmark, validated against the schema."""
+    if name not in names():
+        raise UserError(
+            f'no benchmark "{name}"{did_you_mean(name, names())} (all: {", ".join(names())})'
+        )
+    path = BENCHMARKS / name / "benchmark.yaml"
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not valid YAML: {error}") from error
+    problem = first_schema_problem(document, "benchmark")
+    if problem:
+        raise UserError(f"{path}: {problem}")
+    if document["name"] != name:
+        raise UserError(f'{path}: name is "{document["name"]}", expected the folder\'s, "{name}"')
+    return MappingProxyType(document)
+
+
+def first_schema_problem(document: object, schema: str) -> str | None:
+    """The first way ``document`` breaks ``schemas/<schema>.schema.json``, or None."""
+    import jsonschema
+
+    rules = json.loads((SCHEMAS / f"{schema}.schema.json").read_text(encoding="utf-8"))
+    validator = jsonschema.Draft202012Validator(rules)
+    error = next(iter(sorted(validator.iter_errors(document), key=lambda e: list(e.path))), None)
+    if error is None:
+        return None
+    place = ".".join(str(part) for part in error.path) or "top level"
+    return f"{place}: {error.message}"
+
+
+def _hyperparameter(name: str, rule: Mapping[str, Any]) -> Hyperparameter:
+    if "fixed" in rule:
+        return Hyperparameter(name, rule["fixed"], fixed=True)
+    return Hyperparameter(
+        name,
+        rule["default"],
+        minimum=rule.get("min"),
+        maximum=rule.get("max"),
+        choices=tuple(rule.get("choices", ())),
+    )
+
+
+def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """``own`` over ``common``, mapping by mapping; a hyperparameter's rule is replaced whole."""
+    merged = dict(common)
+    for key, value in own.items():
+        both_mappings = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merged(merged[key], value) if both_mappings else value
+    if "hyperparameters" in own:
+        merged["hyperparameters"] = {**common["hyperparameters"], **own["hyperparameters"]}
+    return merged
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return MappingProxyType({key: _frozen(item) for key, item in value.items()})
+    if isinstance(value, list):
+        return tuple(_frozen(item) for item in value)
+    return value
+
+
+def _digest(facts: Mapping[str, Any], targets: Mapping[str, float], scale: str) -> str:
+    """SHA-256 of the fields that a rule or the mathematics reads; titles and notes are left out."""
+    covered = ("name", "task", "model", "data", "quality", "timing", "runs", "hyperparameters")
+    content = {key: facts[key] for key in covered} | {"targets": targets, "scale": scale}
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

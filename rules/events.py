@@ -1,0 +1,93 @@
+"""The event vocabulary of a v1.0 run log: key, place, count, type of the value, metadata (rule T2).
+
+Keys are those of mllog where mllog has one. The keys of a benchmark's hyperparameters come from
+its definition and are events of the settings phase too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Literal
+
+MARKER = ":::MLLOG"
+
+EventType = Literal["INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"]
+ValueType = Literal["null", "true", "integer", "number", "string", "object", "any"]
+Count = Literal["once", "at most once", "at least once"]
+
+
+class Phase(IntEnum):
+    """Where in a log an event stands; phases follow each other in this order (rule T3)."""
+
+    IDENTITY = 0  # whose run of what this is, before initialisation
+    INIT = 1  # from init_start to init_stop: settings, building, compiling, warming up
+    TIMED = 2  # from run_start to run_stop: the part that is scored
+
+
+@dataclass(frozen=True)
+class EventRule:
+    """What one key must look like wherever it appears."""
+
+    key: str
+    phase: Phase
+    count: Count = "once"
+    value: ValueType = "null"
+    event_type: EventType = "POINT_IN_TIME"
+    metadata: tuple[str, ...] = ()
+    meaning: str = ""
+
+
+def _start(key: str, phase: Phase, count: Count, metadata: tuple[str, ...], why: str) -> EventRule:
+    return EventRule(key, phase, count, "null", "INTERVAL_START", metadata, why)
+
+
+def _stop(key: str, phase: Phase, count: Count, metadata: tuple[str, ...], why: str) -> EventRule:
+    return EventRule(key, phase, count, "null", "INTERVAL_END", metadata, why)
+
+
+_I, _N, _T = Phase.IDENTITY, Phase.INIT, Phase.TIMED
+_BLOCK = ("block_num", "samples_count")
+
+EVENTS: Mapping[str, EventRule] = MappingProxyType(
+    {
+        rule.key: rule
+        for rule in (
+            EventRule("submission_round", _I, value="string", meaning="round, e.g. v1.0"),
+            EventRule("submission_org", _I, value="string", meaning="submitter"),
+            EventRule("submission_platform", _I, value="string", meaning="system"),
+            EventRule("submission_division", _I, value="string", meaning="closed or open"),
+            EventRule("submission_benchmark", _I, value="string", meaning="benchmark"),
+            EventRule("submission_scale", _I, value="string", meaning="full or mini"),
+            EventRule("cache_clear", _I, value="true", meaning="data dropped from file caches"),
+            _start("init_start", _N, "once", (), "initialisation begins"),
+            EventRule("seed", _N, value="integer", metadata=("origin",),
+                      meaning="the run's seed; metadata.origin: derived or given"),
+            EventRule("definition_digest", _N, value="string", meaning="digest of the definition"),
+            EventRule("code_digest", _N, value="string", meaning="digest of the code that ran"),
+            EventRule("data_digest", _N, value="string", meaning="digest of the prepared data"),
+            EventRule("implementation", _N, value="object",
+                      meaning="framework, device, precision, ranks and the like"),
+            EventRule("train_samples", _N, value="integer", meaning="size of the training set"),
+            EventRule("eval_samples", _N, value="integer", meaning="size of the evaluation set"),
+            EventRule("model_parameters", _N, value="integer", meaning="trainable parameters"),
+            EventRule("init_aborted", _N, "at most once", "string",
+                      meaning="why the run ended before run_start; such a log never counts"),
+            _stop("init_stop", _N, "once", (), "initialisation ends"),
+            _start("run_start", _T, "once", (), "the clock starts; data may be read from here on"),
+            _start("block_start", _T, "at least once", _BLOCK, "training towards an evaluation"),
+            _stop("block_stop", _T, "at least once", (*_BLOCK, "train_loss"), "training pauses"),
+            _start("eval_start", _T, "at least once", ("samples_count",), "evaluation begins"),
+            EventRule("eval_accuracy", _T, "at least once", "number",
+                      metadata=("samples_count", "epoch_num", "metrics"),
+                      meaning="the first quality metric; all of them in metadata.metrics"),
+            _stop("eval_stop", _T, "at least once", ("samples_count",), "evaluation ends"),
+            _stop("run_stop", _T, "once", ("status", "samples_count"),
+                  "the clock stops; metadata.status: success or aborted"),
+        )
+    }
+)  # fmt: skip
+
+CLOCK_METADATA = "monotonic_ms"  # carried by every event of a v1.0 log (rule T4)
+STATUS_SUCCESS = "success"
+STATUS_ABORTED = "aborted"

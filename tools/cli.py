@@ -1,0 +1,81 @@
+"""`cepheid`: one console command whose sub-commands are the other files of this folder."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from rules.errors import UserError, did_you_mean
+
+EXIT_FINE, EXIT_FINDINGS, EXIT_WRONG_USE = 0, 1, 2
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "run": ("tools.run_benchmark", "run a benchmark and leave its run logs in a folder"),
+    "check": ("tools.check_compliance", "check run logs and submissions against the rules"),
+    "summary": ("tools.summarize_results", "one row per result: time to train, or why rejected"),
+    "leaderboard": ("tools.build_leaderboard", "write the results as a page with plots"),
+    "data": ("tools.prepare_data", "prepare or verify a dataset"),
+    "check-targets": ("tools.check_targets", "measure that targets separate correct from broken"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Dispatch to a sub-command; its module is imported only when it is asked for."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return EXIT_FINE if arguments else EXIT_WRONG_USE
+    name, rest = arguments[0], arguments[1:]
+    if name not in COMMANDS:
+        raise UserError(f'no command "{name}"{did_you_mean(name, COMMANDS)} (all: cepheid --help)')
+    command: Callable[[Sequence[str]], int] = importlib.import_module(COMMANDS[name][0]).main
+    return command(rest)
+
+
+def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
+    """Run a tool's main and exit: a user's mistake is one line, a bug a traceback, both exit code 2."""
+    try:
+        code = tool(None)
+        sys.stdout.flush()
+    except UserError as error:
+        print(f"cepheid: {error}", file=sys.stderr)
+        code = EXIT_WRONG_USE
+    except KeyboardInterrupt:
+        print("cepheid: interrupted", file=sys.stderr)
+        code = EXIT_FINDINGS
+    except BrokenPipeError:  # the reader of our output, e.g. `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_FINE
+    except Exception:  # our own failure: exit code 2, and the traceback that a report needs
+        sys.excepthook(*sys.exc_info())
+        code = EXIT_WRONG_USE
+    raise SystemExit(code)
+
+
+def console() -> None:
+    """Entry point of the installed command `cepheid`."""
+    run_tool(main)
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {what}" for name, (_, what) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: cepheid COMMAND …        (cepheid COMMAND --help explains each)",
+            "",
+            "Training benchmarks with rules, run logs that can be checked, and tables to trust.",
+            "",
+            *lines,
+            "",
+            "first steps:",
+            "  cepheid run galaxy_shape --scale mini --runs 1 --output results/first",
+            "  cepheid summary results/first",
+            "",
+            "exit codes: 0 fine; 1 findings, or a run that missed its target; 2 wrong use",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    console()
