@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
-    """Run a tool's main and exit: one line for a user's mistake, a traceback for a bug, both exit 2."""
+    """Run a tool's main and exit: one line for a mistake, a traceback for a bug, both exit 2."""
     try:
         code = tool(None)
         sys.stdout.flush()

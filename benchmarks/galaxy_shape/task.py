@@ -1,0 +1,258 @@
+"""galaxy_shape in PyTorch: build, train, evaluate."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood, whitened
+from reference import precision
+from reference.compilation import Compiled
+from reference.config import RunConfig
+from reference.data import galaxies, store
+from reference.data.order import SampleStream
+from reference.distributed import Ranks
+from reference.optim.schedules import linear_warmup
+from reference.seeding import seed_everything
+from rules.definition import Block
+
+EVALUATION_BATCH_PER_RANK = 256
+# Squared radii that hold 68% and 95% of a bivariate normal: χ² with 2 degrees of freedom, whose
+# distribution function is 1 − exp(−r²/2).
+RADIUS_SQUARED = {"coverage_68": -2 * np.log(1 - 0.68), "coverage_95": -2 * np.log(1 - 0.95)}
+
+
+def create(config: RunConfig, ranks: Ranks) -> "GalaxyShape":
+    """The task that the timed loop drives."""
+    return GalaxyShape(config, ranks)
+
+
+class GalaxyShape:
+    """e1 and e2 of a galaxy from its six-band stamp, as a bivariate normal."""
+
+    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
+        self.config, self.ranks = config, ranks
+        self.definition = config.definition
+        self.folder = galaxies.folder(config.definition.data, config.data_root)
+        self.data_digest = store.read_manifest(self.folder).digest
+        self.batch_per_rank = ranks.share_of(config.global_batch_size)
+        self.evaluation_batch = EVALUATION_BATCH_PER_RANK
+        self.order = SampleStream(config.seed, config.definition.train_samples)
+        self.samples = 0
+
+    def drop_caches(self) -> None:
+        """Drop the stamps from the file caches."""
+        store.drop_caches(self.folder)
+
+    def build(self) -> int:
+        """Model and optimizer, from the seed; returns the number of trainable parameters."""
+        seed_everything(self.config.seed)
+        model, data = self.definition.model, self.definition.data
+        self.model = ShapeNetwork(
+            bands=len(data["bands"]),
+            pixels=data["pixels"],
+            filters=model["filters"],
+            targets=len(model["targets"]),
+            prelu=model["prelu"],
+            input_scaling=model["input_scaling"],
+            batch_norm_epsilon=model["batch_norm_epsilon"],
+            batch_norm_momentum=model["batch_norm_momentum"],
+        ).to(self.ranks.device, memory_format=torch.channels_last)
+        values = self.config.hyperparameters
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(),
+            lr=float(values["opt_base_learning_rate"]),
+            betas=(float(values["opt_adam_beta_1"]), float(values["opt_adam_beta_2"])),
+            eps=float(values["opt_adam_epsilon"]),
+            fused=True,
+        )
+        self.precision = precision.choose(self.config.execution.precision, self.ranks.device)
+        self._loss = Compiled(self._mean_loss, self.config.execution.compile)
+        self._predict = Compiled(self._posterior, self.config.execution.compile)
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def warm_up(self) -> None:
+        """One step and one prediction on noise; weights, statistics and optimizer are put back."""
+        before = {key: value.clone() for key, value in self.model.state_dict().items()}
+        self.model.train()
+        stamps, labels = self._synthetic(self.batch_per_rank)
+        self._loss.try_out(stamps, labels).backward()
+        self.optimizer.step()
+        self.model.eval()
+        with torch.no_grad():
+            self._predict.try_out(self._synthetic(self.evaluation_batch)[0])
+        self.model.load_state_dict(before)
+        self.optimizer.zero_grad()
+        self.optimizer.state.clear()
+
+    def implementation(self) -> Mapping[str, Any]:
+        """What a reader asks for beside a time."""
+        return {
+            "framework": f"torch {torch.__version__}",
+            "device": self._device_name(),
+            "ranks": self.ranks.world_size,
+            "threads_per_rank": torch.get_num_threads(),
+            "precision": str(self.precision).removeprefix("torch."),
+            "training_step": self._loss.note,
+            "evaluation": self._predict.note,
+        }
+
+    def open_data(self) -> None:
+        """Map stamps and labels; rows [0, train) are for training, the next ones for evaluation."""
+        sky = galaxies.load(self.folder)
+        train, total = self.definition.train_samples, len(sky.labels)
+        assert total == train + self.definition.evaluation_samples
+        self.stamps = sky.stamps
+        targets = self.definition.model["targets"]
+        self.labels = np.stack([sky.labels[target] for target in targets], axis=1)
+        self.training_rows = np.arange(train)
+        self.evaluation_rows = np.arange(train, total)
+
+    def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
+        """Steps up to ``block.samples``; returns the mean loss over the block, on every rank."""
+        self.model.train()
+        losses = []
+        while self.samples < block.samples:
+            losses.append(self.step())
+            on_samples(self.samples)
+        total = self.ranks.sum(torch.stack(losses).double().sum())
+        return float(total) / len(losses) / self.ranks.world_size
+
+    def step(self) -> Tensor:
+        """One optimizer step on the next global batch; returns this rank's detached mean loss."""
+        loss = self.loss_and_gradients()
+        self.ranks.average_gradients(self.model.parameters())
+        self.apply_gradients()
+        return loss
+
+    def loss_and_gradients(self) -> Tensor:
+        """Forward and backward on this rank's share of the next global batch."""
+        stamps, labels = self.next_batch()
+        loss: Tensor = self._loss(stamps, labels)
+        loss.backward()
+        return loss.detach()
+
+    def next_batch(self) -> tuple[Tensor, Tensor]:
+        """This rank's share of the global batch, each stamp flipped or transposed at random."""
+        first = self.samples + self.ranks.rank * self.batch_per_rank
+        positions, orientations = self.order.take(first, self.batch_per_rank)
+        stamps, labels = self.read(self.training_rows[positions])
+        return reoriented(stamps, labels, orientations)
+
+    def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Stamps (rows, bands, pixels, pixels) in units of the sky noise, and labels (rows, d)."""
+        stamps = torch.from_numpy(self.stamps[rows]).to(self.ranks.device).float()
+        return stamps, torch.from_numpy(self.labels[rows]).to(self.ranks.device)
+
+    def apply_gradients(self) -> None:
+        """Clip, set the rate for the samples trained after this step, and step."""
+        values = self.config.hyperparameters
+        self.samples += self.config.global_batch_size
+        torch.nn.utils.clip_grad_norm_(
+            self.model.parameters(), float(values["opt_gradient_clip_norm"])
+        )
+        rate = float(values["opt_base_learning_rate"]) * linear_warmup(
+            self.samples, int(values["opt_learning_rate_warmup_samples"])
+        )
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """RMSE of (e1, e2), mean negative log likelihood in nats, and the share of galaxies inside
+        the 68% and 95% regions, over the whole evaluation set."""
+        self.model.eval()
+        rows = self.evaluation_rows[self.ranks.rank :: self.ranks.world_size]
+        sums = torch.zeros(5, dtype=torch.float64, device=self.ranks.device)
+        for first in range(0, len(rows), self.evaluation_batch):
+            chosen = rows[first : first + self.evaluation_batch]
+            # The last batch is filled up to the compiled shape; what was added is cut off again.
+            padded = np.resize(chosen, self.evaluation_batch)
+            stamps, labels = self.read(padded)
+            mean, scale = self._predict(stamps)
+            count = len(chosen)
+            sums += _sums_of_metrics(mean[:count], scale[:count], labels[:count])
+        squares, nll, inside_68, inside_95, count_all = self.ranks.sum(sums).tolist()
+        return {
+            "e_rmse": (squares / count_all / self.labels.shape[1]) ** 0.5,
+            "nll": nll / count_all,
+            "coverage_68": inside_68 / count_all,
+            "coverage_95": inside_95 / count_all,
+        }
+
+    def synchronize(self) -> None:
+        """Wait for this rank's device and for all other ranks."""
+        self.ranks.barrier()
+
+    def state(self) -> dict[str, Any]:
+        """All that going on needs: weights, statistics, optimizer, samples trained."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "samples": self.samples,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``state``, on a task that was built with the same configuration."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.samples = int(state["samples"])
+
+    def _posterior(self, stamps: Tensor) -> tuple[Tensor, Tensor]:
+        with precision.autocast(self.precision, self.ranks.device):
+            mean, scale = self.model(stamps)
+        return mean, scale
+
+    def _mean_loss(self, stamps: Tensor, labels: Tensor) -> Tensor:
+        return negative_log_likelihood(*self._posterior(stamps), labels).mean()
+
+    def _synthetic(self, count: int) -> tuple[Tensor, Tensor]:
+        data, model = self.definition.data, self.definition.model
+        shape = (count, len(data["bands"]), data["pixels"], data["pixels"])
+        # A generator of its own: warming up must not move the global one.
+        noise = torch.Generator().manual_seed(0)
+        stamps = torch.randn(shape, generator=noise)
+        labels = torch.zeros(count, len(model["targets"]))
+        return stamps.to(self.ranks.device), labels.to(self.ranks.device)
+
+    def _device_name(self) -> str:
+        if self.ranks.device.type == "cuda":
+            return torch.cuda.get_device_name(self.ranks.device)
+        return "cpu"
+
+
+def reoriented(stamps: Tensor, labels: Tensor, orientations: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Each stamp in one of the eight orientations of the square, with (e1, e2) to match.
+
+    Bit 0 of an orientation flips x, bit 1 flips y (either changes the sign of e2), bit 2 then
+    transposes (which changes the sign of e1). Shapes as in ``GalaxyShape.read``.
+    """
+    codes = torch.from_numpy(orientations).to(stamps.device)
+    flip_x, flip_y, transpose = (((codes >> bit) & 1).bool() for bit in range(3))
+
+    def where(mask: Tensor, changed: Tensor, kept: Tensor) -> Tensor:
+        return torch.where(mask[:, None, None, None], changed, kept)
+
+    stamps = where(flip_x, stamps.flip(3), stamps)
+    stamps = where(flip_y, stamps.flip(2), stamps)
+    stamps = where(transpose, stamps.transpose(2, 3), stamps)
+    signs = torch.stack([1 - 2 * transpose.int(), 1 - 2 * (flip_x ^ flip_y).int()], dim=1)
+    return stamps, labels * signs
+
+
+def _sums_of_metrics(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
+    """Sums over a batch, in float64: squared errors, NLL, inside 68%, inside 95%, samples."""
+    radius_squared = whitened(mean, scale, labels).double().square().sum(1)
+    return torch.stack(
+        [
+            (mean - labels).double().square().sum(),
+            negative_log_likelihood(mean, scale, labels).double().sum(),
+            (radius_squared < RADIUS_SQUARED["coverage_68"]).double().sum(),
+            (radius_squared < RADIUS_SQUARED["coverage_95"]).double().sum(),
+            torch.tensor(float(len(labels)), dtype=torch.float64, device=labels.device),
+        ]
+    )

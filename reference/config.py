@@ -1,0 +1,193 @@
+"""RunConfig: everything that one run needs to know, validated once, before anything starts."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+from rules.seeds import derived_seed
+
+from rules import rounds
+from rules.definition import Definition, Hyperparameter, Value
+from rules.errors import UserError, did_you_mean
+
+DIVISIONS = ("closed", "open")
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How the arithmetic is done. Free in both divisions, told in the log."""
+
+    precision: str = "auto"
+    compile: str = "auto"
+
+
+EXECUTION_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"precision": ("auto", "fp32", "bf16"), "compile": ("auto", "on", "off")}
+)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run of a result: the definition, the values in use, the seed, whose run it is."""
+
+    definition: Definition
+    division: str
+    hyperparameters: Mapping[str, Value]
+    execution: Execution
+    framework: str
+    submitter: str
+    system: str
+    code_digest: str
+    data_root: Path
+    seed: int
+    seed_origin: str
+    index: int = 0
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples in one optimizer step, over all ranks."""
+        return int(self.hyperparameters["global_batch_size"])
+
+    @property
+    def result_name(self) -> str:
+        """The name of the result's folder, e.g. ``galaxy_shape-mini-closed``."""
+        return f"{self.definition.name}-{self.definition.scale}-{self.division}"
+
+    def for_run(self, index: int) -> "RunConfig":
+        """The same for run ``index``: derived seeds differ by the index, given ones count up."""
+        if self.seed_origin == "given":
+            return replace(self, seed=self.seed - self.index + index, index=index)
+        seed = derived_seed(self.definition.digest, self.system, self.code_digest, index)
+        return replace(self, seed=seed, index=index)
+
+    def shared_by_runs(self) -> dict[str, Any]:
+        """What all runs of a result have in common (rule T18), as plain JSON."""
+        return {
+            "round": rounds.CURRENT,
+            "benchmark": self.definition.name,
+            "scale": self.definition.scale,
+            "division": self.division,
+            "definition_digest": self.definition.digest,
+            "code_digest": self.code_digest,
+            "submitter": self.submitter,
+            "system": self.system,
+            "framework": self.framework,
+            "hyperparameters": dict(self.hyperparameters),
+            "execution": asdict(self.execution),
+            "seeds": "derived" if self.seed_origin == "derived" else f"given, from {self._seed_0}",
+        }
+
+    @property
+    def _seed_0(self) -> int:
+        return self.seed - self.index
+
+
+def configure(
+    definition: Definition,
+    *,
+    division: str = "closed",
+    overrides: Sequence[str] = (),
+    framework: str = "torch",
+    submitter: str = "local",
+    system: str = "local",
+    code_digest: str = "",
+    data_root: Path = Path("data"),
+    seed: int | None = None,
+) -> RunConfig:
+    """The configuration of run 0 of a result.
+
+    ``overrides`` are ``key=value`` strings for hyperparameters and execution settings. Raises
+    UserError for an unknown key, a value of the wrong type, or one that the division forbids.
+    """
+    if division not in DIVISIONS:
+        raise UserError(f'division is "{division}", expected one of {", ".join(DIVISIONS)}')
+    values: dict[str, Value] = {
+        key: rule.default for key, rule in definition.hyperparameters.items()
+    }
+    execution = Execution()
+    for key, text in map(_split, overrides):
+        if key in EXECUTION_CHOICES:
+            execution = replace(execution, **{key: _chosen(key, text)})
+        elif key in definition.hyperparameters:
+            values[key] = _allowed(definition.hyperparameters[key], text, division)
+        else:
+            known = [*definition.hyperparameters, *EXECUTION_CHOICES]
+            raise UserError(
+                f"--set {key}: {definition.name} has no such setting{did_you_mean(key, known)} "
+                f"(all: {', '.join(known)})"
+            )
+    config = RunConfig(
+        definition=definition,
+        division=division,
+        hyperparameters=MappingProxyType(values),
+        execution=execution,
+        framework=framework,
+        submitter=submitter,
+        system=system,
+        code_digest=code_digest,
+        data_root=data_root,
+        seed=0 if seed is None else seed,
+        seed_origin="derived" if seed is None else "given",
+    )
+    return config.for_run(0)
+
+
+def _split(override: str) -> tuple[str, str]:
+    key, equals, text = override.partition("=")
+    if not (key and equals and text):
+        raise UserError(f'--set "{override}": expected key=value, e.g. --set global_batch_size=32')
+    return key.strip(), text.strip()
+
+
+def _chosen(key: str, text: str) -> str:
+    choices = EXECUTION_CHOICES[key]
+    if text not in choices:
+        raise UserError(f"--set {key}={text}: expected one of {', '.join(choices)}")
+    return text
+
+
+def _allowed(rule: Hyperparameter, text: str, division: str) -> Value:
+    """The value that ``text`` stands for, if the division allows it."""
+    value = _value(text, type(rule.default))
+    problem = rule.why_wrong_type(value)
+    if problem:
+        raise UserError(f"--set {rule.name}={text}: {problem}, e.g. {rule.default}")
+    problem = rule.why_not(value)
+    if problem and division == "closed":
+        raise UserError(
+            f"--set {rule.name}={text}: the closed division says it {problem} "
+            "(rule T12); --division open allows it"
+        )
+    return value
+
+
+def _value(text: str, expected: type) -> Value:
+    if expected is float:
+        try:
+            return float(text)  # YAML would read 1e-3 as a string
+        except ValueError:
+            return text
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return value if isinstance(value, bool | int | float | str) else text
+
+
+def digest_of_code(root: Path) -> str:
+    """SHA-256 over the Python files that a run executes, in the order of their paths.
+
+    It needs no version control and notices edits that are not committed.
+    """
+    folders = (root / "rules", root / "reference", root / "benchmarks")
+    files = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    digest = hashlib.sha256()
+    for path in files:
+        name = path.relative_to(root).as_posix()
+        digest.update(json.dumps([name, hashlib.sha256(path.read_bytes()).hexdigest()]).encode())
+    return digest.hexdigest()

@@ -1,0 +1,36 @@
+"""The order in which training samples are visited: an endless stream of shuffled epochs."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from reference.seeding import generator
+
+ORIENTATIONS = 8  # of a square: flip x, flip y, transpose
+
+
+class SampleStream:
+    """Position p of the stream is sample p mod size of epoch p // size, each epoch in an order of
+    its own. The stream is the same for any number of ranks and any batch size."""
+
+    def __init__(self, seed: int, size: int) -> None:
+        self.seed, self.size = seed, size
+        self._epoch = lru_cache(maxsize=2)(self._draw_epoch)
+
+    def take(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Sample numbers in [0, size) and orientations in [0, 8) of ``count`` positions, from
+        ``first`` on; both (count,)."""
+        samples, orientations = [], []
+        while count > 0:
+            epoch, start = divmod(first, self.size)
+            stop = min(start + count, self.size)
+            order, codes = self._epoch(epoch)
+            samples.append(order[start:stop])
+            orientations.append(codes[start:stop])
+            first, count = first + stop - start, count - (stop - start)
+        return np.concatenate(samples), np.concatenate(orientations)
+
+    def _draw_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        order = generator(self.seed, "order", epoch).permutation(self.size)
+        codes = generator(self.seed, "orientation", epoch).integers(ORIENTATIONS, size=self.size)
+        return order, codes

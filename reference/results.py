@@ -1,0 +1,112 @@
+"""The folder that ``cepheid run --output`` fills: systems, results, what is there and missing."""
+
+import fcntl
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reference.config import RunConfig
+from rules.errors import UserError
+
+
+@dataclass(frozen=True)
+class ResultFolder:
+    """``DIR/results/<system>/<benchmark>-<scale>-<division>`` and the run logs in it."""
+
+    path: Path
+
+    def log(self, index: int) -> Path:
+        """Where the log of run ``index`` stands when that run has ended."""
+        return self.path / f"result_{index}.txt"
+
+    def present(self) -> list[int]:
+        """The runs that have ended, whether they reached the targets or not."""
+        numbers = (re.fullmatch(r"result_(\d+)\.txt", path.name) for path in self.path.iterdir())
+        return sorted(int(found.group(1)) for found in numbers if found)
+
+    def missing(self, count: int) -> list[int]:
+        """Which of the runs 0 … count − 1 are still to be made."""
+        return sorted(set(range(count)) - set(self.present()))
+
+
+@contextmanager
+def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterator[ResultFolder]:
+    """The result folder of ``config`` under ``output``: made if missing, ours alone until closed.
+
+    Raises UserError where it holds runs of another configuration, where another process is writing
+    to it, or where it cannot be written.
+    """
+    folder = output / "results" / config.system / config.result_name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (output / "systems").mkdir(exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise UserError(
+            f"{folder}: cannot write there ({error.strerror}); choose another --output"
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f"{folder}: another `cepheid run` is writing there; "
+                "wait for it or choose another --output"
+            ) from error
+        _keep_or_compare(output / "systems" / f"{config.system}.json", dict(system), "system")
+        _keep_or_compare(folder / "configuration.json", config.shared_by_runs(), "configuration")
+        _set_aside_unfinished(folder)
+        yield ResultFolder(folder)
+
+
+def _keep_or_compare(path: Path, content: dict[str, Any], what: str) -> None:
+    """Write ``content`` the first time; afterwards it must be the same."""
+    if not path.exists():
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        partial.rename(path)
+        return
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(
+            f"{path}: damaged ({error}); move it away or choose another --output"
+        ) from error
+    if before == content:
+        return
+    keys = sorted(set(before) | set(content))
+    differing = [key for key in keys if before.get(key) != content.get(key)]
+    raise UserError(
+        f"{path}: holds another {what}: {_differences(before, content, differing)}. "
+        "Runs of one result share everything but the seed (rule T18): "
+        "choose another --output, or move that folder away"
+    )
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any], keys: list[str]) -> str:
+    def shown(value: object) -> str:
+        text = json.dumps(value)
+        return text if len(text) <= 60 else text[:57] + "…"
+
+    return "; ".join(
+        f"{key} was {shown(before.get(key))}, is {shown(now.get(key))}" for key in keys
+    )
+
+
+def _set_aside_unfinished(folder: Path) -> None:
+    """A log that was still being written when its process was killed is kept under another name."""
+    for partial in folder.glob("result_*.txt.partial"):
+        stem = partial.name.removesuffix(".txt.partial")
+        partial.rename(unused_name(folder, stem))
+
+
+def unused_name(folder: Path, stem: str) -> Path:
+    """The name under which the log of an interrupted run is kept: it never counts (rule S1)."""
+    number = 0
+    while (candidate := folder / f"interrupted_{stem}_{number}.txt").exists():
+        number += 1
+    return candidate

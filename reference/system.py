@@ -1,0 +1,83 @@
+"""The system description of this machine, valid against ``rules/schemas/system.schema.json``."""
+
+import json
+import os
+import platform
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rules.definition import first_schema_problem
+from rules.errors import UserError
+
+SOFTWARE = ("torch", "numpy", "GalSim", "mlperf-logging")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A system description from a file. Raises UserError where it is missing or not valid."""
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such system description") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not a JSON file: {error}") from error
+    problem = first_schema_problem(description, "system")
+    if problem:
+        raise UserError(
+            f"{path}: {problem} (rule S2; the schema is rules/schemas/system.schema.json)"
+        )
+    return dict(description)
+
+
+def describe(submitter: str, nodes: int = 1) -> dict[str, Any]:
+    """What can be read off this machine; all nodes are taken to be like this one."""
+    accelerators = torch.cuda.device_count()
+    accelerator = torch.cuda.get_device_name(0) if accelerators else None
+    processor, cores = _processor(), os.cpu_count() or 1
+    part = accelerator or processor
+    count = accelerators or cores
+    return {
+        "submitter": submitter,
+        "system": _slug(f"{nodes}x{count}-{part}" if nodes > 1 else f"{count}x-{part}"),
+        "status": "available",
+        "nodes": nodes,
+        "processor": processor,
+        "processor_cores_per_node": cores,
+        "memory_gib_per_node": round(
+            os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1
+        ),
+        "accelerators_per_node": accelerators,
+        "accelerator": accelerator,
+        "operating_system": f"{platform.system()} {platform.release()}",
+        "framework": f"torch {torch.__version__}",
+        "software": {"python": platform.python_version()} | _versions(),
+        "notes": "read by `cepheid run`; correct and complete it before submitting",
+    }
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return named.group(1).strip() if named else platform.machine()
+
+
+def _slug(text: str) -> str:
+    """A name as the rules allow it (S1): letters, digits, '.', '_' and '-'."""
+    text = re.sub(r"\((R|TM)\)|CPU|Processor|@.*", "", text)
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")[:64]
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in SOFTWARE:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

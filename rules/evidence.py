@@ -1,0 +1,136 @@
+"""Recorded evidence that a benchmark's targets separate correct from broken implementations.
+
+``benchmarks/<name>/evidence.json`` holds, for each scale, the quality curves of correct runs and of
+broken variants, and the digest of the definition that they belong to. `make check-targets`
+measures it; the contract tests judge what was recorded, with ``problems``.
+"""
+
+import json
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rules.definition import BENCHMARKS, Definition
+
+CORRECT_SEEDS_REQUIRED = 10
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The quality at each evaluation of one run: ``(samples, metrics)``, in order."""
+
+    variant: str
+    seed: int
+    seconds: float
+    evaluations: tuple[tuple[int, Mapping[str, float]], ...]
+
+    def samples_to_target(self, definition: Definition) -> int | None:
+        """Samples at the first evaluation at which every target holds, or None."""
+        reached = (samples for samples, quality in self.evaluations if definition.reached(quality))
+        return next(reached, None)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was measured at one scale. The variant of a correct run is ``correct``."""
+
+    definition_digest: str
+    measured: Mapping[str, Any]
+    curves: tuple[Curve, ...]
+
+    @property
+    def correct(self) -> tuple[Curve, ...]:
+        """The runs of the unbroken reference."""
+        return tuple(curve for curve in self.curves if curve.variant == "correct")
+
+    @property
+    def broken(self) -> tuple[Curve, ...]:
+        """The runs of broken variants, each to the full budget."""
+        return tuple(curve for curve in self.curves if curve.variant != "correct")
+
+
+def load(name: str, scale: str) -> Evidence | None:
+    """The evidence recorded for a benchmark at a scale, or None where there is none."""
+    recorded = _document(name).get(scale)
+    if recorded is None:
+        return None
+    curves = tuple(
+        Curve(
+            entry["variant"],
+            entry["seed"],
+            entry["seconds"],
+            tuple((point.pop("samples"), point) for point in entry["evaluations"]),
+        )
+        for entry in recorded["curves"]
+    )
+    return Evidence(recorded["definition_digest"], recorded["measured"], curves)
+
+
+def save(name: str, scale: str, evidence: Evidence) -> None:
+    """Replace the evidence of one scale, keeping that of the others."""
+    document = _document(name)
+    document[scale] = {
+        "definition_digest": evidence.definition_digest,
+        "measured": dict(evidence.measured),
+        "curves": [
+            {
+                "variant": curve.variant,
+                "seed": curve.seed,
+                "seconds": round(curve.seconds, 1),
+                "evaluations": [
+                    {"samples": samples} | {key: round(value, 5) for key, value in quality.items()}
+                    for samples, quality in curve.evaluations
+                ],
+            }
+            for curve in evidence.curves
+        ],
+    }
+    path = BENCHMARKS / name / "evidence.json"
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def problems(evidence: Evidence, definition: Definition, variants: tuple[str, ...]) -> list[str]:
+    """In plain words, why ``evidence`` does not support the definition's targets; empty is good.
+
+    ``variants`` are the broken variants that the benchmark declares: each must have been tried,
+    and run to the full budget without reaching the targets.
+    """
+    found = []
+    if evidence.definition_digest != definition.digest:
+        found.append("it was measured for another definition; run `make check-targets`")
+    seeds = {curve.seed for curve in evidence.correct}
+    if len(seeds) < CORRECT_SEEDS_REQUIRED:
+        found.append(
+            f"{len(seeds)} seeds of the correct model, {CORRECT_SEEDS_REQUIRED} are needed"
+        )
+    found += [
+        f"the correct model misses the targets with seed {curve.seed}"
+        for curve in evidence.correct
+        if curve.samples_to_target(definition) is None
+    ]
+    tried = {curve.variant for curve in evidence.broken}
+    found += [f"the broken variant {name} was not tried" for name in variants if name not in tried]
+    for curve in evidence.broken:
+        if curve.samples_to_target(definition) is not None:
+            found.append(f"the broken variant {curve.variant} reaches the targets")
+        elif not curve.evaluations or curve.evaluations[-1][0] < definition.timing.max_samples:
+            found.append(f"the broken variant {curve.variant} was not run to the full budget")
+    return found
+
+
+def samples_to_target(evidence: Evidence, definition: Definition) -> tuple[int, int, int] | None:
+    """Fewest, median and most samples that the correct runs needed, or None."""
+    needed = [curve.samples_to_target(definition) for curve in evidence.correct]
+    counts = sorted(samples for samples in needed if samples is not None)
+    return (counts[0], int(statistics.median(counts)), counts[-1]) if counts else None
+
+
+def _document(name: str) -> dict[str, Any]:
+    path = BENCHMARKS / name / "evidence.json"
+    if not path.exists():
+        return {}
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return document

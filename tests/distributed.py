@@ -1,0 +1,80 @@
+"""Running a function on several gloo ranks in the tests, with every exit code checked."""
+
+import multiprocessing
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+JOIN_SECONDS = 180
+
+
+def on_ranks(world_size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """``function(*arguments)`` on each of ``world_size`` fresh processes that form a gloo group.
+
+    Returns the results by rank. Fails with the rank's own traceback where a rank raises, and says
+    so where one hangs or dies.
+    """
+    context = multiprocessing.get_context("spawn")
+    port = _free_port()
+    ranks = []
+    for rank in range(world_size):
+        receiving, sending = context.Pipe(duplex=False)
+        process = context.Process(
+            target=_rank_main, args=(rank, world_size, port, sending, function, arguments)
+        )
+        process.start()
+        sending.close()
+        ranks.append((process, receiving))
+    results = []
+    try:
+        for rank, (process, receiving) in enumerate(ranks):
+            assert receiving.poll(JOIN_SECONDS), f"rank {rank} hangs"
+            try:
+                raised, result = receiving.recv()
+            except EOFError:
+                process.join(JOIN_SECONDS)
+                raise AssertionError(f"rank {rank} died, exit code {process.exitcode}") from None
+            assert not raised, f"rank {rank}:\n{result}"
+            results.append(result)
+        for rank, (process, _) in enumerate(ranks):
+            process.join(JOIN_SECONDS)
+            assert process.exitcode == 0, f"rank {rank}: exit code {process.exitcode}"
+    finally:
+        for process, _ in ranks:
+            process.kill()
+            process.join()
+    return results
+
+
+def _rank_main(
+    rank: int,
+    world_size: int,
+    port: int,
+    sending: Connection,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+) -> None:
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    try:
+        sending.send((False, function(*arguments)))
+    except BaseException:
+        sending.send((True, traceback.format_exc()))
+        raise
+    finally:
+        sending.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port

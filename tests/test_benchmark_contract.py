@@ -1,0 +1,244 @@
+"""What every benchmark must satisfy. A failure says in plain words what a new benchmark lacks.
+
+The suite runs over the directory listing of ``benchmarks/`` and knows nothing about any of them:
+each is shrunk to a few dozen samples and the smallest scale it defines, everything else is as shipped.
+"""
+
+import dataclasses
+import importlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
+
+from compliance.checks import check_run  # noqa: E402
+from compliance.runlog import read  # noqa: E402
+from reference import checkpoint, data  # noqa: E402
+from reference.config import RunConfig, configure  # noqa: E402
+from reference.distributed import Ranks, started  # noqa: E402
+from reference.log import RunLogWriter  # noqa: E402
+from reference.train import run  # noqa: E402
+from rules import definition, evidence  # noqa: E402
+from rules.definition import Block, Definition  # noqa: E402
+from tests.distributed import on_ranks  # noqa: E402
+
+NAMES = definition.names()
+SCALED = [(name, scale) for name in NAMES for scale in definition.scales(name)]
+TRAIN_SAMPLES, EVALUATION_SAMPLES, BATCH = 48, 21, 8
+
+
+@pytest.fixture(scope="session")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all prepared data of the session."""
+    return tmp_path_factory.mktemp("data")
+
+
+def small(name: str) -> Definition:
+    """The benchmark at mini scale (else the first it has) with a few dozen samples."""
+    scales = definition.scales(name)
+    chosen = definition.load(name, "mini" if "mini" in scales else scales[0])
+    sizes = {"train_samples": TRAIN_SAMPLES, "evaluation_samples": EVALUATION_SAMPLES}
+    timing = dataclasses.replace(chosen.timing, eval_every_samples=32, max_samples=64)
+    return dataclasses.replace(
+        chosen, data=MappingProxyType({**chosen.data, **sizes}), timing=timing
+    )
+
+
+def configuration(name: str, data_root: Path, *overrides: str, seed: int = 3) -> RunConfig:
+    """Batch 8, eager, fp32 unless overridden; data prepared."""
+    chosen = small(name)
+    data.prepare(chosen.data, data_root, lambda done, total: None)
+    settings = [f"global_batch_size={BATCH}", "compile=off", "precision=fp32", *overrides]
+    return configure(chosen, overrides=settings, data_root=data_root, seed=seed)
+
+
+def built(config: RunConfig, ranks: Ranks | None = None) -> Any:
+    """The benchmark's task, built, with its data open."""
+    module = importlib.import_module(f"benchmarks.{config.definition.name}.task")
+    task = module.create(config, ranks or Ranks(0, 1, torch.device("cpu")))
+    task.build()
+    task.open_data()
+    return task
+
+
+def trained(task: Any, samples: int) -> float:
+    """Train to ``samples``; the mean loss."""
+    loss: float = task.train(Block(1, 0, samples), lambda samples: None)
+    return loss
+
+
+def weights(task: Any) -> Mapping[str, Any]:
+    """A copy of the model's state."""
+    return {key: value.clone() for key, value in task.state()["model"].items()}
+
+
+def assert_same(first: Mapping[str, Any], second: Mapping[str, Any], what: str) -> None:
+    """Bit for bit."""
+    for key, value in first.items():
+        assert torch.equal(value, second[key]), f"{what}: {key} differs"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_folder_is_complete(name: str) -> None:
+    folder = definition.BENCHMARKS / name
+    for file in ("benchmark.yaml", "model.py", "task.py", "broken.py", "evidence.json", "README.md"):
+        assert (folder / file).is_file(), (
+            f"benchmarks/{name}/{file} is missing; CONTRIBUTING.md says what it is for"
+        )
+
+
+@pytest.mark.parametrize(("name", "scale"), SCALED)
+def test_definition_is_valid(name: str, scale: str) -> None:
+    chosen = definition.load(name, scale)
+    for rule in chosen.hyperparameters.values():
+        problem = rule.why_not(rule.default)
+        assert not problem, f"{name}: the default of {rule.name} breaks its own rule: {problem}"
+    assert "global_batch_size" in chosen.hyperparameters, f"{name} defines no global_batch_size"
+    dropped = chosen.runs.drop_fastest + chosen.runs.drop_slowest
+    assert chosen.runs.required > dropped + 1, f"{name}: too few runs for an interval"
+
+
+@pytest.mark.parametrize(("name", "scale"), SCALED)
+def test_parameters_are_as_declared(name: str, scale: str, tmp_path: Path) -> None:
+    chosen = dataclasses.replace(definition.load(name, scale), data=small(name).data)
+    data.prepare(chosen.data, tmp_path, lambda done, total: None)
+    config = configure(chosen, overrides=["compile=off"], data_root=tmp_path, seed=1)
+    module = importlib.import_module(f"benchmarks.{name}.task")
+    count = module.create(config, Ranks(0, 1, torch.device("cpu"))).build()
+    declared = chosen.model["parameters"]
+    assert count == declared, f"{name} at {scale} has {count:,} parameters, declares {declared:,}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_loss_falls_on_a_batch_that_is_seen_again_and_again(name: str, data_root: Path) -> None:
+    task = built(configuration(name, data_root))
+    first = trained(task, TRAIN_SAMPLES)
+    last = task.train(Block(2, TRAIN_SAMPLES, 20 * TRAIN_SAMPLES), lambda samples: None)
+    assert math.isfinite(first), f"{name}: the first loss is {first}"
+    assert last < first, f"{name}: the loss does not fall ({first:.4f}, then {last:.4f})"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_gets_a_finite_gradient(name: str, data_root: Path) -> None:
+    task = built(configuration(name, data_root))
+    task.model.train()
+    task.loss_and_gradients()
+    for key, parameter in task.model.named_parameters():
+        assert parameter.grad is not None, f"{name}: {key} gets no gradient"
+        assert torch.isfinite(parameter.grad).all(), f"{name}: the gradient of {key} is not finite"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_bits_other_seed_other_bits(name: str, data_root: Path) -> None:
+    def bits(seed: int) -> Mapping[str, Any]:
+        task = built(configuration(name, data_root, seed=seed))
+        trained(task, 32)
+        return weights(task)
+
+    first, again, other = bits(3), bits(3), bits(4)
+    assert_same(first, again, f"{name}: two runs with one seed")
+    assert any(not torch.equal(first[key], other[key]) for key in first), (
+        f"{name}: the seed changes nothing"
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_warming_up_leaves_no_trace(name: str, data_root: Path) -> None:
+    config = configuration(name, data_root)
+    warm, cold = built(config), built(config)
+    before = weights(warm)
+    warm.warm_up()
+    assert_same(before, weights(warm), f"{name}: weights before and after warming up")
+    trained(warm, 32)
+    trained(cold, 32)
+    assert_same(weights(cold), weights(warm), f"{name}: training with and without warming up")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_evaluation_does_not_depend_on_the_batch_size(name: str, data_root: Path) -> None:
+    task = built(configuration(name, data_root))
+    trained(task, 32)
+    results = []
+    for size in (1, 8, EVALUATION_SAMPLES, 64):
+        task.evaluation_batch = size
+        results.append(task.evaluate())
+    for other in results[1:]:
+        assert other == pytest.approx(results[0], rel=1e-5, abs=1e-6), (
+            f"{name}: the quality depends on how the evaluation set is cut into batches"
+        )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_saving_loading_and_going_on_equals_going_on(
+    name: str, data_root: Path, tmp_path: Path
+) -> None:
+    config = configuration(name, data_root)
+    straight, broken_off = built(config), built(config)
+    trained(straight, 64)
+    trained(broken_off, 32)
+    checkpoint.save(tmp_path / "half.pt", broken_off.state())
+    resumed = built(config)
+    resumed.restore(checkpoint.load(tmp_path / "half.pt"))
+    resumed.train(Block(2, 32, 64), lambda samples: None)
+    assert_same(weights(straight), weights(resumed), f"{name}: going on after loading")
+    assert straight.evaluate() == resumed.evaluate()
+
+
+def _train_on_this_rank(name: str, data_root: Path) -> tuple[dict[str, float], float, list[float]]:
+    torch.set_num_threads(1)
+    with started() as ranks:
+        task = built(configuration(name, data_root), ranks)
+        loss = trained(task, 32)
+        flat = torch.cat([parameter.detach().flatten() for parameter in task.model.parameters()])
+        return task.evaluate(), loss, flat[:: max(1, len(flat) // 1000)].tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_ranks_equal_one(name: str, data_root: Path) -> None:
+    configuration(name, data_root)  # data are prepared before the ranks start
+    (alone,) = on_ranks(1, _train_on_this_rank, name, data_root)
+    first, second = on_ranks(2, _train_on_this_rank, name, data_root)
+    assert first == second, f"{name}: the two ranks disagree with each other"
+    for what, one, two in zip(("quality", "loss", "weights"), alone, first, strict=True):
+        assert two == pytest.approx(one, rel=1e-3, abs=1e-4), (
+            f"{name}: {what} on two ranks differ from one rank at equal global batch size"
+        )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_log_passes_the_checker(name: str, data_root: Path, tmp_path: Path) -> None:
+    config = configuration(name, data_root)
+    # Targets that any quality reaches: what is looked at here is the log, not the learning.
+    easy = tuple(
+        dataclasses.replace(target, target=math.inf if target.better == "lower" else -math.inf)
+        for target in config.definition.quality
+    )
+    config = dataclasses.replace(
+        config, definition=dataclasses.replace(config.definition, quality=easy)
+    )
+    module = importlib.import_module(f"benchmarks.{name}.task")
+    log = RunLogWriter(tmp_path / "result_0.txt")
+    outcome = run(config.definition, module.create(config, Ranks(0, 1, torch.device("cpu"))), config, log)
+    path = log.close(counts=True)
+    assert path is not None
+    assert outcome.reached
+    findings = list(check_run(read(path), config.definition))
+    assert not findings, "\n".join(str(finding) for finding in findings)
+
+
+@pytest.mark.parametrize(("name", "scale"), SCALED)
+def test_evidence_supports_the_targets(name: str, scale: str) -> None:
+    chosen = definition.load(name, scale)
+    if chosen.provisional:
+        pytest.skip(f"{name} at {scale} declares its targets provisional: {chosen.provisional}")
+    recorded = evidence.load(name, scale)
+    again = f"`cepheid check-targets {name} --scale {scale}` measures it"
+    assert recorded is not None, f"{name} at {scale}: no evidence for its targets; {again}"
+    variants = tuple(importlib.import_module(f"benchmarks.{name}.broken").VARIANTS)
+    assert len(variants) >= 2, f"{name} declares too few broken variants"
+    assert not (found := evidence.problems(recorded, chosen, variants)), f"{found}; {again}"

@@ -1,0 +1,96 @@
+"""What somebody who waits sees: bars with time left on a terminal, plain lines elsewhere."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from reference.train import Progress
+from rules import evidence
+from rules.definition import Definition
+
+REFRESH_SECONDS = 0.2  # a bar is redrawn no more often: the timed loop calls at every step
+
+
+@contextmanager
+def counted(title: str, console: Console) -> Iterator[Callable[[int, int], None]]:
+    """A bar for work that is counted; yields a function to call with (done, total)."""
+    with _bar(console) as bar:
+        task = None
+        started = time.monotonic()
+
+        def on_progress(done: int, total: int) -> None:
+            nonlocal task
+            if task is None:
+                console.print(f"{title}: {total:,} samples")
+                task = bar.add_task(title, total=total)
+            bar.update(task, completed=done)
+            if done == total:
+                console.print(f"{title}: done in {time.monotonic() - started:.0f} s")
+
+        yield on_progress
+
+
+class RunDisplay:
+    """The progress of one run: a bar towards the usual number of samples, a line per evaluation."""
+
+    def __init__(self, definition: Definition, console: Console) -> None:
+        self.definition, self.console = definition, console
+        self.started_seconds = time.monotonic()
+        self.drawn_seconds = 0.0
+        measured = evidence.load(definition.name, definition.scale)
+        usual = evidence.samples_to_target(measured, definition) if measured else None
+        self.expected_samples = usual[1] if usual else definition.timing.max_samples
+        self.bar = _bar(console)
+        self.task = self.bar.add_task("starting", total=self.expected_samples)
+
+    def __enter__(self) -> "RunDisplay":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        """Show ``progress``; cheap enough to be called at every step."""
+        now = time.monotonic()
+        if progress.stage == "training":
+            if now - self.drawn_seconds < REFRESH_SECONDS:
+                return
+            self.drawn_seconds = now
+        if progress.stage == "initialising":
+            self.console.print("initialising: building, compiling, warming up (not timed)")
+        if progress.samples == 0:
+            self.started_seconds = now
+        over = progress.samples > self.expected_samples
+        total = self.definition.timing.max_samples if over else self.expected_samples
+        self.bar.update(
+            self.task, description=progress.stage, completed=progress.samples, total=total
+        )
+        if progress.quality is not None:
+            self.console.print(self._line(progress, now - self.started_seconds))
+
+    def _line(self, progress: Progress, seconds: float) -> str:
+        assert progress.quality is not None
+        parts = [f"{progress.samples:>9,} samples {seconds:6.0f} s"]
+        for target in self.definition.quality:
+            value = progress.quality[target.metric]
+            mark = "[green]reached[/]" if target.holds(value) else f"target {target.target:g}"
+            parts.append(f"{target.metric} {value:.4f} ({mark})")
+        parts += [f"{name} {progress.quality[name]:.3f}" for name in self.definition.reported]
+        return "  ".join(parts)
+
+
+def _bar(console: Console) -> Bar:
+    return Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

@@ -1,0 +1,237 @@
+"""`cepheid run`: run a benchmark and leave its run logs in a folder."""
+
+import argparse
+import importlib
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from rules import definition
+from rules.definition import Definition
+from rules.errors import UserError, did_you_mean
+from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from reference.config import RunConfig
+    from reference.distributed import Ranks
+    from reference.results import ResultFolder
+    from reference.train import Outcome
+
+EXAMPLES = """\
+examples:
+  cepheid run galaxy_shape --scale mini --runs 1 --output results/first
+      one run: minutes on two cores, enough to see whether everything works
+  cepheid run galaxy_shape --scale mini --output results/first
+      the remaining runs of a result that can be scored; what is there is not run again
+  cepheid run galaxy_shape --scale mini --set global_batch_size=32 --output results/batch32
+      another batch size; what the closed division forbids is refused before the run
+  torchrun --nproc-per-node 2 -m tools.run_benchmark galaxy_shape --scale mini --output results/two
+      the same on two processes (a GPU each where there are GPUs)
+
+exit codes: 0 every run reached its target; 1 one did not, or was interrupted; 2 wrong use
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `cepheid run`."""
+    made = argparse.ArgumentParser(
+        prog="cepheid run",
+        description="Run a benchmark to its quality target and leave run logs that can be checked.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = made.add_argument
+    add("benchmark", nargs="?", help="which benchmark (--list names them)")
+    add("--list", action="store_true", help="list benchmarks, scales and targets, then stop")
+    add("--scale", default="full", help="mini (minutes on two cores) or full (default)")
+    add("--division", default="closed", help="closed (default) or open")
+    add(
+        "--runs", metavar="N", help="runs in all, or +N for N more; default: what the rules require"
+    )
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="a hyperparameter of the definition, or precision=fp32|bf16, compile=on|off",
+    )
+    add("--seed", type=int, help="seed of run 0; default: derived, so that it cannot be chosen")
+    add(
+        "--data",
+        type=Path,
+        default=Path(os.environ.get("CEPHEID_DATA", "data")),
+        metavar="DIR",
+        help="where datasets are kept and prepared (default: $CEPHEID_DATA, else data/)",
+    )
+    add("--system", type=Path, metavar="FILE", help="system description; default: read off")
+    add("--submitter", default="local", help="who runs this (default: local)")
+    add("--framework", default="torch", help="torch (default)")
+    add("--output", type=Path, metavar="DIR", help="where systems/ and results/ are written")
+    return made  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for. Exit code 1 if a run missed its target."""
+    arguments = parser().parse_args(argv)
+    if arguments.list:
+        print(_listing())
+        return EXIT_FINE
+    if not arguments.benchmark:
+        raise UserError("which benchmark? `cepheid run --list` names them")
+    chosen = definition.load(arguments.benchmark, arguments.scale)
+    if arguments.output is None:
+        raise UserError("--output is missing: in which folder shall the run logs be written?")
+    return _run(chosen, arguments)
+
+
+def _run(chosen: Definition, arguments: argparse.Namespace) -> int:
+    # Imported here, so that --help and a misspelt name are answered at once.
+    from rich.console import Console
+
+    from reference import config as configuration
+    from reference import system
+    from reference.distributed import started
+
+    module = task_module(chosen, arguments.framework)
+    description = system.read(arguments.system) if arguments.system else None
+    with _interruptible(), started() as ranks:
+        console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
+        description = description or system.describe(arguments.submitter)
+        config = configuration.configure(
+            chosen,
+            division=arguments.division,
+            overrides=arguments.overrides,
+            framework=arguments.framework,
+            submitter=description["submitter"],
+            system=description["system"],
+            code_digest=configuration.digest_of_code(definition.ROOT),
+            data_root=arguments.data,
+            seed=arguments.seed,
+        )
+        ranks.share_of(config.global_batch_size)  # refused before any data are prepared
+        with _prepared(config, description, arguments, ranks, console) as (folder, runs):
+            reached = [
+                _one_run(module, config.for_run(index), ranks, folder, console).reached
+                for index in runs
+            ]
+    return EXIT_FINE if all(reached) else EXIT_FINDINGS
+
+
+@contextmanager
+def _prepared(
+    config: "RunConfig",
+    description: Mapping[str, Any],
+    arguments: argparse.Namespace,
+    ranks: "Ranks",
+    console: "Console",
+) -> Iterator[tuple["ResultFolder | None", list[int]]]:
+    """The result folder (first rank only) and the runs still to make; data are ready on return."""
+    from reference import data, results
+    from tools.progress import counted
+
+    if not ranks.is_first:
+        yield None, ranks.told([])
+        return
+    with results.opened(arguments.output, config, description) as folder:
+        with counted("preparing data", console) as on_progress:
+            data.prepare(config.definition.data, arguments.data, on_progress)
+        count = _number_of_runs(arguments.runs, config.definition, len(folder.present()))
+        missing = folder.missing(count)
+        if not missing:
+            console.print(f"{folder.path}: {count} of {count} runs are there, nothing to run")
+        yield folder, ranks.told(missing)
+
+
+def _one_run(
+    module: Any,
+    config: "RunConfig",
+    ranks: "Ranks",
+    folder: "ResultFolder | None",
+    console: "Console",
+) -> "Outcome":
+    """One run and its log, which is kept whatever happens."""
+    from reference.log import RunLogWriter
+    from reference.train import run
+    from tools.progress import RunDisplay
+
+    console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
+    log = RunLogWriter(folder.log(config.index) if folder else None)
+    ended = False
+    try:
+        with RunDisplay(config.definition, console) as display:
+            outcome = run(config.definition, module.create(config, ranks), config, log, display)
+        ended = True
+    finally:
+        where = log.close(counts=ended)
+        if not ended:
+            console.print(f"run {config.index} does not count; its log is kept: {where}")
+    how = "all targets reached" if outcome.reached else outcome.reason
+    console.print(f"run {config.index}: {how} after {outcome.samples:,} samples; log: {where}")
+    return outcome
+
+
+def task_module(chosen: Definition, framework: str) -> Any:
+    """The module with the benchmark's task for a framework."""
+    modules = {"torch": "task"}
+    if framework not in modules:
+        known = ", ".join(modules)
+        raise UserError(
+            f'no framework "{framework}"{did_you_mean(framework, modules)} (all: {known})'
+        )
+    try:
+        return importlib.import_module(f"benchmarks.{chosen.name}.{modules[framework]}")
+    except ModuleNotFoundError as error:
+        if error.name and error.name.startswith("benchmarks"):
+            raise
+        raise UserError(
+            f"{error.name} is not installed, and {chosen.name} needs it: "
+            "pip install -c constraints.txt -e '.[torch,galsim]'"
+        ) from error
+
+
+def _number_of_runs(asked: str | None, chosen: Definition, present: int) -> int:
+    if asked is None:
+        return chosen.runs.required
+    number = asked.removeprefix("+")
+    if not number.isdigit() or int(number) == 0:
+        raise UserError(f"--runs {asked}: expected a number of runs, e.g. 1, or +1 for one more")
+    if asked.startswith("+"):
+        return min(present + int(number), max(chosen.runs.required, present))
+    return int(number)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM, as sent by schedulers, ends a run the way Ctrl-C does: its log is closed."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(f"stopped by {signal.Signals(number).name}")
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _listing() -> str:
+    lines = []
+    for name in definition.names():
+        for scale in definition.scales(name):
+            chosen = definition.load(name, scale)
+            targets = " and ".join(map(str, chosen.quality))
+            provisional = " (provisional targets)" if chosen.provisional else ""
+            lines.append(f"{name:<20} {scale:<5} {targets}{provisional}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    run_tool(main)
