@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 import yaml
-from rules.seeds import derived_seed
 
 from rules import rounds
-from rules.definition import Definition, Hyperparameter, Value
+from rules.definition import ROOT, Definition, Hyperparameter, Value
 from rules.errors import UserError, did_you_mean
+from rules.seeds import derived_seed
 
 DIVISIONS = ("closed", "open")
 
@@ -58,6 +58,11 @@ class RunConfig:
         """The name of the result's folder, e.g. ``galaxy_shape-mini-closed``."""
         return f"{self.definition.name}-{self.definition.scale}-{self.division}"
 
+    def on(self, submitter: str, system: str) -> "RunConfig":
+        """The same for a submitter's system, run by the code as it is now."""
+        named = replace(self, submitter=submitter, system=system, code_digest=digest_of_code(ROOT))
+        return named.for_run(self.index)
+
     def for_run(self, index: int) -> "RunConfig":
         """The same for run ``index``: derived seeds differ by the index, given ones count up."""
         if self.seed_origin == "given":
@@ -93,13 +98,10 @@ def configure(
     division: str = "closed",
     overrides: Sequence[str] = (),
     framework: str = "torch",
-    submitter: str = "local",
-    system: str = "local",
-    code_digest: str = "",
     data_root: Path = Path("data"),
     seed: int | None = None,
 ) -> RunConfig:
-    """The configuration of run 0 of a result.
+    """The configuration of run 0 of a result; ``RunConfig.on`` then names the system.
 
     ``overrides`` are ``key=value`` strings for hyperparameters and execution settings. Raises
     UserError for an unknown key, a value of the wrong type, or one that the division forbids.
@@ -127,9 +129,9 @@ def configure(
         hyperparameters=MappingProxyType(values),
         execution=execution,
         framework=framework,
-        submitter=submitter,
-        system=system,
-        code_digest=code_digest,
+        submitter="local",
+        system="local",
+        code_digest="",
         data_root=data_root,
         seed=0 if seed is None else seed,
         seed_origin="derived" if seed is None else "given",

@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce as differentiable_all_reduce
-from torch.nn.utils import parameters_to_vector
 
 from rules.errors import UserError
 
@@ -60,13 +59,12 @@ class Ranks:
         if self.world_size == 1:
             return
         gradients = [p.grad for p in parameters if p.grad is not None]
-        flat = parameters_to_vector(gradients)
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
         dist.all_reduce(flat)
         flat /= self.world_size
-        for gradient, mean in zip(
-            gradients, flat.split([g.numel() for g in gradients]), strict=True
-        ):
-            gradient.copy_(mean.view_as(gradient))
+        means = flat.split([gradient.numel() for gradient in gradients])
+        for gradient, mean in zip(gradients, means, strict=True):
+            gradient.copy_(mean.view(gradient.shape))
 
     def share_of(self, global_batch_size: int) -> int:
         """Samples per rank in a global batch. Raises UserError where it does not divide evenly."""

@@ -15,7 +15,7 @@ def choose(requested: str, device: torch.device) -> torch.dtype:
 def has_fast_bfloat16(device: torch.device) -> bool:
     """True for GPUs with bfloat16 units and CPUs with AVX512-BF16 or AMX."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 

@@ -78,23 +78,33 @@ def _keep_or_compare(path: Path, content: dict[str, Any], what: str) -> None:
         ) from error
     if before == content:
         return
-    keys = sorted(set(before) | set(content))
-    differing = [key for key in keys if before.get(key) != content.get(key)]
     raise UserError(
-        f"{path}: holds another {what}: {_differences(before, content, differing)}. "
+        f"{path}: holds another {what}: {_differences(_flat(before), _flat(content))}. "
         "Runs of one result share everything but the seed (rule T18): "
         "choose another --output, or move that folder away"
     )
 
 
-def _differences(before: dict[str, Any], now: dict[str, Any], keys: list[str]) -> str:
+def _differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
     def shown(value: object) -> str:
         text = json.dumps(value)
-        return text if len(text) <= 60 else text[:57] + "…"
+        return text if len(text) <= 40 else text[:37] + "…"
 
     return "; ".join(
-        f"{key} was {shown(before.get(key))}, is {shown(now.get(key))}" for key in keys
+        f"{key} was {shown(before.get(key))}, is {shown(now.get(key))}"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key)
     )
+
+
+def _flat(content: Any, prefix: str = "") -> dict[str, object]:
+    """Nested mappings as one, with dotted keys."""
+    if not isinstance(content, Mapping):
+        return {prefix.rstrip("."): content}
+    flat: dict[str, object] = {}
+    for key, value in content.items():
+        flat |= _flat(value, f"{prefix}{key}.")
+    return flat
 
 
 def _set_aside_unfinished(folder: Path) -> None:

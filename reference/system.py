@@ -8,8 +8,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from rules.definition import first_schema_problem
 from rules.errors import UserError
 
@@ -34,6 +32,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def describe(submitter: str, nodes: int = 1) -> dict[str, Any]:
     """What can be read off this machine; all nodes are taken to be like this one."""
+    import torch  # here, because reading a description needs no framework
+
     accelerators = torch.cuda.device_count()
     accelerator = torch.cuda.get_device_name(0) if accelerators else None
     processor, cores = _processor(), os.cpu_count() or 1

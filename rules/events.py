@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, TypeGuard
 
 MARKER = ":::MLLOG"
 
@@ -91,3 +91,54 @@ EVENTS: Mapping[str, EventRule] = MappingProxyType(
 CLOCK_METADATA = "monotonic_ms"  # carried by every event of a v1.0 log (rule T4)
 STATUS_SUCCESS = "success"
 STATUS_ABORTED = "aborted"
+
+METADATA_TYPES: Mapping[str, ValueType] = MappingProxyType(
+    {
+        "block_num": "integer",
+        "samples_count": "integer",
+        "train_loss": "number",
+        "epoch_num": "number",
+        "metrics": "object",
+        "origin": "string",
+        "status": "string",
+    }
+)
+"""The type of each metadata field that the table asks for."""
+
+CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "submission_division": ("closed", "open"),
+        "origin": ("derived", "given"),
+        "status": (STATUS_SUCCESS, STATUS_ABORTED),
+    }
+)
+"""The strings that an event's value or a metadata field may be, where there are only a few."""
+
+
+def has_type(value: object, expected: ValueType) -> bool:
+    """True when a JSON value is of the type that the table asks for."""
+    match expected:
+        case "null":
+            return value is None
+        case "true":
+            return value is True
+        case "integer":
+            return is_integer(value)
+        case "number":
+            return is_number(value)
+        case "string":
+            return isinstance(value, str)
+        case "object":
+            return isinstance(value, dict)
+        case "any":
+            return True
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """True for a JSON number; a boolean is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """True for a JSON integer; a boolean is none."""
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -5,6 +5,7 @@ import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rules import definition, evidence
 from rules.evidence import Curve, Evidence
@@ -76,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measured(
-    chosen: definition.Definition, wanted: list[tuple[str, object, int]], data_root: Path
+    chosen: definition.Definition, wanted: list[tuple[str, Any, int]], data_root: Path
 ) -> Evidence:
     """The evidence on record, completed run by run; each one is saved as soon as it is there."""
     from rich.console import Console
@@ -87,7 +88,7 @@ def _measured(
     from tools.progress import RunDisplay, counted
 
     console = Console(highlight=False, soft_wrap=True)
-    with counted("preparing data", console) as on_progress:
+    with counted("preparing data", "samples", console) as on_progress:
         data.prepare(chosen.data, data_root, on_progress)
     before = evidence.load(chosen.name, chosen.scale)
     curves: list[Curve] = []

@@ -16,7 +16,7 @@ REFRESH_SECONDS = 0.2  # a bar is redrawn no more often: the timed loop calls at
 
 
 @contextmanager
-def counted(title: str, console: Console) -> Iterator[Callable[[int, int], None]]:
+def counted(title: str, unit: str, console: Console) -> Iterator[Callable[[int, int], None]]:
     """A bar for work that is counted; yields a function to call with (done, total)."""
     with _bar(console) as bar:
         task = None
@@ -25,7 +25,7 @@ def counted(title: str, console: Console) -> Iterator[Callable[[int, int], None]
         def on_progress(done: int, total: int) -> None:
             nonlocal task
             if task is None:
-                console.print(f"{title}: {total:,} samples")
+                console.print(f"{title}: {total:,} {unit}")
                 task = bar.add_task(title, total=total)
             bar.update(task, completed=done)
             if done == total:

@@ -92,29 +92,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(chosen: Definition, arguments: argparse.Namespace) -> int:
-    # Imported here, so that --help and a misspelt name are answered at once.
+    from reference import system
+    from reference.config import configure
+
+    config = configure(
+        chosen,
+        division=arguments.division,
+        overrides=arguments.overrides,
+        framework=arguments.framework,
+        data_root=arguments.data,
+        seed=arguments.seed,
+    )
+    description = system.read(arguments.system) if arguments.system else None
+
+    # Imported only now: they bring the framework, and wrong use is answered without it.
     from rich.console import Console
 
-    from reference import config as configuration
-    from reference import system
     from reference.distributed import started
 
     module = task_module(chosen, arguments.framework)
-    description = system.read(arguments.system) if arguments.system else None
     with _interruptible(), started() as ranks:
         console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
         description = description or system.describe(arguments.submitter)
-        config = configuration.configure(
-            chosen,
-            division=arguments.division,
-            overrides=arguments.overrides,
-            framework=arguments.framework,
-            submitter=description["submitter"],
-            system=description["system"],
-            code_digest=configuration.digest_of_code(definition.ROOT),
-            data_root=arguments.data,
-            seed=arguments.seed,
-        )
+        config = config.on(description["submitter"], description["system"])
         ranks.share_of(config.global_batch_size)  # refused before any data are prepared
         with _prepared(config, description, arguments, ranks, console) as (folder, runs):
             reached = [
@@ -140,7 +140,7 @@ def _prepared(
         yield None, ranks.told([])
         return
     with results.opened(arguments.output, config, description) as folder:
-        with counted("preparing data", console) as on_progress:
+        with counted("preparing data", "samples", console) as on_progress:
             data.prepare(config.definition.data, arguments.data, on_progress)
         count = _number_of_runs(arguments.runs, config.definition, len(folder.present()))
         missing = folder.missing(count)

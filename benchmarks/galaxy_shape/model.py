@@ -87,6 +87,8 @@ class ShapeNetwork(nn.Module):
         self.trunk = nn.Sequential(*layers)
         outputs = targets + targets * (targets + 1) // 2
         self.head = nn.Linear(channels * pixels * pixels, outputs)
+        # Some first posteriors are so narrow that the likelihood starts at 1e5 nats and more; the
+        # clipped gradient copes. From a head of zeros it stays longer at the prior.
         nn.init.xavier_uniform_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 

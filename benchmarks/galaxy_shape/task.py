@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood, whitened
 from reference import precision
@@ -14,7 +15,7 @@ from reference.config import RunConfig
 from reference.data import galaxies, store
 from reference.data.order import SampleStream
 from reference.distributed import Ranks
-from reference.optim.schedules import linear_warmup
+from reference.optim.schedules import warmup_then_cosine
 from reference.seeding import seed_everything
 from rules.definition import Block
 
@@ -59,7 +60,9 @@ class GalaxyShape:
             input_scaling=model["input_scaling"],
             batch_norm_epsilon=model["batch_norm_epsilon"],
             batch_norm_momentum=model["batch_norm_momentum"],
-        ).to(self.ranks.device, memory_format=torch.channels_last)
+        ).to(self.ranks.device)
+        # Convolutions on CPUs and tensor cores prefer channels last; the numbers stay the same.
+        convert_conv2d_weight_memory_format(self.model, torch.channels_last)
         values = self.config.hyperparameters
         self.optimizer = torch.optim.Adam(
             self.model.parameters(),
@@ -153,8 +156,12 @@ class GalaxyShape:
         torch.nn.utils.clip_grad_norm_(
             self.model.parameters(), float(values["opt_gradient_clip_norm"])
         )
-        rate = float(values["opt_base_learning_rate"]) * linear_warmup(
-            self.samples, int(values["opt_learning_rate_warmup_samples"])
+        rate = warmup_then_cosine(
+            self.samples,
+            base=float(values["opt_base_learning_rate"]),
+            end=float(values["opt_end_learning_rate"]),
+            warmup_samples=int(values["opt_learning_rate_warmup_samples"]),
+            decay_samples=int(values["opt_learning_rate_decay_samples"]),
         )
         for group in self.optimizer.param_groups:
             group["lr"] = rate

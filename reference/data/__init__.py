@@ -15,6 +15,16 @@ def prepare(
     ``on_progress`` is called with samples done and samples in all. Raises UserError where the
     folder is damaged, holds something else, or the disk is full.
     """
-    generator = importlib.import_module(f"reference.data.{data['generator']}")
-    folder: Path = generator.prepare(data, data_root, on_progress)
-    return folder
+    generator, where = _generator(data), folder(data, data_root)
+    generator.prepare(where, generator.parameters_of(data), on_progress=on_progress)
+    return where
+
+
+def folder(data: Mapping[str, Any], data_root: Path) -> Path:
+    """Where the dataset of a definition's ``data`` section is, prepared or not."""
+    where: Path = _generator(data).folder(data, data_root)
+    return where
+
+
+def _generator(data: Mapping[str, Any]) -> Any:
+    return importlib.import_module(f"reference.data.{data['generator']}")

@@ -1,0 +1,1 @@
+"""Judges run logs and submissions. Imports the rules and no deep-learning framework."""

@@ -1,0 +1,281 @@
+"""T1, T2 and T5: what makes a file a run log. Form, vocabulary, finite values."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from compliance.checks.identity import definition_of
+from compliance.checks.registry import Needs, Place, breach, rule
+from compliance.finding import Finding, printable, shown
+from compliance.runlog import EVENT_TYPES, Event, Problem, ProblemKind, RunLog
+from rules.definition import Definition
+from rules.errors import did_you_mean
+from rules.events import (
+    CHOICES,
+    EVENTS,
+    MARKER,
+    METADATA_TYPES,
+    STATUS_ABORTED,
+    EventRule,
+    Phase,
+    has_type,
+)
+
+_MEND_FORM: Mapping[ProblemKind, str] = {
+    "file": "check that this is the run log itself, a plain text file within the bounds of T1",
+    "text": "write the log as UTF-8 text; keep binary output of other programs out of it",
+    "place": "begin each record on a line of its own with the marker at its start; "
+    "let only one process write to the log",
+    "json": "write one JSON object after the marker, for example with mllog or json.dumps",
+    "truncated": "the program was killed or the disk was full; run again, or copy the whole file",
+    "fields": "write namespace, time_ms, event_type, key, value and metadata, each once, "
+    "as rules/schemas/event.schema.json says",
+}
+
+
+@rule("T1", Needs.RECORDS)
+def form(run: RunLog, place: Place) -> Iterator[Finding]:
+    """Every record is one JSON object of the right fields on a line of its own."""
+    for problem in run.problems:
+        yield breach(
+            run.path,
+            problem.line,
+            printable(problem.message),
+            got=_shown_problem(problem),
+            hint=_MEND_FORM[problem.kind],
+        )
+    if not run.events and not run.problems:
+        yield breach(
+            run.path,
+            None,
+            "the file holds no record of a run",
+            expected=f'lines that begin with "{MARKER} "',
+            hint="give the run log that the benchmark wrote; a log written by mllog has such lines",
+        )
+
+
+def _shown_problem(problem: Problem) -> str:
+    if problem.kind == "fields":  # JSON already, with its own quotes
+        return printable(problem.got)
+    return shown(problem.got) if problem.got else ""
+
+
+@rule("T2", Needs.RECORDS)
+def vocabulary(run: RunLog, place: Place) -> Iterator[Finding]:
+    """The events of the table are there, as often and as typed as it says, and no others."""
+    ended = run.first("init_aborted")
+    if ended is not None:
+        yield breach(
+            run.path,
+            ended.line,
+            f"the run ended before run_start: {shown(ended.value)}",
+            hint="see what the reason names, then run again; such a log never counts, "
+            "so keep it out of the result, for example as interrupted_0.txt",
+        )
+        return
+    definition = definition_of(run, place)
+    hyperparameters = definition.hyperparameters if definition else {}
+    known = {*EVENTS, *hyperparameters}
+    if definition:
+        yield from _unknown_keys(run, known)
+    if run.is_complete:
+        yield from _counts(run, misspelt=set(suggestions(run, known).values()))
+    yield from _shapes(run)
+
+
+def suggestions(run: RunLog, known: set[str]) -> Mapping[str, str]:
+    """For each unknown key of the log the missing one that it looks like."""
+    import difflib
+
+    missing = [key for key in known if not run.all(key)]
+    found = {}
+    for key in run.by_key.keys() - known:
+        close = difflib.get_close_matches(key[:100], missing, n=1)
+        if close:
+            found[key] = close[0]
+    return found
+
+
+def _unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
+    meant = suggestions(run, known)
+    for key, events in run.by_key.items():
+        if key in known:
+            continue
+        guess = did_you_mean(key[:100], [meant[key]] if key in meant else known)
+        times = "" if len(events) == 1 else f" ({len(events):,} times)"
+        yield breach(
+            run.path,
+            events[0].line,
+            f"unknown key {shown(key)}{times}{guess}",
+            expected="only keys of rules/events.py and hyperparameters of the definition",
+            hint="correct the key, or leave the record out: other output may stand in the log "
+            "on lines without the marker",
+        )
+
+
+def _counts(run: RunLog, misspelt: set[str]) -> Iterator[Finding]:
+    may_lack_blocks = run.status == STATUS_ABORTED  # it may have ended in the first block
+    for key, asked in EVENTS.items():
+        events = run.all(key)
+        if asked.count != "at least once" and len(events) > 1:
+            yield breach(
+                run.path,
+                events[1].line,
+                f"{key} is there {len(events):,} times, first on line {events[0].line}",
+                expected=f"{key} {asked.count}",
+                hint="write it once, from one rank; the log of each run is a file of its own",
+            )
+        if events or key in misspelt or asked.count == "at most once":
+            continue
+        if key == "run_stop" or (asked.count == "at least once" and may_lack_blocks):
+            continue  # T7 tells of a run that did not end
+        yield breach(
+            run.path,
+            end_of_phase(run, asked.phase),
+            f"{key} is missing ({asked.meaning})",
+            expected=f"{key} {asked.count}, {WHERE[asked.phase]}",
+            hint=f"write the event {key} there",
+        )
+
+
+WHERE = {
+    Phase.IDENTITY: "before init_start",
+    Phase.INIT: "between init_start and init_stop",
+    Phase.TIMED: "between run_start and run_stop",
+}
+
+
+def end_of_phase(run: RunLog, phase: Phase) -> int | None:
+    """The line of the record that closes a phase: where something missing was noticed."""
+    closing = {
+        Phase.IDENTITY: ("init_start", "init_stop", "run_start"),
+        Phase.INIT: ("init_stop", "run_start", "run_stop"),
+        Phase.TIMED: ("run_stop",),
+    }
+    for key in closing[phase]:
+        event = run.first(key)
+        if event is not None:
+            return event.line
+    return run.events[-1].line if run.events else None
+
+
+def _shapes(run: RunLog) -> Iterator[Finding]:
+    """What is wrong with known records; the same mistake is told once, with its count."""
+    broken_lines = {problem.line for problem in run.problems}
+    mistakes: dict[tuple[str, str], list[Finding]] = {}
+    for event in run.events:
+        if event.key in EVENTS and event.line not in broken_lines:
+            for finding in _shape(run, event, EVENTS[event.key]):
+                mistakes.setdefault((event.key, finding.message), []).append(finding)
+    for same in mistakes.values():
+        times = f" (in {len(same):,} records)" if len(same) > 1 else ""
+        yield replace(same[0], message=same[0].message + times)
+
+
+def _shape(run: RunLog, event: Event, asked: EventRule) -> Iterator[Finding]:
+    """Event type, type of the value, and the metadata of one record."""
+    if event.event_type in EVENT_TYPES and event.event_type != asked.event_type:
+        yield breach(
+            run.path,
+            event.line,
+            f"{event.key} has the wrong event_type",
+            expected=asked.event_type,
+            got=event.event_type,
+            hint="use mllog's start() and end() for intervals, event() for points in time",
+        )
+    allowed = CHOICES.get(event.key)
+    fits = has_type(event.value, asked.value) and (allowed is None or event.value in allowed)
+    if not fits and event.key != "cache_clear":  # T6 judges that value
+        yield breach(
+            run.path,
+            event.line,
+            f"{event.key} has a wrong value",
+            expected=_one_of(allowed) if allowed else asked.value,
+            got=shown(event.value),
+            hint=f"{event.key} is {asked.meaning}",
+        )
+    wrong = [name for name in asked.metadata if not _metadata_fits(event, name)]
+    if wrong:
+        yield breach(
+            run.path,
+            event.line,
+            f"{event.key} has wrong or missing metadata: {', '.join(wrong)}",
+            expected=", ".join(f"{name} ({_asked_of_metadata(name)})" for name in wrong),
+            got=", ".join(
+                shown(event.metadata[name]) if name in event.metadata else "nothing"
+                for name in wrong
+            ),
+            hint=f"give every {event.key} the metadata {', '.join(asked.metadata)}",
+        )
+
+
+def _metadata_fits(event: Event, name: str) -> bool:
+    value, allowed = event.metadata.get(name), CHOICES.get(name)
+    return has_type(value, METADATA_TYPES[name]) and (allowed is None or value in allowed)
+
+
+def _asked_of_metadata(name: str) -> str:
+    return _one_of(CHOICES[name]) if name in CHOICES else METADATA_TYPES[name]
+
+
+def _one_of(allowed: tuple[str, ...]) -> str:
+    return " or ".join(f'"{word}"' for word in allowed)
+
+
+def is_whole(run: RunLog, definition: Definition) -> bool:
+    """True when every event that gives a log its structure is there and well formed.
+
+    Order, cadence and quality can be judged only then; what is missing is T1's, T2's or T7's.
+    """
+    if not run.is_complete or run.first("init_aborted") is not None:
+        return False
+    may_lack_blocks = run.status == STATUS_ABORTED
+    for key, asked in EVENTS.items():
+        count = len(run.all(key))
+        if asked.count == "once" and asked.phase is Phase.TIMED and count != 1:
+            return False
+        if key in ("init_start", "init_stop") and count != 1:
+            return False
+        if asked.count == "at least once" and not count and not may_lack_blocks:
+            return False
+    start = run.first("run_start")
+    assert start is not None
+    for event in run.events:
+        asked_of = EVENTS.get(event.key)
+        if asked_of is None:
+            if event.line > start.line and event.key not in definition.hyperparameters:
+                return False  # perhaps a misspelt block_stop
+        elif asked_of.phase is Phase.TIMED and any(_shape(run, event, asked_of)):
+            return False
+    return True
+
+
+@rule("T5", Needs.RECORDS)
+def finite_values(run: RunLog, place: Place) -> Iterator[Finding]:
+    """No number of the log is NaN or infinite."""
+    for event in run.events:
+        for name, part in (("value", event.value), ("metadata", event.metadata)):
+            where = _not_finite(part, name)
+            if where:
+                yield breach(
+                    run.path,
+                    event.line,
+                    f"{where[0]} of {shown(event.key)} is not finite",
+                    got=str(where[1]),
+                    hint="end the run as aborted when its loss or quality is not finite, "
+                    "and say so in the reason instead of the number",
+                )
+
+
+def _not_finite(value: Any, name: str) -> tuple[str, float] | None:
+    """Name and value of the first number that is not finite. The parser bounds the nesting."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else (name, value)
+    if isinstance(value, Mapping):
+        inner = ((f"{name}.{shown(key)[1:-1][:60]}", item) for key, item in value.items())
+    elif isinstance(value, list):
+        inner = ((f"{name}[{i}]", item) for i, item in enumerate(value))
+    else:
+        return None
+    return next(filter(None, (_not_finite(item, inner_name) for inner_name, item in inner)), None)

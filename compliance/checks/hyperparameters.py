@@ -1,0 +1,95 @@
+"""T12 and T13: the hyperparameters of the definition, in either division."""
+
+from collections.abc import Iterator
+
+from compliance.checks.form import end_of_phase, suggestions
+from compliance.checks.identity import division_of
+from compliance.checks.registry import Needs, Place, breach, rule
+from compliance.checks.timing import BATCH_SIZE, batch_size
+from compliance.finding import Finding, shown
+from compliance.runlog import RunLog
+from rules.definition import Definition, Hyperparameter
+from rules.events import EVENTS, Phase
+
+
+@rule("T12", Needs.DEFINITION)
+def closed_division(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Each hyperparameter is logged once, with a value that the closed division allows."""
+    if division_of(run, place) != "closed":
+        return
+    misspelt = set(suggestions(run, {*EVENTS, *definition.hyperparameters}).values())
+    for name, allowed in definition.hyperparameters.items():
+        events = run.all(name)
+        if not events and run.is_complete and name not in misspelt:
+            yield breach(
+                run.path,
+                end_of_phase(run, Phase.INIT),
+                f"{name} is not logged",
+                expected=f"{name}, {_allowed(allowed)}",
+                hint=f"log the value that the run used as the event {name} before init_stop",
+            )
+        if len(events) > 1:
+            yield breach(
+                run.path,
+                events[1].line,
+                f"{name} is logged {len(events):,} times, first on line {events[0].line}",
+                expected=f"{name} once",
+                hint="log each hyperparameter once, from one rank",
+            )
+        if events:
+            problem = allowed.why_not(events[0].value)
+            if problem:
+                yield breach(
+                    run.path,
+                    events[0].line,
+                    f"{name} {problem} in the closed division",
+                    expected=_allowed(allowed),
+                    got=shown(events[0].value),
+                    hint=f"run with an allowed {name}, or submit to the open division",
+                )
+
+
+@rule("T13", Needs.DEFINITION)
+def open_division(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Hyperparameters that the definition knows have its types; the batch size is there."""
+    if division_of(run, place) != "open":
+        return
+    if BATCH_SIZE in definition.hyperparameters and run.is_complete and batch_size(run) is None:
+        batch = run.first(BATCH_SIZE)
+        yield breach(
+            run.path,
+            batch.line if batch else end_of_phase(run, Phase.INIT),
+            f"{BATCH_SIZE} is not a positive number of samples" if batch else f"no {BATCH_SIZE}",
+            expected="an integer above 0",
+            got=shown(batch.value) if batch else "",
+            hint="log the samples of one optimizer step over all ranks: the cadence of "
+            "evaluation is counted in such batches",
+        )
+    for name, known in definition.hyperparameters.items():
+        for event in run.all(name) if name != BATCH_SIZE else ():
+            problem = known.why_wrong_type(event.value)
+            if problem:
+                yield breach(
+                    run.path,
+                    event.line,
+                    f"{name} {problem}",
+                    expected=f"a value like {shown(known.default)}",
+                    got=shown(event.value),
+                    hint="values are free in the open division, their types are not",
+                )
+
+
+def _allowed(rule_for: Hyperparameter) -> str:
+    """What the closed division allows, in words: ``from 4 up``."""
+    if rule_for.fixed:
+        return shown(rule_for.default)
+    if rule_for.choices:
+        return "one of " + ", ".join(map(shown, rule_for.choices))
+    lowest, highest = rule_for.minimum, rule_for.maximum
+    if lowest is not None and highest is not None:
+        return f"from {lowest:g} to {highest:g}"
+    if lowest is not None:
+        return f"from {lowest:g} up"
+    if highest is not None:
+        return f"up to {highest:g}"
+    return f"any value of type {type(rule_for.default).__name__}"

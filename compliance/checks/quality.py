@@ -1,0 +1,156 @@
+"""T9 and T10: what an evaluation says, when a run has succeeded, and what it counts."""
+
+from collections.abc import Iterator
+
+from compliance.checks.identity import division_of
+from compliance.checks.registry import Needs, Place, breach, rule
+from compliance.checks.timing import batch_size
+from compliance.finding import Finding, shown
+from compliance.runlog import Event, RunLog
+from rules.definition import Definition
+from rules.errors import did_you_mean
+from rules.events import STATUS_ABORTED, STATUS_SUCCESS, is_number
+
+EPOCH_TOLERANCE = 1e-3
+
+
+@rule("T9", Needs.TIMELINE)
+def quality(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Every evaluation has all metrics; the run succeeds and stops where all targets hold."""
+    incomplete = [
+        finding
+        for event in run.all("eval_accuracy")
+        for finding in _metrics(run, event, definition)
+    ]
+    if incomplete:
+        yield from incomplete
+    else:
+        yield from _stops_at_the_targets(run, definition)
+
+
+def _metrics(run: RunLog, event: Event, definition: Definition) -> Iterator[Finding]:
+    metrics = event.metadata["metrics"]
+    first = definition.quality[0].metric
+    wanted = [target.metric for target in definition.quality] + list(definition.reported)
+    wrong = [name for name in wanted if not is_number(metrics.get(name))]
+    if wrong:
+        guess = did_you_mean(wrong[0], [key for key in metrics if key not in wanted])
+        yield breach(
+            run.path,
+            event.line,
+            f"metadata.metrics lacks {', '.join(wrong)}{guess}",
+            expected=f"a number for each of {', '.join(wanted)}",
+            got=shown(metrics),
+            hint="log every metric of the definition, the reported ones too, at every evaluation",
+        )
+    elif event.value != metrics[first] and event.value == event.value:  # NaN is T5's
+        yield breach(
+            run.path,
+            event.line,
+            f"the value of eval_accuracy is not {first}, the first quality metric",
+            expected=shown(metrics[first]),
+            got=shown(event.value),
+            hint=f"write the same number as value and as metadata.metrics.{first}",
+        )
+
+
+def _stops_at_the_targets(run: RunLog, definition: Definition) -> Iterator[Finding]:
+    targets = " and ".join(map(str, definition.quality))
+    evaluations = run.all("eval_accuracy")
+    reached = [event for event in evaluations if definition.reached(event.metadata["metrics"])]
+    stop = run.all("run_stop")[0]
+    if reached:
+        going_on = [e for e in run.all("block_start") if e.line > reached[0].line]
+        if going_on:
+            yield breach(
+                run.path,
+                going_on[0].line,
+                "the run was trained on after every target held",
+                expected=f"run_stop after the evaluation on line {reached[0].line} ({targets})",
+                got="another block",
+                hint="stop at the first evaluation at which every target holds",
+            )
+        elif run.status == STATUS_ABORTED:
+            yield breach(
+                run.path,
+                stop.line,
+                "run_stop says aborted, but every target holds",
+                expected=f'"{STATUS_SUCCESS}", since {targets} on line {reached[0].line}',
+                got=f'"{STATUS_ABORTED}"',
+                hint="compare each metric with its target as the definition says: equal is enough",
+            )
+    elif run.status == STATUS_SUCCESS:
+        last = evaluations[-1] if evaluations else None
+        missed = [
+            f"{target.metric} {shown(last.metadata['metrics'][target.metric])}"
+            for target in definition.quality
+            if last and not target.holds(last.metadata["metrics"][target.metric])
+        ]
+        yield breach(
+            run.path,
+            stop.line,
+            "run_stop says success, but the last evaluation misses a target",
+            expected=targets,
+            got=", ".join(missed) or "no evaluation",
+            hint="train on until every target holds at the same evaluation",
+        )
+
+
+@rule("T10", Needs.TIMELINE)
+def counts(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Set sizes, parameters, samples and epochs are those of the definition."""
+    expected = {
+        "train_samples": definition.train_samples,
+        "eval_samples": definition.evaluation_samples,
+    }
+    if division_of(run, place) == "closed":
+        expected["model_parameters"] = int(definition.model["parameters"])
+    for key, count in expected.items():
+        event = run.first(key)
+        if event is not None and event.value != count:
+            yield breach(
+                run.path,
+                event.line,
+                f"{key} is not the definition's",
+                expected=f"{count:,}",
+                got=shown(event.value),
+                hint="in the closed division build the definition's model; open allows another"
+                if key == "model_parameters"
+                else "use the whole set that prepare_data makes for this scale",
+            )
+    yield from _whole_batches(run)
+    yield from _epochs(run, definition)
+
+
+def _whole_batches(run: RunLog) -> Iterator[Finding]:
+    batch, before = batch_size(run), 0
+    if batch is None:
+        return
+    for event in run.all("block_stop"):
+        samples = event.metadata["samples_count"]
+        if samples % batch or samples <= before:
+            yield breach(
+                run.path,
+                event.line,
+                f"{shown(samples)} samples cannot be the end of this block",
+                expected=f"a multiple of the global batch size {batch:,} above {before:,}",
+                got=shown(samples),
+                hint="count whole global batches, over all ranks, since run_start",
+            )
+            return
+        before = samples
+
+
+def _epochs(run: RunLog, definition: Definition) -> Iterator[Finding]:
+    for event in run.all("eval_accuracy"):
+        epochs = event.metadata["samples_count"] / definition.train_samples
+        if not abs(event.metadata["epoch_num"] - epochs) <= EPOCH_TOLERANCE:
+            yield breach(
+                run.path,
+                event.line,
+                "epoch_num is not samples_count / train_samples",
+                expected=f"{epochs:.4f}",
+                got=shown(event.metadata["epoch_num"]),
+                hint="one epoch is train_samples samples, also when a batch spans its end",
+            )
+            return

@@ -1,0 +1,78 @@
+"""What a check is, and the registry: one pure function for each numbered rule."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from compliance.finding import Finding
+from rules.rounds import Severity
+
+
+class Needs(IntEnum):
+    """What must be known or sound before a check says anything useful.
+
+    A log that is broken at one level is not judged at the next, so that one mistake gives one
+    finding. Each level has its own signature.
+    """
+
+    RECORDS = 0  # the records that could be read: (run, place)
+    DEFINITION = 1  # and the definition of the benchmark: (run, definition, place)
+    TIMELINE = 2  # and every event of the timed part, in order: (run, definition, place)
+    RESULT = 3  # all logs of a result: (runs, definition, place)
+    SUBMITTER = 4  # a submitter's folder as it was read: (who)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a log must say because of the folder that it lies in; None where that says nothing."""
+
+    round: str
+    submitter: str | None = None
+    system: str | None = None
+    benchmark: str | None = None
+    scale: str | None = None
+    division: str | None = None
+    in_result: bool = False  # judged as one log of a result, not by itself
+    in_submission: bool = False
+
+
+@dataclass(frozen=True)
+class Check:
+    """The function that looks for breaches of one rule."""
+
+    rule: str
+    needs: Needs
+    find: Callable[..., Iterator[Finding]]
+
+
+CHECKS: dict[str, Check] = {}
+
+
+def rule(
+    rule_id: str, needs: Needs
+) -> Callable[[Callable[..., Iterator[Finding]]], Callable[..., Iterator[Finding]]]:
+    """Register the check of a numbered rule. Raises ValueError for a rule that has one already."""
+
+    def register(find: Callable[..., Iterator[Finding]]) -> Callable[..., Iterator[Finding]]:
+        if rule_id in CHECKS:
+            raise ValueError(f"{rule_id} has a check already: {CHECKS[rule_id].find.__name__}")
+        CHECKS[rule_id] = Check(rule_id, needs, find)
+        return find
+
+    return register
+
+
+def breach(
+    path: Path,
+    line: int | None,
+    message: str,
+    *,
+    expected: str = "",
+    got: str = "",
+    hint: str = "",
+    severity: Severity = "error",
+) -> Finding:
+    """A finding as a check yields it: rule and, for an error, severity are filled in when it runs,
+    since the round decides how severe a breach is."""
+    return Finding("", severity, path, line, message, expected, got, hint)

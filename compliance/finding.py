@@ -1,0 +1,120 @@
+"""Findings: one rule broken at one place, and how that is told to people and to programs."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rules.rounds import Severity
+
+SHOWN_MAX = 200  # characters of a value that a message repeats
+FINDINGS_PER_RULE_MAX = 10  # of one log; the rest is counted
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One rule broken.
+
+    ``line`` is the line of ``path`` (from 1), or None for the file or folder as a whole.
+    ``expected`` and ``got`` may be empty; ``hint`` says how to mend it.
+    """
+
+    rule: str
+    severity: Severity
+    path: Path
+    line: int | None
+    message: str
+    expected: str = ""
+    got: str = ""
+    hint: str = ""
+
+    @property
+    def is_error(self) -> bool:
+        """True when this finding alone rejects a result."""
+        return self.severity == "error"
+
+    @property
+    def headline(self) -> str:
+        """Rule and message on one line, e.g. ``T8 evaluation at 24,000 samples is late``."""
+        level = "" if self.is_error else f"{self.severity}: "
+        return f"{self.rule} {level}{self.message}"
+
+    def text(self, *, explain: bool = True) -> str:
+        """The finding for a terminal; ``explain`` points to the text of the rule."""
+        place = printable(str(self.path)) + (f":{self.line}" if self.line is not None else "")
+        lines = [f"{place}: {self.headline}"]
+        compared = [
+            f"expected {self.expected}" if self.expected else "",
+            f"got {self.got}" if self.got else "",
+        ]
+        if any(compared):
+            lines.append("    " + ", ".join(filter(None, compared)))
+        said = [self.hint, f"`cepheid check --explain {self.rule}` says why" if explain else ""]
+        if self.hint:
+            lines.append("    mend: " + "; ".join(filter(None, said)))
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, Any]:
+        """The finding as plain JSON, with the keys of the tools' JSON output."""
+        return {
+            "rule": self.rule,
+            "severity": self.severity,
+            "path": str(self.path),
+            "line": self.line,
+            "message": self.message,
+            "expected": self.expected,
+            "got": self.got,
+            "hint": self.hint,
+        }
+
+
+def has_error(findings: Iterable[Finding]) -> bool:
+    """True when any finding rejects."""
+    return any(finding.is_error for finding in findings)
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """By file and line; what concerns a whole file or folder comes before what is in it."""
+    return sorted(findings, key=lambda finding: (finding.path.parts, finding.line or 0))
+
+
+def capped(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings of one log: of each rule the first ten, then one that counts the others."""
+    kept: list[Finding] = []
+    of_rule: dict[str, int] = {}
+    for finding in findings:
+        of_rule[finding.rule] = of_rule.get(finding.rule, 0) + 1
+        if of_rule[finding.rule] <= FINDINGS_PER_RULE_MAX:
+            kept.append(finding)
+    for rule, count in of_rule.items():
+        if count > FINDINGS_PER_RULE_MAX:
+            last = next(finding for finding in reversed(kept) if finding.rule == rule)
+            more = f"and {count - FINDINGS_PER_RULE_MAX:,} more of {rule} in this log"
+            kept.append(replace(last, line=None, message=more, expected="", got="", hint=""))
+    return kept
+
+
+def printable(text: str) -> str:
+    """``text`` with control characters, direction marks and lone surrogates escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
+def shown(value: object) -> str:
+    """A value of a log as a message repeats it: short, on one line, without control characters."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, int) and abs(value) < 2**63:
+        return f"{value:,}"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, str):
+        text = f'"{value[: SHOWN_MAX + 1]}"'
+    else:
+        text = json.dumps(value, default=str)
+    text = printable(text)
+    return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 1] + "…"

@@ -1,0 +1,114 @@
+"""From what was read to what is found: every check that a round asks for, over a whole package."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from compliance.checks import (
+    Place,
+    check_log,
+    check_result,
+    check_submitter,
+    definition_named,
+    definition_of,
+)
+from compliance.finding import Finding, in_order
+from compliance.package import Package, ResultFolder, Submitter
+from rules.definition import Definition
+from rules.rounds import Round
+
+
+@dataclass(frozen=True)
+class JudgedResult:
+    """A result with every finding that concerns it, also those about its system or submitter.
+
+    ``definition`` is None where no benchmark of that name and scale exists.
+    """
+
+    folder: ResultFolder
+    place: Place
+    system: dict[str, object]
+    definition: Definition | None
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All findings about one or more packages, in order, and the same by result."""
+
+    round: str
+    results: tuple[JudgedResult, ...]
+    findings: tuple[Finding, ...]
+    logs: int
+
+
+def judge(packages: Sequence[Package], judged_in: Round) -> Judgement:
+    """Check everything that was read."""
+    results: list[JudgedResult] = []
+    findings: list[Finding] = []
+    for package in packages:
+        for who in package.submitters:
+            about_folder = check_submitter(who, judged_in)
+            if package.is_single_log:  # the question was about the log, not about the folder
+                about_folder = []
+            findings += about_folder
+            for folder in who.results:
+                place = place_of(folder, who, judged_in)
+                place = replace(place, in_result=not package.is_single_log)
+                about_runs = [
+                    finding for run in folder.runs for finding in check_log(run, place, judged_in)
+                ]
+                if place.in_result and folder.runs:
+                    about_runs += check_result(folder.runs, place, judged_in)
+                findings += about_runs
+                concerning = [f for f in about_folder if _concerns(f.path, folder, who)]
+                results.append(_judged(folder, place, who, [*concerning, *about_runs]))
+    return Judgement(
+        judged_in.name,
+        tuple(results),
+        tuple(in_order(findings)),
+        sum(package.logs for package in packages),
+    )
+
+
+def place_of(folder: ResultFolder, who: Submitter, judged_in: Round) -> Place:
+    """What the logs of a folder must say because of where it lies."""
+    benchmark, scale, division = folder.parts or (None, None, None)
+    system = who.systems.get(folder.system or "")
+    return Place(
+        round=judged_in.name,
+        submitter=system.text("submitter") if system else None,
+        system=folder.system,
+        benchmark=benchmark,
+        scale=scale,
+        division=division,
+        in_submission=who.in_submission,
+    )
+
+
+def _judged(
+    folder: ResultFolder, place: Place, who: Submitter, findings: list[Finding]
+) -> JudgedResult:
+    system = who.systems.get(folder.system or "")
+    known = (definition_of(run, place) for run in folder.runs)
+    return JudgedResult(
+        folder,
+        place,
+        dict(system.content or {}) if system else {},
+        next(filter(None, known), definition_named(place.benchmark, place.scale)),
+        tuple(in_order(findings)),
+    )
+
+
+def _concerns(path: Path, folder: ResultFolder, who: Submitter) -> bool:
+    """Whether a finding about a submitter's folder touches a result.
+
+    One about another result or another system does not; one about anything else does.
+    """
+    others = [other.path for other in who.results if other.path != folder.path]
+    if any(path == other or other in path.parents for other in others):
+        return False
+    own_system = who.systems.get(folder.system or "")
+    other_systems = [s.path for s in who.systems.values() if s is not own_system]
+    other_folders = [other.parent for other in others if other.parent != folder.path.parent]
+    return path not in other_systems and path not in other_folders

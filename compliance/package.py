@@ -1,0 +1,319 @@
+"""Reading folders: a run log, a result, a submitter's folder or a collection of those, each once.
+
+Nothing here judges. What a folder holds is in frozen dataclasses, what was not read is in
+``refused`` with the reason; the checks S1, S2 and S5 make findings of it. Links are never followed:
+a submission must not be able to show a file that is not in it.
+"""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from compliance import runlog
+from compliance.runlog import RunLog
+from rules.errors import UserError
+
+ENTRIES_MAX = 10_000  # of one folder
+LOGS_MAX = 100  # of one result
+DESCRIPTION_BYTES_MAX = 2**20
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_LOG_NAME = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
+_PARTIAL_NAME = re.compile(r"result_[0-9]+(\.txt)?\.partial")
+_BESIDE_LOGS = ("configuration.json", "README.md", "leaderboard", "checkpoints")
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Something that was not read, and why."""
+
+    path: Path
+    why: str
+
+
+@dataclass(frozen=True)
+class SystemFile:
+    """``systems/<name>.json``. ``content`` is None where it is no JSON object, see ``problem``."""
+
+    path: Path
+    name: str
+    content: Mapping[str, Any] | None
+    problem: str = ""
+
+    def text(self, key: str) -> str | None:
+        """A field of the description if it is a string."""
+        value = self.content.get(key) if self.content else None
+        return value if isinstance(value, str) else None
+
+
+@dataclass(frozen=True)
+class ResultFolder:
+    """The run logs of one result. ``system`` is None for a folder that lies in no layout."""
+
+    path: Path
+    system: str | None
+    runs: tuple[RunLog, ...]
+    unfinished: tuple[Path, ...] = ()  # logs of runs that are going on, or were killed
+    interrupted: tuple[Path, ...] = ()
+    unexpected: tuple[Path, ...] = ()
+
+    @property
+    def parts(self) -> tuple[str, str, str] | None:
+        """Benchmark, scale and division as the folder's name says them, or None."""
+        names = Path(os.path.abspath(self.path)).name.rsplit("-", 2)
+        if self.system is None or len(names) != 3 or not all(names):
+            return None
+        return names[0], names[1], names[2]
+
+
+@dataclass(frozen=True)
+class Submitter:
+    """A folder with ``systems`` and ``results``. ``name`` is given only under ``submissions/``."""
+
+    path: Path
+    name: str | None
+    in_submission: bool
+    systems: Mapping[str, SystemFile]
+    results: tuple[ResultFolder, ...]
+    refused: tuple[Refused, ...] = ()
+
+
+@dataclass(frozen=True)
+class Package:
+    """What lies under the path that somebody asked about: one log, or submitters' folders."""
+
+    path: Path
+    submitters: tuple[Submitter, ...]
+    is_single_log: bool = False
+
+    @property
+    def logs(self) -> int:
+        """The number of run logs."""
+        return sum(len(result.runs) for who in self.submitters for result in who.results)
+
+
+def read(path: Path) -> Package:
+    """Read what lies under ``path``, each log once.
+
+    Raises UserError where there is nothing, or nothing that looks like run logs.
+    """
+    if not path.exists():
+        raise UserError(f"{path}: there is no such file or folder")
+    absolute = Path(os.path.abspath(path))
+    reader = _Reader(keep_absolute=path.is_absolute())
+    if not path.is_dir():
+        return Package(path, (reader.single_log(absolute),), is_single_log=True)
+    package = Package(path, tuple(reader.submitters(absolute)))
+    nothing_to_say = not any(who.refused or who.in_submission for who in package.submitters)
+    if package.logs == 0 and nothing_to_say:
+        raise UserError(_no_logs(path, package))
+    return package
+
+
+def _no_logs(path: Path, package: Package) -> str:
+    results = [result for who in package.submitters for result in who.results]
+    unfinished = sum(len(result.unfinished) for result in results)
+    if unfinished:
+        return f"{path}: no run has ended yet, {unfinished} still going or killed; wait for it"
+    misnamed = [entry for result in results for entry in result.unexpected]
+    if misnamed:
+        return f"{path}: no run logs named result_0.txt …, but {misnamed[0].name}; rename it"
+    return (
+        f"{path}: no run logs here; give a log, a folder with result_0.txt …, or the folder "
+        "that `cepheid run --output` wrote, with results/ in it"
+    )
+
+
+class _Reader:
+    """Walks folders without following links. ``refused`` collects what was left out."""
+
+    def __init__(self, keep_absolute: bool) -> None:
+        self.keep_absolute = keep_absolute
+        self.refused: list[Refused] = []
+
+    def shown(self, path: Path) -> Path:
+        """The path as the user would write it: relative if that is how the question was asked."""
+        return path if self.keep_absolute else Path(os.path.relpath(path))
+
+    def submitters(self, folder: Path) -> Iterator[Submitter]:
+        """The submitter's folders that ``folder`` is, holds, or is a part of."""
+        names = {entry.name for entry in self.entries(folder, quiet=True)}
+        if any(_LOG_NAME.fullmatch(name) for name in names) or self.is_in_layout(folder):
+            yield self.around_result(folder)
+        elif names & {"results", "systems"}:
+            yield self.submitter(folder)
+        elif folder.name == "results" and self.has_results(folder):
+            yield self.submitter(folder.parent)
+        elif folder.parent.name == "results" and self.has_results(folder.parent, folder.name):
+            yield self.submitter(folder.parent.parent, only_system=folder.name)
+        else:
+            yield from self.collection(folder)
+
+    def collection(self, folder: Path) -> Iterator[Submitter]:
+        found = False
+        for entry in self.entries(folder):
+            inside = folder / entry.name
+            if not entry.is_dir(follow_symlinks=False):
+                continue
+            names = {inner.name for inner in self.entries(inside, quiet=True)}
+            if names & {"results", "systems"} or folder.name == "submissions":
+                found = True
+                yield self.submitter(inside)
+        if not found:
+            yield self.around_result(folder)  # perhaps a result whose logs are misnamed
+
+    def is_in_layout(self, folder: Path) -> bool:
+        """True for ``…/results/<system>/<benchmark>-<scale>-<division>``."""
+        parents = folder.parents
+        return len(parents) > 1 and parents[1].name == "results" and folder.name.count("-") >= 2
+
+    def has_results(self, folder: Path, only_system: str | None = None) -> bool:
+        """Whether a folder named ``results`` has result folders two levels down."""
+        for system in self.folders(folder, quiet=True):
+            is_asked = only_system is None or system.name == only_system
+            inner = self.folders(system, quiet=True) if is_asked else []
+            if any(result.name.count("-") >= 2 for result in inner):
+                return True
+        return False
+
+    def submitter(self, root: Path, only_system: str | None = None) -> Submitter:
+        results = []
+        for system in self.folders(root / "results"):
+            if only_system in (None, system.name):
+                for folder in self.folders(system):
+                    results.append(self.result(folder, system.name))
+        return self.made(root, self.systems(root), results)
+
+    def around_result(self, folder: Path) -> Submitter:
+        """One result: with its system's description where it lies in a submitter's folder."""
+        if not self.is_in_layout(folder):
+            return self.made(folder, {}, [self.result(folder, None)])
+        system, root = folder.parent.name, folder.parents[2]
+        result = self.result(folder, system)
+        return self.made(root, self.systems(root, system), [result])
+
+    def single_log(self, file: Path) -> Submitter:
+        run = runlog.read(self.shown(file))
+        folder = file.parent
+        if not self.is_in_layout(folder):
+            return self.made(folder, {}, [ResultFolder(self.shown(folder), None, (run,))])
+        system, root = folder.parent.name, folder.parents[2]
+        result = ResultFolder(self.shown(folder), system, (run,))
+        return self.made(root, self.systems(root, system), [result])
+
+    def made(
+        self, root: Path, systems: Mapping[str, SystemFile], results: list[ResultFolder]
+    ) -> Submitter:
+        is_listed = root.parent.name == "submissions"
+        refused, self.refused = tuple(self.refused), []
+        return Submitter(
+            path=self.shown(root),
+            name=root.name if is_listed else None,
+            in_submission=is_listed or (root / "manifest.json").is_file(),
+            systems=MappingProxyType(dict(systems)),
+            results=tuple(results),
+            refused=refused,
+        )
+
+    def result(self, folder: Path, system: str | None) -> ResultFolder:
+        """The logs of a folder in the order of their numbers, and what else lies there."""
+        logs, unfinished, interrupted, unexpected = [], [], [], []
+        for entry in self.entries(folder):
+            name, path = entry.name, self.shown(folder / entry.name)
+            if _LOG_NAME.fullmatch(name) and entry.is_file(follow_symlinks=False):
+                logs.append(path)
+            elif _PARTIAL_NAME.fullmatch(name):
+                unfinished.append(path)
+            elif name.startswith("interrupted_") and name.endswith(".txt"):
+                interrupted.append(path)
+            elif name not in _BESIDE_LOGS and not name.startswith("."):
+                unexpected.append(path)
+        if len(logs) > LOGS_MAX:
+            why = f"more than {LOGS_MAX} run logs in one result; only the first ones are read"
+            self.refused.append(Refused(self.shown(folder), why))
+        logs.sort(key=lambda path: (len(path.name), path.name))
+        return ResultFolder(
+            self.shown(folder),
+            system,
+            tuple(runlog.read(path) for path in logs[:LOGS_MAX]),
+            tuple(unfinished),
+            tuple(interrupted),
+            tuple(unexpected),
+        )
+
+    def systems(self, root: Path, only: str | None = None) -> dict[str, SystemFile]:
+        """The system descriptions, by name."""
+        found = {}
+        for entry in self.entries(root / "systems"):
+            name = entry.name.removesuffix(".json")
+            is_description = entry.name.endswith(".json") and entry.is_file(follow_symlinks=False)
+            if is_description and only in (None, name):
+                found[name] = _description(self.shown(root / "systems" / entry.name), name)
+        return found
+
+    def folders(self, folder: Path, quiet: bool = False) -> list[Path]:
+        """The folders in a folder; hidden ones are left out."""
+        return [
+            folder / entry.name
+            for entry in self.entries(folder, quiet)
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+        ]
+
+    def entries(self, folder: Path, quiet: bool = False) -> list[os.DirEntry[str]]:
+        """Files and folders in the order of their names; links and devices are refused.
+
+        A folder that is not there has no entries. ``quiet`` looks without recording refusals.
+        """
+        kept: list[os.DirEntry[str]] = []
+        refused: list[Refused] = []
+        try:
+            with os.scandir(folder) as scanned:
+                for entry in scanned:
+                    why = _why_not_read(entry)
+                    if why:
+                        refused.append(Refused(self.shown(Path(entry.path)), why))
+                    else:
+                        kept.append(entry)
+                    if len(kept) + len(refused) > ENTRIES_MAX:
+                        why = f"more than {ENTRIES_MAX:,} files in one folder; the rest is not read"
+                        refused.append(Refused(self.shown(folder), why))
+                        break
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            refused.append(Refused(self.shown(folder), f"cannot be read: {error.strerror}"))
+        if not quiet:
+            self.refused += refused
+        return sorted(kept, key=lambda entry: entry.name)
+
+
+def _why_not_read(entry: os.DirEntry[str]) -> str:
+    mode = entry.stat(follow_symlinks=False).st_mode
+    if stat.S_ISLNK(mode):
+        return "a link"
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        return "neither a file nor a folder"
+    return ""
+
+
+def _description(path: Path, name: str) -> SystemFile:
+    """A system description, read with a bound. What is wrong with its content is S2's."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(DESCRIPTION_BYTES_MAX + 1)
+        if len(data) > DESCRIPTION_BYTES_MAX:
+            return SystemFile(path, name, None, "is larger than 1 MiB")
+        content = json.loads(data.decode("utf-8"))
+    except OSError as error:
+        return SystemFile(path, name, None, f"cannot be read: {error.strerror}")
+    except (ValueError, RecursionError) as error:
+        return SystemFile(path, name, None, f"is not JSON: {str(error)[:200]}")
+    if not isinstance(content, dict):
+        return SystemFile(path, name, None, "is not a JSON object")
+    return SystemFile(path, name, MappingProxyType(content))

@@ -1,0 +1,432 @@
+"""Preparing a dataset: writing the folder that ``store`` reads.
+
+Preparation writes to ``<folder>.partial`` next to it, chunk by chunk, and notes each finished chunk
+in a journal, so that an interrupted preparation goes on where it stopped. The finished folder
+appears in one step. A lock on ``.<folder>.lock`` keeps two preparations of one folder apart.
+
+What is written depends on the generator and its parameters only: not on the number of processes,
+not on interruptions.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import connection, get_context, parent_process
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reference.data import store
+from reference.data.store import Manifest, OnProgress, StoredArray, StoreError
+
+JOURNAL = "journal.jsonl"
+DISK_RESERVE_BYTES = 2**20  # for manifest, journal and file headers
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+Arrays = dict[str, np.ndarray]
+Draw = Callable[[range], Arrays]
+Layout = Mapping[str, tuple[np.dtype, tuple[int, ...]]]
+
+
+def prepare(
+    folder: Path,
+    generator_name: str,
+    parameters: Mapping[str, Any],
+    arrays: Layout,
+    rows: int,
+    draw: Draw,
+    processes: int | None = None,
+    on_progress: OnProgress | None = None,
+    chunk_rows: int = 250,
+    packages: Sequence[str] = (),
+) -> Manifest:
+    """Make ``folder``, or go on where an interrupted preparation stopped, or return at once.
+
+    ``parameters`` is plain JSON and says all that the contents depend on; ``arrays`` maps names to
+    (dtype, shape of one row); ``draw(range)`` returns those rows of every array, the same ones
+    whenever and wherever it is called, and can be pickled. ``processes`` defaults to the usable
+    processors. ``on_progress`` is called with rows done and rows in all. Versions of ``packages``
+    are noted in the manifest beside those of Python and NumPy.
+
+    Raises StoreError if the folder or ``<folder>.partial`` belongs to other parameters, another
+    preparation of it is under way, the disk is full or cannot be written, or a worker was killed.
+    """
+    plan = _Plan(
+        generator=generator_name,
+        parameters=store.plain_json(parameters),
+        versions=store.versions_of(packages),
+        layout={name: (np.dtype(dtype), tuple(row)) for name, (dtype, row) in arrays.items()},
+        rows=rows,
+        chunk_rows=chunk_rows,
+    )
+    on_progress = on_progress or (lambda done, total: None)
+    if folder.exists():
+        return _existing(folder, plan)
+    with _told_plainly(folder), _locked(folder):
+        if folder.exists():  # another preparation finished it while we came here
+            return _existing(folder, plan)
+        unfinished = _partial_folder(folder)
+        finished = _begun(unfinished, plan)
+        todo = [chunk for chunk in range(len(plan.chunks)) if chunk not in finished]
+        done = rows - sum(len(plan.chunks[chunk]) for chunk in todo)
+        on_progress(done, rows)
+        with (
+            open(unfinished / JOURNAL, "ab") as journal,
+            closing(_written_chunks(unfinished, plan, draw, todo, processes)) as written,
+        ):
+            for chunk, digests in written:
+                finished[chunk] = digests
+                _append(journal.fileno(), {"chunk": chunk, "sha256": digests})
+                done += len(plan.chunks[chunk])
+                on_progress(done, rows)
+        return _published(folder, plan, finished)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a preparation is to write."""
+
+    generator: str
+    parameters: Mapping[str, Any]
+    versions: Mapping[str, str]
+    layout: Mapping[str, tuple[np.dtype, tuple[int, ...]]]
+    rows: int
+    chunk_rows: int
+
+    @property
+    def chunks(self) -> list[range]:
+        return store.row_chunks(self.rows, self.chunk_rows)
+
+    @property
+    def contents(self) -> dict[str, Any]:
+        return {
+            "generator": self.generator,
+            "parameters": self.parameters,
+            "rows": self.rows,
+            "arrays": {
+                name: [store.described(kind), row] for name, (kind, row) in self.layout.items()
+            },
+        }
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """The journal's first line. Chunks of two GalSim versions must not meet in one folder."""
+        written = {"format_version": store.FORMAT_VERSION, "chunk_rows": self.chunk_rows}
+        header: dict[str, Any] = store.plain_json(
+            {**written, **self.contents, "versions": self.versions}
+        )
+        return header
+
+
+def _existing(folder: Path, plan: _Plan) -> Manifest:
+    manifest = store.read_manifest(folder)
+    found = {
+        "generator": manifest.generator,
+        "parameters": manifest.parameters,
+        "rows": manifest.rows,
+        "arrays": {name: [a.dtype, a.shape[1:]] for name, a in manifest.arrays.items()},
+    }
+    difference = store.first_difference(store.plain_json(found), store.plain_json(plan.contents))
+    if difference:
+        raise StoreError(
+            f"{folder}: holds another dataset ({difference}). Prepare into another folder, or "
+            f"delete this one."
+        )
+    return manifest
+
+
+def _begun(unfinished: Path, plan: _Plan) -> dict[int, dict[str, str]]:
+    """Create ``<folder>.partial``, or take it up again; returns digests of the chunks in it."""
+    lines = _journal_lines(unfinished / JOURNAL)
+    difference = store.first_difference(lines[0], plan.header) if lines else ""
+    if difference:
+        raise StoreError(
+            f"{unfinished}: an unfinished preparation of something else ({difference}). To drop it "
+            f"and start afresh delete that folder; to go on with it ask for what it was begun with."
+        )
+    _check_space(unfinished, plan)
+    unfinished.mkdir(exist_ok=True)
+    if not lines:
+        strangers = sorted(path.name for path in unfinished.iterdir() if path.name != JOURNAL)
+        if strangers:
+            raise StoreError(
+                f"{unfinished}: holds {strangers[0]} but no journal, so it is no preparation that "
+                f"can go on. Delete it, or move it away, and start again."
+            )
+        with open(unfinished / JOURNAL, "wb") as journal:
+            _append(journal.fileno(), plan.header)
+    for name in plan.layout:
+        _allocate(unfinished, name, plan)
+    _synchronize(unfinished)
+    # Digested again: the journal may have outlived data, or a file may have been made anew.
+    return {
+        line["chunk"]: line["sha256"]
+        for line in lines[1:]
+        if line["sha256"] == _digests_on_disk(unfinished, plan, line["chunk"])
+    }
+
+
+def _journal_lines(path: Path) -> list[Any]:
+    """All complete lines; cuts off one that an interruption left half written."""
+    if not path.exists():
+        return []
+    text = path.read_bytes()
+    complete = text[: text.rfind(b"\n") + 1]
+    if len(complete) < len(text):
+        os.truncate(path, len(complete))
+    try:
+        return [json.loads(line) for line in complete.splitlines()]
+    except ValueError as error:
+        raise StoreError(
+            f"{path}: damaged ({error}). Delete {path.parent} and start again."
+        ) from error
+
+
+def _check_space(unfinished: Path, plan: _Plan) -> None:
+    needed = DISK_RESERVE_BYTES
+    for name, (dtype, row) in plan.layout.items():
+        path = unfinished / f"{name}.npy"
+        allocated = path.stat().st_blocks * 512 if path.exists() else 0
+        data_bytes = plan.rows * dtype.itemsize * int(np.prod(row, dtype=np.int64))
+        needed += max(0, data_bytes - allocated)
+    free = shutil.disk_usage(unfinished.parent).free
+    if free < needed:
+        raise StoreError(
+            f"{unfinished.parent}: not enough disk space, {needed / 1e6:,.0f} MB needed and "
+            f"{free / 1e6:,.0f} MB available. Free some, or prepare the dataset on another disk."
+        )
+
+
+def _allocate(unfinished: Path, name: str, plan: _Plan) -> None:
+    """Make the array's file at its full size, unless it is there; its space is really reserved."""
+    path = unfinished / f"{name}.npy"
+    dtype, row = plan.layout[name]
+    shape = (plan.rows, *row)
+    if _is_array(path, dtype, shape):
+        return
+    np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    with open(path, "r+b") as file:
+        _reserve(file.fileno(), path.stat().st_size)
+        os.fsync(file.fileno())
+
+
+def _reserve(descriptor: int, size_bytes: int) -> None:
+    """Take the disk space now, where system and file system can."""
+    try:
+        os.posix_fallocate(descriptor, 0, size_bytes)
+    except AttributeError:
+        pass
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+
+
+def _is_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> bool:
+    try:
+        array = np.load(path, mmap_mode="r")
+    except (OSError, ValueError):
+        return False
+    return bool(array.dtype == dtype and array.shape == shape)
+
+
+def _written_chunks(
+    unfinished: Path, plan: _Plan, draw: Draw, todo: Sequence[int], processes: int | None
+) -> Generator[tuple[int, dict[str, str]], None, None]:
+    """Draw and write the chunks ``todo``; yields each with its digests once it is on the disk."""
+    write = partial(_write_chunk, unfinished, plan, draw)
+    count = min(processes or _usable_processors(), len(todo))
+    if count <= 1:
+        for chunk in todo:
+            yield chunk, write(chunk)
+        return
+    waiting = list(reversed(todo))
+    running: dict[Future[dict[str, str]], int] = {}
+    # Spawned, not forked: the caller may have started threads, of torch for instance.
+    with (
+        _one_thread_per_child(),
+        ProcessPoolExecutor(count, get_context("spawn"), _start_worker) as pool,
+    ):
+        try:
+            # No more than one chunk per worker is under way, so that an interruption is quick.
+            while waiting or running:
+                while waiting and len(running) < count:
+                    chunk = waiting.pop()
+                    running[pool.submit(write, chunk)] = chunk
+                ready, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in ready:
+                    yield running.pop(future), future.result()
+        except BrokenProcessPool as error:
+            raise StoreError(
+                f"{unfinished}: a worker process ended too early. It was killed, perhaps for lack "
+                f"of memory, or could not start; then its own message is above this one. Prepare "
+                f"again with fewer processes (1 needs no worker); finished chunks are kept."
+            ) from error
+
+
+def _write_chunk(unfinished: Path, plan: _Plan, draw: Draw, chunk: int) -> dict[str, str]:
+    """Draw one chunk and write it through to the disk; returns the digest of each array's rows."""
+    rows = plan.chunks[chunk]
+    drawn = draw(rows)
+    digests = {}
+    for name, (dtype, row) in plan.layout.items():
+        values = np.ascontiguousarray(drawn[name])
+        if values.dtype != dtype or values.shape != (len(rows), *row):
+            raise ValueError(
+                f"array {name}: {values.dtype} {values.shape} was drawn for {len(rows)} rows of "
+                f"{dtype} {row}"
+            )
+        path = unfinished / f"{name}.npy"
+        start = np.load(path, mmap_mode="r").offset + rows.start * (values.nbytes // len(rows))
+        # Written, not copied into a memory map: a full disk is then an error and not a signal.
+        with open(path, "r+b") as file:
+            file.seek(start)
+            file.write(values.view(np.uint8).data)
+            file.flush()
+            os.fsync(file.fileno())
+        digests[name] = store.sha256_of(values)
+    return digests
+
+
+def _digests_on_disk(unfinished: Path, plan: _Plan, chunk: int) -> dict[str, str]:
+    rows = plan.chunks[chunk]
+    return {
+        name: store.sha256_of(
+            np.load(unfinished / f"{name}.npy", mmap_mode="r")[rows.start : rows.stop]
+        )
+        for name in plan.layout
+    }
+
+
+def _published(folder: Path, plan: _Plan, finished: Mapping[int, Mapping[str, str]]) -> Manifest:
+    """Write the manifest and give the folder its name."""
+    unfinished = _partial_folder(folder)
+    arrays = {
+        name: StoredArray(
+            file=f"{name}.npy",
+            dtype=store.described(dtype),
+            shape=(plan.rows, *row),
+            bytes=(unfinished / f"{name}.npy").stat().st_size,
+            chunks=tuple(finished[chunk][name] for chunk in range(len(plan.chunks))),
+        )
+        for name, (dtype, row) in plan.layout.items()
+    }
+    manifest = Manifest(
+        generator=plan.generator,
+        parameters=plan.parameters,
+        versions=plan.versions,
+        rows=plan.rows,
+        chunk_rows=plan.chunk_rows,
+        arrays=arrays,
+        digest="",
+    )
+    store.write_manifest(unfinished, manifest)
+    _synchronize(unfinished)
+    unfinished.rename(folder)
+    _synchronize(folder.parent)
+    (folder / JOURNAL).unlink()
+    return store.read_manifest(folder)
+
+
+# Processes ----------------------------------------------------------------------------------------
+
+
+def _usable_processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def _one_thread_per_child() -> Iterator[None]:
+    """Children started meanwhile use one thread each; they read these variables as they start."""
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _start_worker() -> None:
+    """Ctrl-C is the parent's to handle; a worker ends when its parent does, however that was."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Held by one preparation of ``folder`` at a time; the system frees it when a process ends."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.with_name(f".{folder.name}.lock")
+    with open(path, "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(
+                f"{folder}: another process is preparing it (it holds {path}). Wait for that one "
+                f"to end, then try again."
+            ) from error
+        yield
+
+
+@contextmanager
+def _told_plainly(folder: Path) -> Iterator[None]:
+    """Turns what the system says about the disk into a StoreError; bugs pass unchanged."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreError(
+                f"{error.filename or folder.parent}: the disk is full ({error.strerror}). Free "
+                f"some space and prepare again; finished chunks are kept."
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+            raise StoreError(
+                f"{error.filename or folder.parent}: cannot be written ({error.strerror}). Give "
+                f"another place for the data, or the right to write here."
+            ) from error
+        raise
+
+
+# Small things -------------------------------------------------------------------------------------
+
+
+def _partial_folder(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.partial")
+
+
+def _append(descriptor: int, line: Any) -> None:
+    """One journal line, on the disk when this returns."""
+    os.write(descriptor, json.dumps(line).encode() + b"\n")
+    os.fsync(descriptor)
+
+
+def _synchronize(folder: Path) -> None:
+    """New names in ``folder`` are on the disk when this returns."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,254 @@
+"""Datasets on disk: a folder of memory-mappable ``.npy`` files, one row per sample, and a manifest.
+
+A prepared folder holds ``<array>.npy`` for each array and ``manifest.json``. This module knows the
+format and reads it; ``preparation`` writes it.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rules.errors import UserError
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+LARGEST_MANIFEST_BYTES = 64 * 2**20
+
+OnProgress = Callable[[int, int], None]
+
+
+class StoreError(UserError):
+    """A dataset folder cannot be used or written; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """One ``.npy`` file. ``dtype`` as NumPy describes it in the file's header, as plain JSON;
+    ``bytes`` is the size of the whole file; ``chunks`` are SHA-256 digests of the rows' bytes."""
+
+    file: str
+    dtype: Any
+    shape: tuple[int, ...]
+    bytes: int
+    chunks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a prepared folder holds. ``digest`` names its contents: SHA-256 over generator,
+    parameters, layout and all chunk digests in order."""
+
+    generator: str
+    parameters: Mapping[str, Any]
+    versions: Mapping[str, str]
+    rows: int
+    chunk_rows: int
+    arrays: Mapping[str, StoredArray]
+    digest: str
+    format_version: int = FORMAT_VERSION
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a prepared folder, checked against the sizes of its files.
+
+    Looks at nothing else: this is all that a run may do before its clock starts. Raises StoreError
+    if the manifest is missing, damaged or of another format version, or a file is missing or has
+    another size.
+    """
+    manifest = _parsed_manifest(folder)
+    for array in manifest.arrays.values():
+        path = folder / array.file
+        if not path.is_file():
+            raise StoreError(f"{path}: the file is missing. {_prepare_again(folder)}")
+        size = path.stat().st_size
+        if size != array.bytes:
+            raise StoreError(
+                f"{path}: the file has {size:,} bytes, expected {array.bytes:,}. "
+                f"{_prepare_again(folder)}"
+            )
+    return manifest
+
+
+def open_arrays(folder: Path) -> dict[str, np.memmap]:
+    """All arrays of a prepared folder, memory-mapped for reading, ``(rows, …)`` each.
+
+    Raises StoreError as ``read_manifest`` does, and if a file's header contradicts the manifest.
+    """
+    manifest = read_manifest(folder)
+    return {name: _opened(folder, array) for name, array in manifest.arrays.items()}
+
+
+def verify(folder: Path, on_progress: OnProgress | None = None) -> Manifest:
+    """Read everything again and compare it with the digests in the manifest.
+
+    ``on_progress`` is called with rows done and rows in all. Raises StoreError as ``open_arrays``
+    does, and for the first damaged chunk, naming its file and rows.
+    """
+    manifest = read_manifest(folder)
+    arrays = open_arrays(folder)
+    for chunk, rows in enumerate(row_chunks(manifest.rows, manifest.chunk_rows)):
+        for name, stored in manifest.arrays.items():
+            if sha256_of(arrays[name][rows.start : rows.stop]) != stored.chunks[chunk]:
+                raise StoreError(
+                    f"{folder / stored.file}: rows {rows.start} to {rows.stop - 1} are not what "
+                    f"was written (their SHA-256 differs from the manifest's). "
+                    f"{_prepare_again(folder)}"
+                )
+        if on_progress:
+            on_progress(rows.stop, manifest.rows)
+    return manifest
+
+
+def drop_caches(folder: Path) -> None:
+    """Ask the operating system to forget the cached pages of the folder's arrays; needs no root.
+
+    Does nothing where the system has no such call. Raises StoreError as ``read_manifest`` does.
+    """
+    manifest = read_manifest(folder)
+    if not hasattr(os, "posix_fadvise"):
+        return
+    for array in manifest.arrays.values():
+        descriptor = os.open(folder / array.file, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def _parsed_manifest(folder: Path) -> Manifest:
+    path = folder / MANIFEST
+    if not folder.is_dir():
+        raise StoreError(f"{folder}: there is no such folder. Prepare the dataset first.")
+    if not path.is_file():
+        raise StoreError(
+            f"{path}: missing, so this is no finished dataset. {_prepare_again(folder)}"
+        )
+    size = path.stat().st_size
+    if size > LARGEST_MANIFEST_BYTES:
+        raise StoreError(
+            f"{path}: {size:,} bytes, expected at most {LARGEST_MANIFEST_BYTES:,}. "
+            f"{_prepare_again(folder)}"
+        )
+    try:
+        facts = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        version = facts["format_version"]
+        if version != FORMAT_VERSION:
+            raise StoreError(
+                f"{path}: format version {version!r}, this program reads {FORMAT_VERSION}. "
+                f"{_prepare_again(folder)}"
+            )
+        manifest = _manifest_of(facts)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OSError) as error:
+        raise StoreError(
+            f"{path}: damaged ({type(error).__name__}: {error}), expected the JSON that preparing "
+            f"the dataset wrote. {_prepare_again(folder)}"
+        ) from error
+    return manifest
+
+
+def _manifest_of(facts: Mapping[str, Any]) -> Manifest:
+    """Raises ValueError, TypeError, LookupError or AttributeError where ``facts`` are none."""
+    arrays = {}
+    rows, chunk_rows = int(facts["rows"]), int(facts["chunk_rows"])
+    if rows < 1 or chunk_rows < 1:
+        raise ValueError(f"{rows} rows in chunks of {chunk_rows}")
+    for name, entry in facts["arrays"].items():
+        shape, chunks = tuple(entry["shape"]), tuple(entry["chunks"])
+        array = StoredArray(**{**entry, "shape": shape, "chunks": chunks})
+        if array.file != f"{name}.npy" or not name.isidentifier():
+            raise ValueError(f"array {name!r} in file {array.file!r}")
+        if len(chunks) != -(-rows // chunk_rows) or shape[0] != rows:
+            raise ValueError(f"array {name!r} does not have {rows} rows")
+        arrays[name] = array
+    manifest = Manifest(**{**facts, "arrays": arrays})
+    if manifest.digest != _digest(manifest):
+        raise ValueError("its digest does not belong to its contents")
+    return manifest
+
+
+def _opened(folder: Path, stored: StoredArray) -> np.memmap:
+    path = folder / stored.file
+    try:
+        array: np.memmap = np.load(path, mmap_mode="r")
+    except (ValueError, OSError) as error:
+        raise StoreError(f"{path}: damaged ({error}). {_prepare_again(folder)}") from error
+    if array.shape != stored.shape or described(array.dtype) != stored.dtype:
+        raise StoreError(
+            f"{path}: holds {array.dtype} {array.shape}, expected {stored.dtype} {stored.shape}. "
+            f"{_prepare_again(folder)}"
+        )
+    return array
+
+
+def _prepare_again(folder: Path) -> str:
+    return f"Delete {folder} and prepare the dataset again."
+
+
+# The format ---------------------------------------------------------------------------------------
+
+
+def row_chunks(rows: int, chunk_rows: int) -> list[range]:
+    return [range(first, min(first + chunk_rows, rows)) for first in range(0, rows, chunk_rows)]
+
+
+def sha256_of(values: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values).view(np.uint8).data).hexdigest()
+
+
+def described(dtype: np.dtype) -> Any:
+    """As in the header of a ``.npy`` file; a list of [name, type] where there are fields."""
+    return plain_json(np.lib.format.dtype_to_descr(dtype))
+
+
+def plain_json(value: Any) -> Any:
+    return json.loads(json.dumps(value, allow_nan=False))
+
+
+def versions_of(packages: Sequence[str]) -> dict[str, str]:
+    """Of Python, NumPy and the packages, as a manifest notes them."""
+    found = {name.lower(): importlib.metadata.version(name) for name in packages}
+    return {"python": platform.python_version(), "numpy": np.__version__, **found}
+
+
+def first_difference(found: Any, wanted: Any, name: str = "") -> str:
+    """The first setting in which two JSON values differ, for a message; empty if they do not."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        for key in sorted({*found, *wanted}):
+            inner = f"{name}.{key}" if name else key
+            difference = first_difference(found.get(key), wanted.get(key), inner)
+            if difference:
+                return difference
+        return ""
+    return "" if found == wanted else f"{name}: {found!r} there, {wanted!r} asked for"
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Fill in the digest and write it all; it is on the disk when this returns."""
+    manifest = replace(manifest, digest=_digest(manifest))
+    with open(folder / MANIFEST, "wb") as file:
+        file.write(json.dumps(asdict(manifest), indent=1).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _digest(manifest: Manifest) -> str:
+    arrays = {
+        name: [array.dtype, array.shape, array.chunks] for name, array in manifest.arrays.items()
+    }
+    contents = [manifest.generator, manifest.parameters, manifest.chunk_rows, arrays]
+    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,112 @@
+"""What is special to galaxy_shape: the published layout, the likelihood, the symmetries."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from benchmarks.galaxy_shape.model import (  # noqa: E402
+    PReLU,
+    SamePaddedConv2d,
+    ShapeNetwork,
+    negative_log_likelihood,
+    whitened,
+)
+from benchmarks.galaxy_shape.task import RADIUS_SQUARED, _sums_of_metrics, reoriented  # noqa: E402
+
+FULL: dict[str, Any] = {
+    "bands": 6, "pixels": 64, "filters": (32, 64, 128, 256), "input_scaling": "asinh",
+    "batch_norm_epsilon": 1e-3, "batch_norm_momentum": 0.99,
+}  # fmt: skip
+
+
+def parameters(targets: int, prelu: str) -> int:
+    model = ShapeNetwork(**FULL, targets=targets, prelu=prelu)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_published_parameter_counts() -> None:
+    # Two targets as in the paper, three as in its code; one slope per channel does not match.
+    assert parameters(2, "position") == 1_500_817
+    assert parameters(3, "position") == 1_517_205
+    assert parameters(2, "channel") == 1_194_577
+
+
+def test_stride_two_pads_right_and_bottom_only() -> None:
+    convolution = SamePaddedConv2d(1, 1, stride=2)
+    torch.nn.init.zeros_(convolution.weight)
+    with torch.no_grad():
+        convolution.weight[0, 0, 0, 0] = 1  # picks the upper left pixel of each window
+    image = torch.arange(16.0).reshape(1, 1, 4, 4)
+    assert convolution(image).flatten().tolist() == [0, 2, 8, 10]
+
+
+def test_prelu_has_one_slope_per_position() -> None:
+    layer = PReLU(2, 3, "position")
+    assert layer.slope.shape == (2, 3, 3)
+    image = torch.full((1, 2, 3, 3), -2.0)
+    assert layer(image).abs().sum() == 0  # starts at 0
+    with torch.no_grad():
+        layer.slope[1, 0, 2] = 0.5
+    assert layer(image)[0, 1, 0, 2] == -1
+
+
+def test_initialisation_is_glorot_uniform() -> None:
+    torch.manual_seed(0)
+    convolution = SamePaddedConv2d(64, 64, stride=1)
+    bound = math.sqrt(6 / (64 * 9 + 64 * 9))
+    assert convolution.weight.abs().max() <= bound
+    assert convolution.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.02)
+    assert convolution.bias is not None
+    assert convolution.bias.abs().sum() == 0
+
+
+def test_likelihood_equals_torchs() -> None:
+    torch.manual_seed(0)
+    mean, labels = torch.randn(5, 3), torch.randn(5, 3)
+    scale = torch.tril(torch.randn(5, 3, 3))
+    scale.diagonal(dim1=1, dim2=2).abs_().add_(0.1)
+    expected = -torch.distributions.MultivariateNormal(mean, scale_tril=scale).log_prob(labels)
+    torch.testing.assert_close(negative_log_likelihood(mean, scale, labels), expected)
+
+
+def test_coverage_of_a_calibrated_posterior() -> None:
+    torch.manual_seed(0)
+    scale = torch.tensor([[0.3, 0.0], [0.2, 0.1]]).expand(200_000, 2, 2)
+    labels = (scale @ torch.randn(200_000, 2, 1)).squeeze(2)
+    sums = _sums_of_metrics(torch.zeros_like(labels), scale, labels) / len(labels)
+    assert sums[2].item() == pytest.approx(0.68, abs=0.005)
+    assert sums[3].item() == pytest.approx(0.95, abs=0.005)
+    assert set(RADIUS_SQUARED) == {"coverage_68", "coverage_95"}
+
+
+def test_whitening_inverts_the_scale() -> None:
+    torch.manual_seed(0)
+    scale = torch.tril(torch.rand(4, 3, 3)) + torch.eye(3)
+    white = torch.randn(4, 3)
+    labels = (scale @ white.unsqueeze(2)).squeeze(2)
+    torch.testing.assert_close(whitened(torch.zeros(4, 3), scale, labels), white)
+
+
+@pytest.mark.parametrize("code", range(8))
+def test_reorientation_moves_pixels_and_labels_together(code: int) -> None:
+    # A galaxy's (e1, e2) are proportional to its quadrupole (⟨x² − y²⟩, 2⟨xy⟩): measure it.
+    galsim = pytest.importorskip("galsim", reason="needs the extra galsim")
+    drawn = galsim.Gaussian(sigma=3).shear(g1=0.3, g2=-0.2).drawImage(nx=32, ny=32, scale=1).array
+    stamps = torch.from_numpy(drawn.copy())[None, None]
+    labels = torch.tensor([[0.3, -0.2]])
+    moved, moved_labels = reoriented(stamps, labels, np.array([code]))
+    before, after = quadrupole(stamps[0, 0]), quadrupole(moved[0, 0])
+    assert after / before[0] * 0.3 == pytest.approx(moved_labels[0].numpy(), abs=1e-3)
+    assert before[1] / before[0] == pytest.approx(-0.2 / 0.3, abs=1e-3)
+
+
+def quadrupole(image: Any) -> Any:
+    side = image.shape[0]
+    x = torch.arange(side) - (side - 1) / 2
+    squares, cross = x**2, torch.outer(x, x)
+    first = (image * (squares[None, :] - squares[:, None])).sum()
+    return np.array([float(first), float(2 * (image * cross).sum())])

@@ -1,0 +1,199 @@
+"""Writes compliant run logs and results from a definition, without any framework, for tests."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rules.definition import Definition
+from rules.events import EVENTS, MARKER
+from rules.seeds import derived_seed
+
+Record = dict[str, Any]
+
+SYSTEM: Mapping[str, Any] = {
+    "submitter": "acme",
+    "system": "box",
+    "status": "available",
+    "nodes": 1,
+    "processor": "Example CPU 9000",
+    "processor_cores_per_node": 2,
+    "memory_gib_per_node": 8.0,
+    "accelerators_per_node": 0,
+    "accelerator": None,
+    "operating_system": "Linux 6.1",
+    "framework": "torch 2.13.0",
+}
+CODE_DIGEST = "c0de" * 16
+DATA_DIGEST = "da7a" * 16
+START_MS = 1_700_000_000_000
+BOOT_MS = 5_000_000.0
+INIT_MS, BLOCK_MS, EVAL_MS = 3_000, 20_000, 2_000
+
+
+@dataclass
+class LogBuilder:
+    """The records of one run, one after the other, on two clocks that agree."""
+
+    definition: Definition
+    records: list[Record] = field(default_factory=list)
+    now_ms: float = 0.0
+
+    def event(self, key: str, value: object = None, **metadata: object) -> None:
+        """One record; its event type is the vocabulary's."""
+        event_type = EVENTS[key].event_type if key in EVENTS else "POINT_IN_TIME"
+        clock = {"monotonic_ms": BOOT_MS + self.now_ms}
+        self.records.append(
+            {
+                "namespace": "",
+                "time_ms": START_MS + int(self.now_ms),
+                "event_type": event_type,
+                "key": key,
+                "value": value,
+                "metadata": {"file": "train.py", "lineno": 7, **metadata, **clock},
+            }
+        )
+        self.now_ms += 0.5
+
+    def wait(self, milliseconds: float) -> None:
+        """Time passes."""
+        self.now_ms += milliseconds
+
+
+def run_records(
+    definition: Definition,
+    index: int = 0,
+    *,
+    blocks: int = 3,
+    converged: bool = True,
+    division: str = "closed",
+    hyperparameters: Mapping[str, object] | None = None,
+    block_ms: float = BLOCK_MS,
+    system: Mapping[str, Any] = SYSTEM,
+) -> list[Record]:
+    """The records of a compliant run that reaches its targets after ``blocks`` blocks.
+
+    With ``converged=False`` it is aborted after as many blocks, as a run that failed is.
+    """
+    log = LogBuilder(definition, now_ms=index * 1e7)
+    log.event("submission_round", "v1.0")
+    log.event("submission_org", system["submitter"])
+    log.event("submission_platform", system["system"])
+    log.event("submission_division", division)
+    log.event("submission_benchmark", definition.name)
+    log.event("submission_scale", definition.scale)
+    log.event("cache_clear", True)
+    log.event("init_start")
+    seed = derived_seed(definition.digest, system["system"], CODE_DIGEST, index)
+    log.event("seed", seed, origin="derived")
+    log.event("definition_digest", definition.digest)
+    log.event("code_digest", CODE_DIGEST)
+    log.event("data_digest", DATA_DIGEST)
+    log.event("implementation", {"framework": "torch", "ranks": 1, "precision": "fp32"})
+    log.event("train_samples", definition.train_samples)
+    log.event("eval_samples", definition.evaluation_samples)
+    defaults = {name: known.default for name, known in definition.hyperparameters.items()}
+    values: dict[str, Any] = {**defaults, **(hyperparameters or {})}
+    for name, value in values.items():
+        log.event(name, value)
+    log.event("model_parameters", definition.model["parameters"])
+    log.wait(INIT_MS)
+    log.event("init_stop")
+    log.event("run_start")
+    samples = 0
+    for block in definition.schedule(int(values["global_batch_size"])):
+        if block.number > blocks:
+            break
+        samples = block.samples
+        log.event("block_start", block_num=block.number, samples_count=block.first_sample)
+        log.wait(block_ms * (1 + 0.03 * index))
+        log.event(
+            "block_stop", block_num=block.number, samples_count=samples, train_loss=1 / block.number
+        )
+        metrics = quality(definition, block.number, converged and block.number == blocks, index)
+        log.event("eval_start", samples_count=samples)
+        log.wait(EVAL_MS)
+        log.event(
+            "eval_accuracy",
+            metrics[definition.quality[0].metric],
+            samples_count=samples,
+            epoch_num=samples / definition.train_samples,
+            metrics=metrics,
+        )
+        log.event("eval_stop", samples_count=samples)
+    if converged:
+        log.event("run_stop", status="success", samples_count=samples)
+    else:
+        log.event("run_stop", status="aborted", samples_count=samples, reason="out of memory")
+    return log.records
+
+
+def quality(definition: Definition, block: int, reached: bool, index: int = 0) -> dict[str, float]:
+    """Metrics that reach every target, or miss every one; other runs have other values."""
+    metrics = {}
+    for number, target in enumerate(definition.quality):
+        worse = 1 if target.better == "lower" else -1
+        distance = (0.5 / block + 0.01 + 0.001 * index) * (-0.05 if reached else 1)
+        metrics[target.metric] = target.target + worse * distance * (1 + number)
+    for name in definition.reported:
+        metrics[name] = 0.5 + 0.01 * block
+    return metrics
+
+
+def line_of(record: Record) -> str:
+    """A record as its line of a log."""
+    return f"{MARKER} {json.dumps(record)}"
+
+
+def write_log(path: Path, records: Sequence[Record]) -> Path:
+    """Write a run log."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(line_of(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def write_result(
+    root: Path,
+    definition: Definition,
+    *,
+    runs: int | None = None,
+    division: str = "closed",
+    system: Mapping[str, Any] = SYSTEM,
+    blocks: Callable[[int], int] = lambda index: 3,
+    converged: Callable[[int], bool] = lambda index: True,
+    block_ms: float = BLOCK_MS,
+) -> Path:
+    """Write a submitter's folder with one compliant result; returns the folder of the result."""
+    name = f"{definition.name}-{definition.scale}-{division}"
+    folder = root / "results" / str(system["system"]) / name
+    for index in range(definition.runs.required if runs is None else runs):
+        records = run_records(
+            definition,
+            index,
+            blocks=blocks(index),
+            converged=converged(index),
+            division=division,
+            block_ms=block_ms,
+            system=system,
+        )
+        write_log(folder / f"result_{index}.txt", records)
+    description = root / "systems" / f"{system['system']}.json"
+    description.parent.mkdir(parents=True, exist_ok=True)
+    description.write_text(json.dumps(dict(system)), encoding="utf-8")
+    return folder
+
+
+def edited(
+    records: Sequence[Record], key: str, change: Callable[[Record], object], nth: int = 0
+) -> list[Record]:
+    """A copy of ``records`` in which the ``nth`` record of a key was changed in place."""
+    copied: list[Record] = json.loads(json.dumps(list(records)))
+    matching = [record for record in copied if record["key"] == key]
+    change(matching[nth])
+    return copied
+
+
+def line_number(records: Sequence[Record], key: str, nth: int = 0) -> int:
+    """The line of the ``nth`` record of a key."""
+    return [number for number, record in enumerate(records, 1) if record["key"] == key][nth]

@@ -1,0 +1,364 @@
+"""A catalogue of broken logs: one change of a compliant log each, and one finding for it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compliance import runlog
+from compliance.checks import Place, check_log
+from compliance.finding import Finding
+from rules import definition, rounds
+from tests.compliance.builder import (
+    Record,
+    edited,
+    line_number,
+    line_of,
+    run_records,
+)
+
+ROUND = rounds.load("v1.0")
+MINI = definition.load("galaxy_shape", "mini")
+PLACE = Place("v1.0", "acme", "box", "galaxy_shape", "mini", "closed", in_result=True)
+RECORDS = run_records(MINI)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One change of a compliant log, the rule that it breaks, and the line that must be named."""
+
+    name: str
+    rule: str
+    line: int | None
+    lines: list[str]
+    place: Place = PLACE
+    says: str = ""
+
+
+def check(lines: list[str], path: Path, place: Place = PLACE) -> list[Finding]:
+    path.write_bytes("".join(line + "\n" for line in lines).encode("utf-8", "surrogatepass"))
+    return check_log(runlog.read(path), place, ROUND)
+
+
+def text(records: list[Record]) -> list[str]:
+    return [line_of(record) for record in records]
+
+
+def put(key: str, nth: int = 0, /, **fields: Any) -> list[str]:
+    """The log with other fields in one record."""
+    return text(edited(RECORDS, key, lambda record: record.update(fields), nth))
+
+
+def meta(key: str, nth: int = 0, /, **fields: Any) -> list[str]:
+    """The log with other metadata in one record."""
+    return text(edited(RECORDS, key, lambda record: record["metadata"].update(fields), nth))
+
+
+def without(key: str, nth: int = 0) -> list[str]:
+    """The log without one record."""
+    lines = text(RECORDS)
+    del lines[at(key, nth) - 1]
+    return lines
+
+
+def twice(key: str, nth: int = 0) -> list[str]:
+    """The log with one record twice, one after the other."""
+    lines = text(RECORDS)
+    return [*lines[: at(key, nth)], *lines[at(key, nth) - 1 :]]
+
+
+def moved(key: str, before: str, nth: int = 0, before_nth: int = 0) -> list[str]:
+    """The log with the content of one record moved; the clocks stay in order."""
+    records: list[Record] = json.loads(json.dumps(RECORDS))
+    clocks = [(r["time_ms"], r["metadata"]["monotonic_ms"]) for r in records]
+    record = records.pop(at(key, nth) - 1)
+    keys = [number for number, r in enumerate(records) if r["key"] == before]
+    records.insert(keys[before_nth], record)
+    for moved_record, (time_ms, monotonic_ms) in zip(records, clocks, strict=True):
+        moved_record["time_ms"] = time_ms
+        moved_record["metadata"]["monotonic_ms"] = monotonic_ms
+    return text(records)
+
+
+def later(key: str, milliseconds: int, *, wall: bool = True, monotonic: bool = True) -> list[str]:
+    """The log with the clocks advanced from one record on."""
+    records: list[Record] = json.loads(json.dumps(RECORDS))
+    for record in records[at(key) - 1 :]:
+        record["time_ms"] += milliseconds if wall else 0
+        record["metadata"]["monotonic_ms"] += milliseconds if monotonic else 0
+    return text(records)
+
+
+def line(number: int, change: Callable[[str], str]) -> list[str]:
+    """The log with one line of text changed."""
+    lines = text(RECORDS)
+    lines[number - 1] = change(lines[number - 1])
+    return lines
+
+
+def at(key: str, nth: int = 0) -> int:
+    return line_number(RECORDS, key, nth)
+
+
+def cut() -> list[str]:
+    lines = text(RECORDS)
+    return lines[: at("block_stop", 1)]
+
+
+def samples(nth: int) -> int:
+    record = RECORDS[at("block_stop", nth) - 1]
+    return int(record["metadata"]["samples_count"])
+
+
+def shifted_counts(block: int, samples_count: int) -> list[str]:
+    """The log with another end of one block, in all records that name it."""
+    records: list[Record] = json.loads(json.dumps(RECORDS))
+    before = samples(block)
+    for record in records:
+        if record["metadata"].get("samples_count") == before:
+            record["metadata"]["samples_count"] = samples_count
+            if record["key"] == "eval_accuracy":
+                record["metadata"]["epoch_num"] = samples_count / MINI.train_samples
+    return text(records)
+
+
+def trained_on() -> list[str]:
+    """The targets hold at the second evaluation, and a third block follows."""
+    good = RECORDS[at("eval_accuracy", 2) - 1]
+    records = edited(
+        RECORDS,
+        "eval_accuracy",
+        lambda record: (
+            record.update(value=good["value"]),
+            record["metadata"].update(metrics=good["metadata"]["metrics"]),
+        ),
+        1,
+    )
+    return text(records)
+
+
+def past_budget() -> list[str]:
+    """A run that trains one block more than the budget allows."""
+    everything = sum(1 for _ in MINI.schedule(64))
+    log = run_records(MINI, blocks=everything, converged=False)
+    extra = json.loads(json.dumps(log[-6:-1]))
+    for record in extra:
+        metadata = record["metadata"]
+        start = record["key"] == "block_start"
+        metadata["samples_count"] = metadata["samples_count"] + (
+            log[-2]["metadata"]["samples_count"] - metadata["samples_count"] if start else 64
+        )
+        if "block_num" in metadata:
+            metadata["block_num"] += 1
+        if "epoch_num" in metadata:
+            metadata["epoch_num"] = metadata["samples_count"] / MINI.train_samples
+        metadata["monotonic_ms"] += 30_000
+        record["time_ms"] += 30_000
+    stop = log[-1]
+    stop["time_ms"] += 60_000
+    stop["metadata"]["monotonic_ms"] += 60_000
+    stop["metadata"]["samples_count"] += 64
+    return text([*log[:-1], *extra, stop])
+
+
+def init_aborted() -> list[str]:
+    head = text(RECORDS[: at("data_digest")])
+    last = json.loads(json.dumps(RECORDS[at("data_digest") - 1]))
+    last.update(key="init_aborted", value="the dataset is not prepared")
+    return [*head, line_of(last)]
+
+
+TIME = RECORDS[at("seed") - 1]["time_ms"]
+OPEN = Place("v1.0", "acme", "box", "galaxy_shape", "mini", "open", in_result=True)
+ALONE = Place("v1.0")
+BATCH = int(MINI.hyperparameters["global_batch_size"].default)
+STOP = at("run_stop")
+
+
+def in_open(lines: list[str]) -> list[str]:
+    return [entry.replace('"value": "closed"', '"value": "open"') for entry in lines]
+
+
+CASES = [
+    # T1: form
+    Case("two records on one line", "T1", 5, [
+        *text(RECORDS[:4]), "".join(text(RECORDS[4:6])), *text(RECORDS[6:])]),
+    Case("a prefix", "T1", 9, line(9, lambda s: "[1,0]<stdout>" + s), says="before the marker"),
+    Case("a blank before the marker", "T1", 9, line(9, lambda s: " " + s)),
+    Case("no blank after the marker", "T1", 9, line(9, lambda s: s.replace("LOG {", "LOG{"))),
+    Case("text after the record", "T1", 9, line(9, lambda s: s + " done"), says="after"),
+    Case("not JSON", "T1", 9, line(9, lambda s: s.replace(",", ";")), says="not JSON"),
+    Case("cut JSON", "T1", 30, line(30, lambda s: s[:-20])),
+    Case("an array", "T1", 9, line(9, lambda s: ":::MLLOG [1, 2]"), says="object"),
+    Case("a field too many", "T1", at("seed"), put("seed", rank=3), says="rank"),
+    Case("a field too few", "T1", at("seed"), line(
+        at("seed"), lambda s: s.replace('"namespace": "", ', "")), says="namespace"),
+    Case("a field twice", "T1", at("seed"), line(
+        at("seed"), lambda s: s.replace('"value":', '"value": 0, "value":')),
+         says="more than once"),
+    Case("time as text", "T1", at("seed"), put("seed", time_ms=str(TIME)), says="time_ms"),
+    Case("time as a boolean", "T1", at("seed"), put("seed", time_ms=True), says="time_ms"),
+    Case("time with a fraction", "T1", at("seed"), put("seed", time_ms=float(TIME))),
+    Case("time NaN", "T1", at("seed"), put("seed", time_ms=float("nan"))),
+    Case("namespace of another type", "T1", at("seed"), put("seed", namespace=None)),
+    Case("unknown event type", "T1", at("seed"), put("seed", event_type="POINT"),
+         says="event_type"),
+    Case("metadata is no object", "T1", at("model_parameters"), line(
+        at("model_parameters"), lambda s: s[: s.index('"metadata"')] + '"metadata": [] }')),
+    Case("no lineno", "T1", at("seed"), meta("seed", lineno=None), says="lineno"),
+    Case("no key", "T1", at("seed"), put("seed", key=7), says="key"),
+    Case("nested deeply", "T1", at("implementation"), line(
+        at("implementation"), lambda s: s.replace('"torch"', "[" * 500 + "]" * 500))),
+    Case("lone surrogate", "T1", 1, ["caf\udce9 compiling", *text(RECORDS)], says="UTF-8"),
+    Case("NUL bytes", "T1", 3, [*text(RECORDS[:2]), "\0\0\0", *text(RECORDS[2:])], says="NUL"),
+    Case("no records at all", "T1", None, ["Epoch 1 of 3", "done"], says="no record"),
+    # T2: vocabulary
+    Case("a misspelt key", "T2", at("seed"), put("seed", key="sed"), says='did you mean "seed"'),
+    Case("a misspelt hyperparameter", "T2", at("opt_name"), put("opt_name", key="opt_nmae"),
+         says='did you mean "opt_name"'),
+    Case("an invented key", "T2", at("seed") + 1, [
+        *text(RECORDS[: at("seed")]), line_of({**RECORDS[at("seed") - 1], "key": "gpu_clock"}),
+        *text(RECORDS[at("seed"):])], says="gpu_clock"),
+    Case("no code digest", "T2", at("init_stop") - 1, without("code_digest"), says="code_digest"),
+    Case("no submitter", "T2", at("init_start") - 1, without("submission_org")),
+    Case("two data digests", "T2", at("data_digest") + 1, twice("data_digest"), says="2 times"),
+    Case("seed as text", "T2", at("seed"), put("seed", value="42"), says="wrong value"),
+    Case("seed as a boolean", "T2", at("seed"), put("seed", value=True)),
+    Case("seed without origin", "T2", at("seed"), meta("seed", origin=None), says="origin"),
+    Case("unknown origin", "T2", at("seed"), meta("seed", origin="lucky"), says="origin"),
+    Case("unknown status", "T2", STOP, meta("run_stop", status="done"), says="status"),
+    Case("unknown division", "T2", at("submission_division"),
+         put("submission_division", value="clsoed")),
+    Case("implementation as text", "T2", at("implementation"), put("implementation", value="x")),
+    Case("wrong event type", "T2", at("run_start"),
+         put("run_start", event_type="POINT_IN_TIME"), says="event_type"),
+    Case("no loss", "T2", at("block_stop", 1), meta("block_stop", 1, train_loss=None)),
+    Case("metrics as a list", "T2", at("eval_accuracy"), meta("eval_accuracy", metrics=[1])),
+    Case("initialisation aborted", "T2", at("data_digest") + 1, init_aborted(),
+         says="the dataset is not prepared"),
+    # T3: order
+    Case("cache cleared late", "T3", at("init_start"), moved("init_start", "cache_clear"),
+         says="outside its phase"),
+    Case("a setting after the clock started", "T3", at("run_start"),
+         moved("model_parameters", "block_start"),
+         says="outside its phase"),
+    Case("clock started before initialisation ended", "T3", at("init_stop"),
+         moved("run_start", "init_stop")),
+    Case("evaluation without a result", "T3", at("eval_accuracy", 1), without("eval_accuracy", 1)),
+    Case("block without an end", "T3", at("block_stop", 1), without("block_stop", 1)),
+    Case("block without a start", "T3", at("block_start", 1), without("block_start", 1)),
+    Case("evaluation not closed", "T3", STOP - 1, without("eval_stop", 2), says="open"),
+    Case("two results", "T3", at("eval_accuracy", 1) + 1, twice("eval_accuracy", 1)),
+    Case("something after run_stop", "T3", STOP + 1, [
+        *text(RECORDS), line_of({**RECORDS[-2], "time_ms": RECORDS[-1]["time_ms"], "metadata": {
+            **RECORDS[-2]["metadata"],
+            "monotonic_ms": RECORDS[-1]["metadata"]["monotonic_ms"]}})],
+         says="follows run_stop"),
+    # T4: clock
+    Case("wall clock steps back", "T4", at("block_start", 1), put(
+        "block_start", 1, time_ms=RECORDS[at("block_start", 1) - 2]["time_ms"] - 5), says="back"),
+    Case("monotonic clock steps back", "T4", at("block_start", 1), meta(
+        "block_start", 1, monotonic_ms=1.0), says="monotonic_ms steps back"),
+    Case("wall clock was set forward", "T4", at("eval_start"),
+         later("eval_start", 150, monotonic=False), says="150 ms"),
+    Case("no monotonic clock", "T4", at("eval_start"), meta("eval_start", monotonic_ms=None)),
+    Case("monotonic clock as text", "T4", at("eval_start"), meta("eval_start", monotonic_ms="7")),
+    # T5: finite values
+    Case("NaN quality", "T5", at("eval_accuracy", 1), put(
+        "eval_accuracy", 1, value=float("nan")), says="value of"),
+    Case("infinite loss", "T5", at("block_stop"), meta("block_stop", train_loss=float("inf")),
+         says="metadata.train_loss"),
+    Case("a number beyond all floats", "T5", at("implementation"), line(
+        at("implementation"), lambda s: s.replace('"ranks": 1', '"ranks": 1e999')),
+         says="value.ranks"),
+    # T6: before the clock
+    Case("cache not cleared", "T6", at("cache_clear"), put("cache_clear", value=False)),
+    Case("long initialisation", "T6", at("init_stop"), later(
+        "init_stop", int(MINI.timing.init_minutes_max * 60_000)), says="too long"),
+    # T7: timed region
+    Case("no run_stop", "T7", STOP - 1, without("run_stop"), says="without run_stop"),
+    Case("a killed run", "T7", at("block_stop", 1), cut(), says="without run_stop"),
+    # T8: cadence
+    Case("a late evaluation", "T8", at("block_stop", 1),
+         shifted_counts(1, samples(1) + 2 * BATCH), says="late"),
+    Case("an early evaluation", "T8", at("block_stop", 1),
+         shifted_counts(1, samples(1) - 2 * BATCH), says="early"),
+    Case("a block counted wrongly", "T8", at("block_start", 1),
+         meta("block_start", 1, block_num=5)),
+    Case("a block that starts elsewhere", "T8", at("block_start", 1),
+         meta("block_start", 1, samples_count=samples(0) + BATCH)),
+    Case("an evaluation of other samples", "T8", at("eval_start", 1),
+         meta("eval_start", 1, samples_count=samples(0))),
+    Case("run_stop counts otherwise", "T8", STOP, meta("run_stop", samples_count=samples(1))),
+    # T9: quality
+    Case("a missing metric", "T9", at("eval_accuracy", 1), text(edited(
+        RECORDS, "eval_accuracy", lambda r: r["metadata"]["metrics"].pop("nll"), 1)), says="nll"),
+    Case("a missing reported metric", "T9", at("eval_accuracy", 1), text(edited(
+        RECORDS, "eval_accuracy", lambda r: r["metadata"]["metrics"].pop("coverage_68"), 1))),
+    Case("the value of another metric", "T9", at("eval_accuracy", 1), put(
+        "eval_accuracy", 1, value=0.5), says="first quality metric"),
+    Case("success without the targets", "T9", STOP, text([
+        *run_records(MINI, converged=False)[:-1], RECORDS[-1]]), says="misses a target"),
+    Case("aborted with the targets", "T9", STOP, meta("run_stop", status="aborted"),
+         says="every target holds"),
+    Case("trained on", "T9", at("block_start", 2), trained_on(), says="trained on"),
+    # T10: counts
+    Case("other training set", "T10", at("train_samples"), put("train_samples", value=7)),
+    Case("other evaluation set", "T10", at("eval_samples"), put("eval_samples", value=7)),
+    Case("other model", "T10", at("model_parameters"), put("model_parameters", value=7)),
+    Case("no whole batches", "T10", at("block_stop", 1), shifted_counts(1, samples(1) + 1)),
+    Case("samples do not grow", "T10", at("block_stop", 1),
+         meta("block_stop", 1, samples_count=samples(0))),
+    Case("wrong epochs", "T10", at("eval_accuracy", 1), meta("eval_accuracy", 1, epoch_num=9.9)),
+    # T11: budget
+    Case("past the budget", "T11", len(past_budget()) - 5, past_budget(), says="past its budget"),
+    # T12: closed division
+    Case("another optimizer", "T12", at("opt_name"), put("opt_name", value="sgd"),
+         says="must be adam"),
+    Case("a learning rate beyond the range", "T12", at("opt_base_learning_rate"),
+         put("opt_base_learning_rate", value=100.0), says="at most"),
+    Case("a learning rate as text", "T12", at("opt_base_learning_rate"),
+         put("opt_base_learning_rate", value="0.1"), says="type"),
+    Case("a hyperparameter is missing", "T12", at("init_stop") - 1, without("opt_adam_beta_1")),
+    Case("a hyperparameter twice", "T12", at("opt_name") + 1, twice("opt_name")),
+    # T13: open division
+    Case("open: a wrong type", "T13", at("opt_name"), in_open(put("opt_name", value=3)), OPEN),
+    Case("open: no batch size", "T13", at("init_stop") - 1,
+         in_open(without("global_batch_size")), OPEN),
+    # T14: identity
+    Case("unknown benchmark", "T14", at("submission_benchmark"), put(
+        "submission_benchmark", value="galaxy_shap"), ALONE, 'did you mean "galaxy_shape"'),
+    Case("unknown scale", "T14", at("submission_scale"), put(
+        "submission_scale", value="mnii"), ALONE, 'did you mean "mini"'),
+    Case("scale of another folder", "T14", at("submission_scale"), put(
+        "submission_scale", value="full")),
+    Case("another round", "T14", at("submission_round"), put("submission_round", value="v0.9")),
+    Case("another submitter", "T14", at("submission_org"), put("submission_org", value="Acme"),
+         says="system description"),
+    Case("another system", "T14", at("submission_platform"), put(
+        "submission_platform", value="Box"), says="folder"),
+    Case("another division", "T14", at("submission_division"), put(
+        "submission_division", value="open")),
+    Case("another definition", "T14", at("definition_digest"), put(
+        "definition_digest", value="0" * 64), says="another version"),
+    # T15, T17 for a log by itself; the result's own catalogue is in test_result.py
+    Case("a seed that is not the derived one", "T15", at("seed"), put("seed", value=1), ALONE),
+    Case("aborted, by itself", "T17", at("run_stop"), text(
+        run_records(MINI, converged=False)), ALONE, says="out of memory"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_one_change_gives_one_finding(case: Case, tmp_path: Path) -> None:
+    findings = check(case.lines, tmp_path / "result_0.txt", case.place)
+    errors = [finding for finding in findings if finding.is_error]
+    assert [finding.rule for finding in errors] == [case.rule], findings
+    finding = errors[0]
+    if case.line is not None:
+        assert finding.line == case.line, finding
+    assert case.says in finding.text()
+    assert finding.message
+    assert finding.hint, "a finding says how to mend it"

@@ -1,0 +1,76 @@
+"""Compliant logs raise nothing, aborted ones only what they are, and broken ones no avalanche."""
+
+from pathlib import Path
+
+import pytest
+
+from compliance import runlog
+from compliance.checks import CHECKS, Place, check_log
+from compliance.checks.registry import Needs, rule
+from rules import definition, rounds
+from tests.compliance.builder import edited, line_number, line_of, run_records, write_log
+from tests.compliance.checks.test_catalogue import CASES, PLACE
+
+ROUND = rounds.load("v1.0")
+PAIRS = [(name, scale) for name in definition.names() for scale in definition.scales(name)]
+
+
+@pytest.mark.parametrize(("name", "scale"), PAIRS)
+@pytest.mark.parametrize("division", ["closed", "open"])
+def test_a_compliant_log_raises_nothing(
+    name: str, scale: str, division: str, tmp_path: Path
+) -> None:
+    judged_by = definition.load(name, scale)
+    path = write_log(tmp_path / "result_0.txt", run_records(judged_by, division=division))
+    place = Place("v1.0", "acme", "box", name, scale, division, in_result=True)
+    assert check_log(runlog.read(path), place, ROUND) == []
+    assert check_log(runlog.read(path), Place("v1.0"), ROUND) == []
+
+
+def test_other_output_between_the_records_does_not_matter(tmp_path: Path) -> None:
+    records = run_records(definition.load("galaxy_shape", "mini"))
+    lines = [entry for record in records for entry in ("loss 0.3 é", line_of(record), "")]
+    path = tmp_path / "result_0.txt"
+    path.write_text("\r\n".join(lines), encoding="utf-8")  # and no line feed at the end
+    assert check_log(runlog.read(path), PLACE, ROUND) == []
+
+
+def test_an_open_run_may_leave_out_hyperparameters(tmp_path: Path) -> None:
+    records = run_records(definition.load("galaxy_shape", "mini"), division="open")
+    kept = [record for record in records if not record["key"].startswith("opt_adam")]
+    path = write_log(tmp_path / "result_0.txt", kept)
+    assert check_log(runlog.read(path), Place("v1.0"), ROUND) == []
+
+
+@pytest.mark.parametrize("last", ["block_start", "block_stop", "eval_start"])
+def test_a_run_may_fail_within_a_block(last: str, tmp_path: Path) -> None:
+    records = run_records(definition.load("galaxy_shape", "mini"), converged=False)
+    failed = [*records[: line_number(records, last)], records[-1]]
+    stop = edited(failed, "run_stop", lambda record: record["metadata"].update(samples_count=0))
+    counted = [r for r in stop if r["key"] == "block_stop"]
+    stop[-1]["metadata"]["samples_count"] = (
+        counted[-1]["metadata"]["samples_count"] if counted else 0
+    )
+    path = write_log(tmp_path / "result_0.txt", stop)
+    assert check_log(runlog.read(path), PLACE, ROUND) == []
+    alone = check_log(runlog.read(path), Place("v1.0"), ROUND)
+    assert [finding.rule for finding in alone] == ["T17"]
+
+
+@pytest.mark.parametrize("lines", [1, 5, 12, 20, 30])
+def test_a_log_cut_off_anywhere_gives_few_findings(lines: int, tmp_path: Path) -> None:
+    text = "\n".join(map(line_of, run_records(definition.load("galaxy_shape", "mini"))[:lines]))
+    path = tmp_path / "result_0.txt"
+    path.write_text(text[:-10], encoding="utf-8")
+    findings = check_log(runlog.read(path), PLACE, ROUND)
+    assert [(finding.rule, finding.line) for finding in findings] == [("T1", lines)]
+
+
+def test_every_rule_of_a_single_log_is_in_the_catalogue() -> None:
+    of_logs = {check.rule for check in CHECKS.values() if check.needs < Needs.RESULT}
+    assert of_logs <= {case.rule for case in CASES}
+
+
+def test_a_rule_has_one_check() -> None:
+    with pytest.raises(ValueError, match="T8 has a check already"):
+        rule("T8", Needs.RECORDS)(lambda run, place: iter(()))

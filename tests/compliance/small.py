@@ -1,0 +1,55 @@
+"""A small benchmark for tests alone, so that golden files do not change with the real ones."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rules import definition
+from rules.definition import Definition
+
+STAR_SHAPE: dict[str, Any] = {
+    "name": "star_shape",
+    "title": "Star shape estimation",
+    "task": {"kind": "train"},
+    "model": {},
+    "quality": [
+        {"metric": "rmse", "better": "lower"},
+        {"metric": "accuracy", "better": "higher"},
+    ],
+    "reported": ["coverage"],
+    "data": {"generator": "stars"},
+    "timing": {"init_minutes_max": 10},
+    "runs": {"required": 5, "drop": {"fastest": 1, "slowest": 1}},
+    "hyperparameters": {
+        "global_batch_size": {"default": 10, "min": 2},
+        "opt_name": {"fixed": "adam"},
+        "opt_base_learning_rate": {"default": 0.001, "min": 1e-6, "max": 1.0},
+        "schedule": {"default": "cosine", "choices": ["cosine", "linear"]},
+    },
+    "scales": {
+        "full": {
+            "provisional": "targets from a first look",
+            "model": {"parameters": 1000},
+            "data": {"train_samples": 1000, "evaluation_samples": 100},
+            "timing": {"eval_every_samples": 1000, "max_samples": 20_000},
+            "targets": {"rmse": 0.05, "accuracy": 0.9},
+        },
+        "mini": {
+            "model": {"parameters": 100},
+            "data": {"train_samples": 100, "evaluation_samples": 20},
+            "timing": {"eval_every_samples": 50, "max_samples": 400},
+            "targets": {"rmse": 0.1, "accuracy": 0.8},
+        },
+    },
+}
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Definition:
+    """Make ``star_shape`` the only benchmark there is; returns its mini scale."""
+    path = folder / "star_shape" / "benchmark.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(yaml.safe_dump(STAR_SHAPE))
+    monkeypatch.setattr(definition, "BENCHMARKS", folder)
+    return definition.load("star_shape", "mini")

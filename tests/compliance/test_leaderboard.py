@@ -1,0 +1,111 @@
+"""Rows and their formats: no number beside an error, nothing unescaped, nothing too wide."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from compliance import leaderboard, package
+from compliance.judge import judge
+from compliance.leaderboard import Row
+from rules import rounds
+from rules.definition import Definition
+from tests.compliance.builder import SYSTEM, write_result
+from tests.compliance.golden import assert_golden
+from tests.compliance.mixed import write_mixed
+
+
+@pytest.fixture
+def rows(star_shape: Definition) -> list[Row]:
+    write_mixed(Path("out"), star_shape)
+    return _rows(Path("out"))
+
+
+def _rows(path: Path) -> list[Row]:
+    return leaderboard.rows(judge([package.read(path)], rounds.load("v1.0")))
+
+
+def test_verdicts_and_order(rows: list[Row]) -> None:
+    assert [(row.scale, row.division, row.system, row.verdict) for row in rows] == [
+        ("full", "closed", "box", "scored"),
+        ("mini", "closed", "a100.x8", "scored"),
+        ("mini", "closed", "box", "scored"),
+        ("mini", "closed", "odd", "rejected"),
+        ("mini", "open", "box", "provisional"),
+    ]
+
+
+def test_no_number_beside_an_error(rows: list[Row]) -> None:
+    rejected = rows[3]
+    assert rejected.reasons == ("T12 opt_name must be adam in the closed division",)
+    numbers = (rejected.score_minutes, rejected.score_low, rejected.score_high,
+               rejected.provisional_minutes, rejected.samples_to_target)  # fmt: skip
+    assert numbers == (None,) * 5
+    assert rejected.quality == {}
+
+
+def test_hardware_counts_all_accelerators(star_shape: Definition) -> None:
+    system = {**SYSTEM, "nodes": 4, "accelerator": "Example A100", "accelerators_per_node": 8}
+    write_result(Path("out"), star_shape, system=system)
+    (row,) = _rows(Path("out"))
+    assert (row.accelerators, row.hardware) == (32, "32 x Example A100")
+
+
+def test_json(rows: list[Row]) -> None:
+    content = json.loads(leaderboard.as_json(rows))
+    asked = {
+        "submitter", "system", "division", "benchmark", "scale", "accelerators", "runs",
+        "converged", "score_minutes", "score_low", "score_high", "verdict", "findings",
+    }  # fmt: skip
+    assert all(asked <= set(entry) for entry in content)
+    assert [entry["score_minutes"] is None for entry in content] == [False] * 3 + [True] * 2
+    assert content[0]["provisional_targets"] == "targets from a first look"
+    assert content[3]["findings"][0]["line"]
+    assert content[1]["converged"] == 4
+
+
+def test_csv_has_one_line_for_each_row(rows: list[Row]) -> None:
+    entries = list(csv.DictReader(io.StringIO(leaderboard.as_csv(rows))))
+    assert [entry["verdict"] for entry in entries] == [row.verdict for row in rows]
+    assert float(entries[0]["score_minutes"]) == rows[0].score_minutes
+    assert entries[3]["score_minutes"] == ""
+
+
+@pytest.mark.parametrize("text", ["=cmd()", "+1", "-1", "@x"])
+def test_no_cell_is_a_formula(text: str, star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape, system={**SYSTEM, "processor": text})
+    (entry,) = csv.DictReader(io.StringIO(leaderboard.as_csv(_rows(Path("out")))))
+    assert entry["processor"] == f"'{text}"
+
+
+def test_golden_table(rows: list[Row]) -> None:
+    text = leaderboard.as_table(rows)
+    assert max(map(len, text.splitlines())) <= 100
+    assert_golden(text + "\n", "summary.txt")
+
+
+def test_golden_markdown(rows: list[Row]) -> None:
+    assert_golden(leaderboard.as_markdown(rows) + "\n", "summary.md")
+
+
+def test_golden_json(rows: list[Row]) -> None:
+    assert_golden(leaderboard.as_json(rows) + "\n", "summary.json")
+
+
+def test_a_first_run_fits_a_terminal_and_says_how_many_are_missing(
+    star_shape: Definition,
+) -> None:
+    names = {"submitter": "a" * 40, "system": "b" * 64, "processor": "c" * 200}
+    write_result(Path("out"), star_shape, runs=1, system={**SYSTEM, **names})
+    text = leaderboard.as_table(_rows(Path("out")))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "provisional: 1 of 5 runs" in text
+
+
+def test_markup_in_names_is_only_text(star_shape: Definition) -> None:
+    system = {**SYSTEM, "processor": "<img src=x> [a](b) | `c`"}
+    write_result(Path("out"), star_shape, system=system)
+    text = leaderboard.as_markdown(_rows(Path("out")))
+    assert "&lt;img src=x&gt; \\[a\\](b) \\| \\`c\\`" in text

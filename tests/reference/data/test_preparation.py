@@ -1,0 +1,322 @@
+"""Preparing a dataset: interruptions, and what stands in the way."""
+
+import errno
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reference.data import preparation, store
+from reference.data.store import StoreError
+from tests.reference.data.numbered import (
+    LAYOUT,
+    PARAMETERS,
+    ROWS,
+    change_byte,
+    draw,
+    prepare,
+    row_position,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def draw_slowly(pids: Path, rows: range) -> dict[str, np.ndarray]:
+    """Leaves the worker's process id in the folder ``pids``."""
+    (pids / str(os.getpid())).touch()
+    time.sleep(0.1)
+    return draw(rows)
+
+
+def draw_from_killed_worker(rows: range) -> dict[str, np.ndarray]:
+    if rows.start:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return draw(rows)
+
+
+def threads_of_worker(rows: range) -> dict[str, np.ndarray]:
+    threads = [int(os.environ[name]) for name in preparation.THREAD_VARIABLES]
+    return {**draw(rows), "numbers": np.full(len(rows), max(threads), np.int64)}
+
+
+class Interrupting:
+    """Draws ``chunks`` chunks, then Ctrl-C."""
+
+    def __init__(self, chunks: int, error: BaseException | None = None) -> None:
+        self.chunks, self.error = chunks, error or KeyboardInterrupt()
+
+    def __call__(self, rows: range) -> dict[str, np.ndarray]:
+        if self.chunks == 0:
+            raise self.error
+        self.chunks -= 1
+        return draw(rows)
+
+
+class Counting:
+    """Notes what is drawn."""
+
+    def __init__(self) -> None:
+        self.drawn: list[range] = []
+
+    def __call__(self, rows: range) -> dict[str, np.ndarray]:
+        self.drawn.append(rows)
+        return draw(rows)
+
+
+def unfinished(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".partial")
+
+
+# Preparing ----------------------------------------------------------------------------------------
+
+
+def test_folder_holds_the_arrays_and_the_manifest_only(prepared: Path) -> None:
+    names = {path.name for path in prepared.iterdir()}
+    assert names == {"stamps.npy", "labels.npy", "numbers.npy", "manifest.json"}
+    assert not unfinished(prepared).exists()
+
+
+def test_digest_is_the_same_for_any_number_of_processes(prepared: Path, tmp_path: Path) -> None:
+    manifest = prepare(tmp_path / "numbers", processes=2)
+    assert manifest == store.read_manifest(prepared)
+    for name in LAYOUT:
+        ours, theirs = (place / f"{name}.npy" for place in (tmp_path / "numbers", prepared))
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.parametrize("parameters", [{**PARAMETERS, "seed": 8}, {}])
+def test_digest_covers_the_parameters(
+    prepared: Path, tmp_path: Path, parameters: dict[str, Any]
+) -> None:
+    manifest = prepare(tmp_path / "numbers", parameters=parameters)
+    assert manifest.digest != store.read_manifest(prepared).digest
+
+
+def test_prepared_already_returns_at_once(folder: Path) -> None:
+    counting = Counting()
+    assert prepare(folder, draw=counting) == store.read_manifest(folder)
+    assert counting.drawn == []
+
+
+def test_progress_counts_rows(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    prepare(tmp_path / "numbers", on_progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(done, ROWS) for done in (0, 3, 6, 9, 12, 15, 18, 21, 23)]
+
+
+def test_workers_use_one_thread_each(tmp_path: Path) -> None:
+    before = dict(os.environ)
+    prepare(tmp_path / "numbers", draw=threads_of_worker, processes=2, rows=6)
+    assert store.open_arrays(tmp_path / "numbers")["numbers"].max() == 1
+    assert dict(os.environ) == before
+
+
+def test_wrong_rows_are_a_bug_of_the_generator(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="array numbers: float64"):
+        prepare(tmp_path / "n", draw=lambda rows: {**draw(rows), "numbers": np.zeros(len(rows))})
+
+
+# Interruptions ------------------------------------------------------------------------------------
+
+
+@settings(max_examples=15, deadline=None)
+@given(chunks=st.lists(st.integers(0, 4), max_size=4))
+def test_interruptions_leave_no_trace(
+    prepared: Path, tmp_path_factory: pytest.TempPathFactory, chunks: list[int]
+) -> None:
+    folder = tmp_path_factory.mktemp("interrupted") / "numbers"
+    for number in chunks:
+        with suppress(KeyboardInterrupt):
+            prepare(folder, draw=Interrupting(number))
+    assert prepare(folder) == store.read_manifest(prepared)
+    assert store.verify(folder)
+
+
+def test_finished_chunks_are_not_drawn_again(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path / "numbers", draw=Interrupting(5))
+    counting = Counting()
+    seen: list[int] = []
+    prepare(tmp_path / "numbers", draw=counting, on_progress=lambda done, _: seen.append(done))
+    assert counting.drawn == [range(15, 18), range(18, 21), range(21, 23)]
+    assert seen[0] == 15
+
+
+def test_half_a_journal_line_is_ignored(prepared: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path / "numbers", draw=Interrupting(5))
+    journal = unfinished(tmp_path / "numbers") / preparation.JOURNAL
+    os.truncate(journal, journal.stat().st_size - 10)
+    counting = Counting()
+    assert prepare(tmp_path / "numbers", draw=counting) == store.read_manifest(prepared)
+    assert counting.drawn[0] == range(12, 15)
+
+
+@pytest.mark.parametrize("keep_bytes", [0, 30])
+def test_killed_before_the_first_chunk(prepared: Path, tmp_path: Path, keep_bytes: int) -> None:
+    unfinished(tmp_path / "numbers").mkdir()
+    journal = unfinished(tmp_path / "numbers") / preparation.JOURNAL
+    journal.write_bytes(b'{"format_version": 1, "chunk_rows'[:keep_bytes])
+    assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
+
+
+def test_chunk_whose_data_are_lost_is_drawn_again(prepared: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path / "numbers", draw=Interrupting(5))
+    stamps = unfinished(tmp_path / "numbers") / "stamps.npy"
+    change_byte(stamps, row_position(stamps, 4))
+    counting = Counting()
+    assert prepare(tmp_path / "numbers", draw=counting) == store.read_manifest(prepared)
+    assert counting.drawn[0] == range(3, 6)
+
+
+def test_file_that_is_lost_is_made_again(prepared: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path / "numbers", draw=Interrupting(5))
+    (unfinished(tmp_path / "numbers") / "labels.npy").unlink()
+    assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
+
+
+def test_killed_preparation_goes_on(prepared: Path, tmp_path: Path) -> None:
+    """SIGKILL, which nobody can catch: the workers end too, and another process finishes."""
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    program = (
+        "import sys; from pathlib import Path; from functools import partial\n"
+        "from tests.reference.data.test_preparation import draw_slowly, prepare\n"
+        "if __name__ == '__main__':\n"
+        "    slowly = partial(draw_slowly, Path(sys.argv[2]))\n"
+        "    prepare(Path(sys.argv[1]), draw=slowly, processes=2)\n"
+    )
+    folder = tmp_path / "numbers"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, folder, pids],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    journal = unfinished(folder) / preparation.JOURNAL
+    until(lambda: journal.exists() and journal.read_bytes().count(b"\n") >= 3)
+    process.kill()
+    process.wait()
+    until(lambda: not any(is_alive(int(pid.name)) for pid in pids.iterdir()))
+    assert not folder.exists()
+    counting = Counting()
+    assert prepare(folder, draw=counting) == store.read_manifest(prepared)
+    assert 0 < len(counting.drawn) <= 6
+
+
+def test_killed_worker_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="worker process ended too early"):
+        prepare(tmp_path / "numbers", draw=draw_from_killed_worker, processes=2)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+# What stands in the way ---------------------------------------------------------------------------
+
+
+def test_unfinished_preparation_of_something_else_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path / "numbers", draw=Interrupting(5))
+    with pytest.raises(StoreError, match=r"something else \(parameters.seed: 7 there, 8 asked"):
+        prepare(tmp_path / "numbers", parameters={**PARAMETERS, "seed": 8})
+    assert (unfinished(tmp_path / "numbers") / preparation.JOURNAL).exists()
+
+
+def test_unfinished_preparation_of_another_version_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path / "numbers", draw=Interrupting(5))
+    monkeypatch.setattr(np, "__version__", "99.0")
+    with pytest.raises(StoreError, match=r"versions\.numpy: .* there, '99\.0' asked for"):
+        prepare(tmp_path / "numbers")
+
+
+def test_finished_dataset_of_something_else_is_kept(folder: Path) -> None:
+    with pytest.raises(StoreError, match=r"another dataset \(parameters.bands: 'gr' there"):
+        prepare(folder, parameters={**PARAMETERS, "bands": "ugr"})
+    assert store.verify(folder)
+
+
+def test_folder_of_somebody_else_is_kept(tmp_path: Path) -> None:
+    unfinished(tmp_path / "numbers").mkdir()
+    (unfinished(tmp_path / "numbers") / "thesis.tex").touch()
+    with pytest.raises(StoreError, match=r"holds thesis.tex but no journal"):
+        prepare(tmp_path / "numbers")
+
+
+def test_damaged_journal_is_told(tmp_path: Path) -> None:
+    unfinished(tmp_path / "numbers").mkdir()
+    (unfinished(tmp_path / "numbers") / preparation.JOURNAL).write_bytes(b"\0\0\n\0\n")
+    with pytest.raises(StoreError, match=r"journal.jsonl: damaged"):
+        prepare(tmp_path / "numbers")
+
+
+def test_two_preparations_do_not_collide(tmp_path: Path) -> None:
+    with open(tmp_path / ".numbers.lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        with pytest.raises(StoreError, match="another process is preparing it"):
+            prepare(tmp_path / "numbers")
+    assert prepare(tmp_path / "numbers")
+
+
+def test_no_space_is_told_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=12_345_678))
+    layout = {**LAYOUT, "stamps": (np.dtype(np.float16), (6, 64, 64))}
+    with pytest.raises(StoreError, match=r"49 MB needed and 12 MB available") as raised:
+        prepare(tmp_path / "numbers", arrays=layout, rows=970)
+    assert str(tmp_path) in str(raised.value)
+    assert not unfinished(tmp_path / "numbers").exists()
+
+
+def test_space_already_taken_is_not_asked_for_again(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path / "numbers", draw=Interrupting(5))
+    free = preparation.DISK_RESERVE_BYTES
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_disk_that_fills_up_is_told(prepared: Path, tmp_path: Path, number: int) -> None:
+    full = Interrupting(5, OSError(number, os.strerror(number)))
+    with pytest.raises(StoreError, match=r"the disk is full .* finished chunks are kept"):
+        prepare(tmp_path / "numbers", draw=full)
+    assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
+
+
+def test_place_that_is_no_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot be written"):
+        prepare(tmp_path / "file" / "numbers")

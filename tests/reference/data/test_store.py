@@ -1,0 +1,127 @@
+"""Reading a prepared dataset, whole or damaged."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reference.data import store
+from reference.data.store import StoreError
+from tests.reference.data.numbered import LAYOUT, PARAMETERS, ROWS, change_byte, draw, row_position
+
+
+def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    facts = json.loads((folder / store.MANIFEST).read_text())
+    change(facts)
+    (folder / store.MANIFEST).write_text(json.dumps(facts))
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def test_what_is_read_is_what_was_drawn(prepared: Path) -> None:
+    arrays = store.open_arrays(prepared)
+    assert arrays.keys() == LAYOUT.keys()
+    for name, expected in draw(range(ROWS)).items():
+        assert arrays[name].dtype == expected.dtype
+        np.testing.assert_array_equal(arrays[name], expected)
+        assert not arrays[name].flags.writeable
+
+
+def test_manifest_tells_what_was_asked_for(prepared: Path) -> None:
+    manifest = store.read_manifest(prepared)
+    assert manifest.generator == "numbers"
+    assert manifest.parameters == PARAMETERS
+    assert manifest.rows == ROWS
+    assert manifest.versions["numpy"] == np.__version__
+    assert manifest.arrays["stamps"].shape == (ROWS, 2, 4, 4)
+    assert len(manifest.arrays["stamps"].chunks) == 8
+    assert store.verify(prepared) == manifest
+
+
+def test_caches_can_be_dropped(prepared: Path) -> None:
+    store.drop_caches(prepared)
+    assert store.verify(prepared)
+
+
+# Damage -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("row", "rows"), [(0, "0 to 2"), (7, "6 to 8"), (22, "21 to 22")])
+def test_damaged_byte_is_found_with_its_rows(folder: Path, row: int, rows: str) -> None:
+    path = folder / "stamps.npy"
+    change_byte(path, row_position(path, row))
+    assert store.read_manifest(folder)  # looks at sizes only
+    with pytest.raises(StoreError, match=rf"stamps\.npy: rows {rows} are not what was written"):
+        store.verify(folder)
+
+
+def test_damaged_header_is_found(folder: Path) -> None:
+    path = folder / "numbers.npy"
+    header = path.read_bytes()
+    path.write_bytes(header.replace(b"<i8", b"<u8"))
+    with pytest.raises(StoreError, match=r"numbers\.npy: holds uint64 \(23,\), expected <i8"):
+        store.open_arrays(folder)
+
+
+def test_truncated_file_is_found_by_its_size(folder: Path) -> None:
+    path = folder / "labels.npy"
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(StoreError, match=r"labels\.npy: the file has 311 bytes, expected 312"):
+        store.read_manifest(folder)
+
+
+def test_missing_file_is_found(folder: Path) -> None:
+    (folder / "labels.npy").unlink()
+    with pytest.raises(StoreError, match=r"labels\.npy: the file is missing\. Delete"):
+        store.read_manifest(folder)
+
+
+def test_no_folder_and_no_manifest(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="Prepare the dataset first"):
+        store.read_manifest(tmp_path / "numbers")
+    with pytest.raises(StoreError, match=r"manifest\.json: missing"):
+        store.read_manifest(tmp_path)
+
+
+def test_manifest_of_another_format(folder: Path) -> None:
+    edit_manifest(folder, lambda facts: facts.update(format_version=2))
+    with pytest.raises(StoreError, match="format version 2, this program reads 1"):
+        store.read_manifest(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda facts: facts.pop("rows"),
+        lambda facts: facts.update(rows=10**18),
+        lambda facts: facts.update(chunk_rows=0),
+        lambda facts: facts.update(surprise=1),
+        lambda facts: facts.update(arrays=[]),
+        lambda facts: facts["parameters"].update(seed=8),
+        lambda facts: facts["arrays"]["labels"].update(file="../labels.npy"),
+        lambda facts: facts["arrays"]["labels"].update(shape=[]),
+        lambda facts: facts["arrays"]["labels"]["chunks"].reverse(),
+    ],
+)
+def test_edited_manifest_is_found(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    edit_manifest(folder, change)
+    with pytest.raises(StoreError, match=r"manifest\.json: damaged"):
+        store.read_manifest(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format_version": NaN}', "[" * 10**5])
+def test_manifest_that_is_none(folder: Path, text: str) -> None:
+    (folder / store.MANIFEST).write_text(text)
+    with pytest.raises(StoreError, match=r"manifest\.json: damaged"):
+        store.read_manifest(folder)
+
+
+def test_manifest_of_absurd_size_is_not_read(folder: Path) -> None:
+    os.truncate(folder / store.MANIFEST, store.LARGEST_MANIFEST_BYTES + 1)
+    with pytest.raises(StoreError, match="expected at most"):
+        store.read_manifest(folder)

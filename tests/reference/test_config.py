@@ -1,0 +1,85 @@
+"""Overrides are validated once, before anything starts."""
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("yaml")
+
+from reference.config import configure
+from rules import definition
+from rules.errors import UserError
+
+MINI = definition.load("galaxy_shape", "mini")
+
+
+def test_defaults_are_the_definition() -> None:
+    config = configure(MINI)
+    assert dict(config.hyperparameters) == {
+        name: rule.default for name, rule in MINI.hyperparameters.items()
+    }
+
+
+def test_overrides_keep_the_type_of_the_default() -> None:
+    config = configure(
+        MINI, overrides=["opt_base_learning_rate=1e-4", "global_batch_size=32", "precision=fp32"]
+    )
+    assert config.hyperparameters["opt_base_learning_rate"] == 1e-4
+    assert config.hyperparameters["global_batch_size"] == 32
+    assert config.execution.precision == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("opt_base_learning_rat=1", 'did you mean "opt_base_learning_rate"'),
+        ("opt_name=sgd", "closed division says it must be adam"),
+        ("opt_adam_epsilon=1e-8", "closed division says it must be 1e-07"),
+        ("global_batch_size=2", "must be at least 4"),
+        ("global_batch_size=many", "must be of type int"),
+        ("global_batch_size=6.5", "must be of type int"),
+        ("opt_base_learning_rate=nan", "must be finite"),
+        ("precision=fp8", "expected one of auto, fp32, bf16"),
+        ("compile=yes", "expected one of auto, on, off"),
+        ("global_batch_size", "expected key=value"),
+        ("=3", "expected key=value"),
+        ("global_batch_size=[1,", "must be of type int"),
+    ],
+)
+def test_what_is_refused_and_why(override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message.replace("(", r"\(")):
+        configure(MINI, overrides=[override])
+
+
+def test_open_division_allows_other_values_but_not_other_types() -> None:
+    config = configure(MINI, division="open", overrides=["opt_adam_beta_1=0.8"])
+    assert config.hyperparameters["opt_adam_beta_1"] == 0.8
+    with pytest.raises(UserError, match="must be of type float"):
+        configure(MINI, division="open", overrides=["opt_adam_beta_1=fast"])
+
+
+def test_derived_seeds_differ_by_run_system_and_code() -> None:
+    config = configure(MINI).on("who", "a")
+    seeds = {config.for_run(index).seed for index in range(5)}
+    assert len(seeds) == 5
+    assert config.for_run(0).seed == configure(MINI).on("who", "a").seed
+    assert config.seed != configure(MINI).on("who", "b").seed
+    assert config.seed != replace(config, code_digest="d").for_run(0).seed
+
+
+def test_given_seeds_count_up_and_are_marked() -> None:
+    config = configure(MINI, seed=100)
+    assert [config.for_run(index).seed for index in (0, 1, 4)] == [100, 101, 104]
+    assert config.for_run(4).for_run(2).seed == 102
+    assert config.seed_origin == "given"
+
+
+def test_runs_of_a_result_share_all_but_the_seed() -> None:
+    config = configure(MINI, seed=100)
+    assert config.for_run(3).shared_by_runs() == config.shared_by_runs()
+    assert configure(MINI, seed=101).shared_by_runs() != config.shared_by_runs()
+
+
+def test_unknown_division() -> None:
+    with pytest.raises(UserError, match="expected one of closed, open"):
+        configure(MINI, division="close")

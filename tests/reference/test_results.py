@@ -1,0 +1,103 @@
+"""The output folder: what is there is kept, compared and completed, never overwritten."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reference import results, system
+from reference.config import RunConfig, configure
+from rules import definition
+from rules.definition import first_schema_problem
+from rules.errors import UserError
+
+MINI = definition.load("galaxy_shape", "mini")
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    return configure(MINI, seed=1).on("local", "box")
+
+
+def description(config: RunConfig) -> dict[str, object]:
+    return system.describe("local") | {"system": config.system}
+
+
+def test_missing_runs_are_the_holes(config: RunConfig, tmp_path: Path) -> None:
+    with results.opened(tmp_path, config, description(config)) as folder:
+        folder.log(1).write_text("done")
+        assert folder.present() == [1]
+        assert folder.missing(3) == [0, 2]
+    assert (tmp_path / "systems" / "box.json").is_file()
+
+
+def test_same_configuration_goes_on(config: RunConfig, tmp_path: Path) -> None:
+    for _ in range(2):
+        with results.opened(tmp_path, config, description(config)):
+            pass
+
+
+def test_another_configuration_is_refused_and_nothing_is_touched(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    with results.opened(tmp_path, config, description(config)) as folder:
+        folder.log(0).write_text("done")
+    other = configure(MINI, seed=1, overrides=["global_batch_size=16"]).on("local", "box")
+    with (
+        pytest.raises(UserError, match=r"global_batch_size.*choose another --output"),
+        results.opened(tmp_path, other, description(other)),
+    ):
+        pass
+    assert folder.log(0).read_text() == "done"
+
+
+def test_damaged_configuration_is_a_users_matter(config: RunConfig, tmp_path: Path) -> None:
+    with results.opened(tmp_path, config, description(config)) as folder:
+        (folder.path / "configuration.json").write_text("{")
+    with (
+        pytest.raises(UserError, match=r"configuration\.json: damaged"),
+        results.opened(tmp_path, config, description(config)),
+    ):
+        pass
+
+
+def test_two_processes_cannot_write_to_one_result(config: RunConfig, tmp_path: Path) -> None:
+    with results.opened(tmp_path, config, description(config)) as folder:
+        code = (
+            "import fcntl, sys\n"
+            f"lock = open({str(folder.path / '.lock')!r}, 'w')\n"
+            "try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+            "except BlockingIOError: sys.exit(7)\n"
+        )
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 7
+
+
+def test_log_of_a_killed_process_is_set_aside(config: RunConfig, tmp_path: Path) -> None:
+    with results.opened(tmp_path, config, description(config)) as folder:
+        (folder.path / "result_0.txt.partial").write_text("half a log")
+    with results.opened(tmp_path, config, description(config)) as folder:
+        assert folder.present() == []
+    assert (folder.path / "interrupted_result_0_0.txt").read_text() == "half a log"
+
+
+def test_output_that_is_a_file(config: RunConfig, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(UserError, match="cannot write there"),
+        results.opened(tmp_path / "file", config, description(config)),
+    ):
+        pass
+
+
+def test_description_of_this_machine_is_valid() -> None:
+    assert first_schema_problem(system.describe("local"), "system") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "not a JSON file"), ('{"submitter": "x"}', "required property")]
+)
+def test_bad_system_description(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "system.json").write_text(text)
+    with pytest.raises(UserError, match=message):
+        system.read(tmp_path / "system.json")

@@ -1,0 +1,156 @@
+"""Definitions: every benchmark loads, wrong ones say what is wrong, the schedule keeps rule T8."""
+
+import copy
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules import definition
+from rules.definition import Definition, Hyperparameter, QualityTarget, Timing
+from rules.errors import UserError
+from tests.compliance.small import STAR_SHAPE
+
+PAIRS = [(name, scale) for name in definition.names() for scale in definition.scales(name)]
+
+
+def parsed(scale: str = "mini", **changes: Any) -> Definition:
+    return definition.parse({**copy.deepcopy(STAR_SHAPE), **changes}, scale)
+
+
+@pytest.mark.parametrize(("name", "scale"), PAIRS)
+def test_every_definition_loads(name: str, scale: str) -> None:
+    found = definition.load(name, scale)
+    assert (found.name, found.scale) == (name, scale)
+    assert found.train_samples > 0
+    assert found.evaluation_samples > 0
+    assert len(found.digest) == 64
+
+
+def test_unknown_names_get_a_suggestion() -> None:
+    with pytest.raises(UserError, match='did you mean "galaxy_shape"'):
+        definition.load("galaxy_shap", "mini")
+    with pytest.raises(UserError, match='has no scale "mnii"; did you mean "mini"'):
+        definition.load("galaxy_shape", "mnii")
+
+
+def test_a_scale_is_merged_over_what_is_common() -> None:
+    mini, full = parsed(), parsed("full")
+    assert (mini.train_samples, full.train_samples) == (100, 1000)
+    assert mini.timing == Timing(init_minutes_max=10, eval_every_samples=50, max_samples=400)
+    assert mini.provisional is None
+    assert full.provisional
+
+
+def test_a_scale_replaces_the_rule_of_a_hyperparameter_whole() -> None:
+    scales = copy.deepcopy(STAR_SHAPE["scales"])
+    scales["mini"]["hyperparameters"] = {"global_batch_size": {"fixed": 4}}
+    found = parsed(scales=scales).hyperparameters["global_batch_size"]
+    assert found == Hyperparameter("global_batch_size", 4, fixed=True)
+
+
+def test_targets_must_be_those_of_the_quality_metrics() -> None:
+    scales = copy.deepcopy(STAR_SHAPE["scales"])
+    scales["mini"]["targets"] = {"rsme": 0.1, "accuracy": 0.8}
+    with pytest.raises(UserError, match="targets are given for"):
+        parsed(scales=scales)
+
+
+def test_the_digest_covers_what_rules_read_and_nothing_else() -> None:
+    assert parsed().digest == parsed(title="Another title").digest
+    assert parsed().digest != parsed("full").digest
+    runs = {"required": 3, "drop": {"fastest": 1, "slowest": 1}}
+    assert parsed().digest != parsed(runs=runs).digest
+
+
+def test_a_definition_cannot_be_changed() -> None:
+    found = parsed()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.name = "other"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        found.model["parameters"] = 1  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name: [", "not valid YAML"),
+        ("name: star_shape", "required property"),
+    ],
+)
+def test_a_wrong_file_is_named(
+    text: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "wrong" / "benchmark.yaml"
+    path.parent.mkdir()
+    path.write_text(text)
+    monkeypatch.setattr(definition, "BENCHMARKS", tmp_path)
+    with pytest.raises(UserError, match=says) as raised:
+        definition.load("wrong", "mini")
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("better", "value", "holds"),
+    [
+        ("lower", 0.5, True),
+        ("lower", 0.51, False),
+        ("higher", 0.5, True),
+        ("higher", 0.49, False),
+        ("lower", float("-inf"), False),
+        ("higher", float("nan"), False),
+    ],
+)
+def test_a_target_holds(better: Any, value: float, holds: bool) -> None:
+    assert QualityTarget("m", better, 0.5).holds(value) is holds
+
+
+def test_all_targets_must_hold() -> None:
+    found = parsed()
+    assert found.reached({"rmse": 0.1, "accuracy": 0.8})
+    assert not found.reached({"rmse": 0.1, "accuracy": 0.7})
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "why"),
+    [
+        (Hyperparameter("a", "adam", fixed=True), "sgd", "must be adam"),
+        (Hyperparameter("a", "adam", fixed=True), "adam", None),
+        (Hyperparameter("a", 4, minimum=2), 1, "must be at least 2"),
+        (Hyperparameter("a", 4, minimum=2), True, "must be of type int"),
+        (Hyperparameter("a", 4, minimum=2), 4.0, "must be of type int"),
+        (Hyperparameter("a", 0.5, maximum=1), 2, "must be at most 1"),
+        (Hyperparameter("a", 0.5, maximum=1), 1, None),
+        (Hyperparameter("a", 0.5), float("nan"), "must be finite"),
+        (Hyperparameter("a", "x", choices=("x", "y")), "z", "must be one of x, y"),
+        (Hyperparameter("a", True), 1, "must be of type bool"),
+    ],
+)
+def test_what_the_closed_division_allows(
+    rule: Hyperparameter, value: object, why: str | None
+) -> None:
+    assert rule.why_not(value) == why
+
+
+@given(
+    every=st.integers(1, 300),
+    budget=st.integers(1, 2000),
+    batch=st.integers(1, 700),
+)
+def test_the_schedule_keeps_rule_t8(every: int, budget: int, batch: int) -> None:
+    found = dataclasses.replace(
+        parsed(), timing=Timing(10, eval_every_samples=every, max_samples=budget)
+    )
+    blocks = list(found.schedule(batch))
+    ends = [block.samples for block in blocks]
+    assert blocks[0].first_sample == 0
+    assert all(end % batch == 0 for end in ends)
+    assert ends == sorted(set(ends))
+    assert [block.first_sample for block in blocks[1:]] == ends[:-1]
+    assert budget <= ends[-1] < budget + batch
+    for block in blocks:
+        goal = min(block.number * every, budget)
+        assert goal <= block.samples < goal + batch

@@ -1,0 +1,64 @@
+"""Rounds, rule books, checks and their tests name the same rules."""
+
+import re
+
+import pytest
+
+from compliance.checks import CHECKS
+from rules import rounds
+from rules.definition import ROOT
+from rules.errors import UserError
+
+BOOKS = ("training.md", "submission.md")
+
+
+def _rules_of_the_books() -> dict[str, str]:
+    """The text of each numbered rule."""
+    found = {}
+    for book in BOOKS:
+        text = (ROOT / "rules" / book).read_text(encoding="utf-8")
+        for section in re.split(r"^(?=### )", text, flags=re.MULTILINE)[1:]:
+            found[section.split()[1]] = section
+    return found
+
+
+def test_what_the_books_call_checked_is_in_the_round() -> None:
+    checked = {rule for rule, text in _rules_of_the_books().items() if "*Checked" in text}
+    assert checked == set(rounds.load("v1.0").rules)
+
+
+def test_the_books_number_without_gaps() -> None:
+    rules = list(_rules_of_the_books())
+    for letter in "TS":
+        numbers = [int(rule[1:]) for rule in rules if rule[0] == letter]
+        assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_every_rule_of_the_round_has_a_check_and_the_reverse() -> None:
+    assert set(CHECKS) == set(rounds.load("v1.0").rules)
+
+
+def test_integrity_rules_are_those_that_the_book_says() -> None:
+    text = (ROOT / "rules" / "training.md").read_text(encoding="utf-8")
+    said = re.search(r"Integrity rules \(T1 to T5, T15, T19\)", text)
+    assert said is not None
+    found = {r.id for r in rounds.load("v1.0").rules.values() if r.kind == "integrity"}
+    assert found == {"T1", "T2", "T3", "T4", "T5", "T15", "T19", "S5"}
+
+
+def test_every_checked_rule_is_broken_by_a_test() -> None:
+    """Each id stands in a test of the checks as an expected rule."""
+    folder = ROOT / "tests" / "compliance"
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("test_*.py"))
+    missing = [rule for rule in CHECKS if f'"{rule}"' not in text]
+    assert not missing
+
+
+def test_an_unknown_round_gets_a_suggestion() -> None:
+    with pytest.raises(UserError, match=r'no round "v1\.1"; did you mean "v1\.0"'):
+        rounds.load("v1.1")
+
+
+@pytest.mark.parametrize("name", rounds.names())
+def test_a_round_has_the_name_of_its_file(name: str) -> None:
+    assert rounds.load(name).name == name

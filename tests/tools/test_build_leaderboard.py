@@ -1,0 +1,88 @@
+"""`cepheid leaderboard` as its user meets it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rules.definition import Definition
+from rules.errors import UserError
+from tests.compliance.builder import write_result
+from tests.compliance.mixed import write_mixed
+from tools import build_leaderboard
+
+Printed = pytest.CaptureFixture[str]
+
+
+def test_the_page_and_its_rows(star_shape: Definition, capsys: Printed) -> None:
+    write_result(Path("out"), star_shape)
+    assert build_leaderboard.main(["out"]) == 0
+    assert capsys.readouterr().out == "out/leaderboard/index.html\n"
+    folder = Path("out/leaderboard")
+    assert {path.name for path in folder.iterdir()} == set(build_leaderboard.FILES)
+    assert "star_shape" in (folder / "index.html").read_text()
+    assert json.loads((folder / "leaderboard.json").read_text())[0]["verdict"] == "scored"
+
+
+def test_a_page_is_built_again_in_its_place(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape, runs=1)
+    build_leaderboard.main(["out"])
+    write_result(Path("out"), star_shape, runs=2)
+    assert build_leaderboard.main(["out"]) == 0
+    assert "provisional: 2 of 5 runs" in Path("out/leaderboard/index.html").read_text()
+    assert {path.name for path in Path("out").iterdir()} == {"results", "systems", "leaderboard"}
+
+
+def test_a_rejected_result_is_on_the_page_and_exit_code_1(star_shape: Definition) -> None:
+    write_mixed(Path("out"), star_shape)
+    assert build_leaderboard.main(["out", "--output", "site"]) == 1
+    assert "rejected" in Path("site/index.html").read_text()
+
+
+@pytest.mark.parametrize("foreign", ["notes.txt", "index.html", "leaderboard.csv"])
+def test_a_folder_of_somebody_else_is_left_alone(foreign: str, star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    Path("site").mkdir()
+    (Path("site") / foreign).write_text("mine")
+    with pytest.raises(UserError, match="choose another --output"):
+        build_leaderboard.main(["out", "--output", "site"])
+    assert (Path("site") / foreign).read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_an_output_that_is_no_folder(kind: str, star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    site = Path("site")
+    if kind == "file":
+        site.write_text("mine")
+    else:
+        site.symlink_to("nowhere")
+    with pytest.raises(UserError, match="is not a folder"):
+        build_leaderboard.main(["out", "--output", "site"])
+
+
+def test_an_empty_folder_is_filled(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    Path("site").mkdir()
+    assert build_leaderboard.main(["out", "--output", "site"]) == 0
+
+
+def test_an_output_that_cannot_be_written(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    Path("blocked").write_text("a file")
+    with pytest.raises(UserError, match="cannot be written"):
+        build_leaderboard.main(["out", "--output", "blocked/site"])
+
+
+def test_a_log_needs_an_output(star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    with pytest.raises(UserError, match="say where to write"):
+        build_leaderboard.main([str(folder / "result_0.txt")])
+
+
+@pytest.mark.parametrize("arguments", [[], ["nowhere"], ["."]])
+def test_wrong_use(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError):
+        build_leaderboard.main(arguments)
+    assert list(tmp_path.iterdir()) == []

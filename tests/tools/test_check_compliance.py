@@ -1,0 +1,120 @@
+"""`cepheid check` as its user meets it."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rules.definition import ROOT, Definition
+from rules.errors import UserError
+from tests.compliance.builder import run_records, write_log, write_result
+from tests.compliance.golden import assert_golden
+from tests.compliance.mixed import write_mixed
+from tools import check_compliance
+
+Printed = pytest.CaptureFixture[str]
+
+
+def test_a_compliant_result_passes(star_shape: Definition, capsys: Printed) -> None:
+    write_result(Path("out"), star_shape)
+    assert check_compliance.main(["out"]) == 0
+    assert capsys.readouterr().out == "pass: 5 logs, 0 errors\n"
+
+
+def test_a_first_run_passes_with_a_note(star_shape: Definition, capsys: Printed) -> None:
+    write_result(Path("out"), star_shape, runs=1)
+    assert check_compliance.main(["out"]) == 0
+    printed = capsys.readouterr().out
+    assert "T16 note: provisional: 1 of 5 runs" in printed
+    assert printed.endswith("pass: 1 log, 0 errors, 1 note\n")
+
+
+def test_golden_text(star_shape: Definition, capsys: Printed) -> None:
+    write_mixed(Path("out"), star_shape)
+    assert check_compliance.main(["out"]) == 1
+    assert_golden(capsys.readouterr().out, "check.txt")
+
+
+def test_golden_json(star_shape: Definition, capsys: Printed) -> None:
+    write_mixed(Path("out"), star_shape)
+    assert check_compliance.main(["out", "--format", "json"]) == 1
+    printed = capsys.readouterr().out
+    assert set(json.loads(printed)) == {"round", "verdict", "logs", "findings"}
+    assert_golden(printed, "check.json")
+
+
+def test_output_goes_to_a_file(star_shape: Definition, capsys: Printed) -> None:
+    write_result(Path("out"), star_shape)
+    assert check_compliance.main(["out", "--format", "json", "--output", "found.json"]) == 0
+    assert capsys.readouterr().out == ""
+    assert json.loads(Path("found.json").read_text()) == {
+        "round": "v1.0", "verdict": "pass", "logs": 5, "findings": [],
+    }  # fmt: skip
+
+
+def test_an_aborted_log_by_itself_fails(star_shape: Definition, capsys: Printed) -> None:
+    log = write_log(Path("result_0.txt"), run_records(star_shape, converged=False))
+    assert check_compliance.main([str(log)]) == 1
+    assert "the run did not converge" in capsys.readouterr().out
+
+
+def test_explain(capsys: Printed) -> None:
+    assert check_compliance.main(["--explain", "T8"]) == 0
+    assert capsys.readouterr().out.startswith("T8 Evaluation cadence\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nowhere"], "there is no such file or folder"),
+        (["."], "no run logs here"),
+        ([], "check what"),
+        ([".", "--round", "v1.1"], 'did you mean "v1.0"'),
+        (["--explain", "T100"], 'no rule "T100"'),
+    ],
+)
+def test_wrong_use_is_told_in_one_line(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=says.replace("?", r"\?")) as raised:
+        check_compliance.main(arguments)
+    assert "\n" not in str(raised.value)
+
+
+def test_help_teaches_with_examples(capsys: Printed) -> None:
+    with pytest.raises(SystemExit):
+        check_compliance.main(["--help"])
+    printed = capsys.readouterr().out
+    assert "examples:" in printed
+    assert "exit codes:" in printed
+
+
+def test_as_a_program(tmp_path: Path) -> None:
+    """The exit codes of the process, and no traceback for a user's mistake."""
+    command = [sys.executable, "-m", "tools.check_compliance"]
+    missing = subprocess.run(
+        [*command, str(tmp_path / "no")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert missing.returncode == 2
+    assert missing.stderr.count("\n") == 1
+    (tmp_path / "result_0.txt").write_bytes(b":::MLLOG {\x1b[31m\n")
+    broken = subprocess.run(
+        [*command, str(tmp_path)], cwd=ROOT, capture_output=True, check=False,
+        env={"PATH": "", "LC_ALL": "C", "PYTHONUTF8": "0"},
+    )  # fmt: skip
+    assert broken.returncode == 1
+    assert b"\x1b" not in broken.stdout
+    assert b"fail: 1 log, 1 error" in broken.stdout
+
+
+def test_check_leaves_nothing_behind(star_shape: Definition, tmp_path: Path) -> None:
+    write_result(Path("out"), star_shape)
+    shutil.copytree("out", "before")
+    check_compliance.main(["out"])
+    assert sorted(p.relative_to("out") for p in Path("out").rglob("*")) == sorted(
+        p.relative_to("before") for p in Path("before").rglob("*")
+    )

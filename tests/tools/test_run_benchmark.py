@@ -1,0 +1,205 @@
+"""`cepheid run` as its user meets it: the command line, refusals, interruptions, going on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="runs need the extra torch")
+pytest.importorskip("galsim", reason="runs need the extra galsim")
+
+ROOT = Path(__file__).resolve().parents[2]
+# The definition as it is, but for sizes: a run of seconds. Set in the started process, so that the
+# command under test is the real one.
+SMALL = """
+import dataclasses, sys
+from types import MappingProxyType
+from rules import definition
+whole = definition.load
+def small(name, scale):
+    chosen = whole(name, scale)
+    data = {**chosen.data, "train_samples": 64, "evaluation_samples": 32}
+    timing = dataclasses.replace(chosen.timing, eval_every_samples=32, max_samples=MAX_SAMPLES)
+    quality = tuple(dataclasses.replace(target, target=TARGET) for target in chosen.quality)
+    return dataclasses.replace(chosen, data=MappingProxyType(data), timing=timing, quality=quality)
+definition.load = small
+from tools import run_benchmark
+from tools.cli import run_tool
+run_tool(run_benchmark.main)
+"""
+FAST = ["--scale", "mini", "--set", "compile=off", "--set", "global_batch_size=32"]
+
+
+def command(
+    *arguments: object, target: float = 1e9, max_samples: int = 64
+) -> tuple[list[str], dict[str, str]]:
+    """The command line and the environment of a small `cepheid run`."""
+    code = SMALL.replace("MAX_SAMPLES", str(max_samples)).replace("TARGET", str(target))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    return [sys.executable, "-c", code, *map(str, arguments)], environment
+
+
+def cepheid(
+    *arguments: object, target: float = 1e9, max_samples: int = 64
+) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    line, environment = command(*arguments, target=target, max_samples=max_samples)
+    return subprocess.run(
+        line, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def events(path: Path) -> list[dict[str, object]]:
+    return [
+        json.loads(line.removeprefix(":::MLLOG ")) for line in path.read_text().splitlines() if line
+    ]
+
+
+@pytest.fixture(scope="module")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_path: Path) -> None:
+    where = ["--data", data_root, "--output", tmp_path / "out"]
+    first = cepheid("galaxy_shape", *FAST, "--runs", "1", *where)
+    assert first.returncode == 0, first.stderr
+    assert "all targets reached" in first.stdout
+    (folder,) = (tmp_path / "out" / "results").glob("*/galaxy_shape-mini-closed")
+    before = (folder / "result_0.txt").read_bytes()
+
+    more = cepheid("galaxy_shape", *FAST, "--runs", "+1", *where)
+    assert more.returncode == 0, more.stderr
+    assert "preparing data" not in more.stdout
+    assert (folder / "result_0.txt").read_bytes() == before
+    seeds = {
+        event["value"]
+        for index in (0, 1)
+        for event in events(folder / f"result_{index}.txt")
+        if event["key"] == "seed"
+    }
+    assert len(seeds) == 2
+
+    nothing = cepheid("galaxy_shape", *FAST, "--runs", "2", *where)
+    assert nothing.returncode == 0
+    assert "nothing to run" in nothing.stdout
+
+    other = cepheid("galaxy_shape", *FAST, "--set", "opt_gradient_clip_norm=1", *where)
+    assert other.returncode == 2
+    assert "opt_gradient_clip_norm" in other.stderr
+    assert "choose another --output" in other.stderr
+    assert "Traceback" not in other.stderr
+
+
+def test_a_missed_target_is_exit_code_1_and_keeps_its_log(data_root: Path, tmp_path: Path) -> None:
+    ended = cepheid(
+        "galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path, target=-1e9
+    )
+    assert ended.returncode == 1, ended.stderr
+    (log,) = tmp_path.glob("results/*/*/result_0.txt")
+    last = events(log)[-1]
+    assert last["key"] == "run_stop"
+    assert last["metadata"]["status"] == "aborted"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interruption_closes_the_log_and_the_run_is_made_again(
+    number: signal.Signals, data_root: Path, tmp_path: Path
+) -> None:
+    line, environment = command(
+        "galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path,
+        target=-1e9, max_samples=10_000_000,
+    )  # fmt: skip
+    process = subprocess.Popen(
+        line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: any("block_stop" in log.read_text() for log in partials(tmp_path)), process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 1, err
+    assert "Traceback" not in err
+    assert "does not count" in out
+    (log,) = tmp_path.glob("results/*/*/interrupted_result_0_0.txt")
+    stops = [event for event in events(log) if event["key"] == "run_stop"]
+    assert len(stops) == 1
+    assert number.name in str(stops[0]["metadata"])
+
+    again = cepheid("galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert log.exists()
+
+
+def partials(output: Path) -> list[Path]:
+    return list(output.glob("results/*/*/result_0.txt.partial"))
+
+
+def wait_until(condition: object, process: subprocess.Popen[str], seconds: float = 120) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "it did not get that far"
+        time.sleep(0.05)
+
+
+def test_two_ranks_leave_one_log(data_root: Path, tmp_path: Path) -> None:
+    cepheid("galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path / "a")
+    line, environment = command(
+        "galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path / "b"
+    )
+    (tmp_path / "run.py").write_text(line[2])
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+                "--nproc-per-node", "2", str(tmp_path / "run.py"), *line[3:]]  # fmt: skip
+    ended = subprocess.run(
+        torchrun, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    (log,) = (tmp_path / "b").glob("results/*/*/result_*.txt")
+    implementation = next(e["value"] for e in events(log) if e["key"] == "implementation")
+    assert implementation["ranks"] == 2  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["galaxy_shap"], 'no benchmark "galaxy_shap"; did you mean "galaxy_shape"?'),
+        (["galaxy_shape", "--scale", "min"], 'no scale "min"; did you mean "mini"?'),
+        ([], "cepheid run --list"),
+        (["galaxy_shape", "--scale", "mini"], "--output is missing"),
+        (["galaxy_shape", "--scale", "mini", "--output", "o", "--set", "opt_name=sgd"], "T12"),
+        (["galaxy_shape", "--scale", "mini", "--output", "o", "--framework", "jax"], "torch"),
+        (["galaxy_shape", "--scale", "mini", "--output", "o", "--division", "c"], "closed, open"),
+        (["galaxy_shape", "--scale", "mini", "--output", "o", "--system", "x.json"], "x.json"),
+        (["galaxy_shape", "--scale", "mini", "--output", "/proc/o"], "cannot write"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_2(
+    arguments: Sequence[str], message: str, tmp_path: Path
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "tools.cli", "run", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert message in ended.stderr
+    assert ended.stderr.startswith("cepheid: ")
+    assert ended.stderr.count("\n") == 1, ended.stderr
+    assert not (tmp_path / "o" / "results").exists() or "--division" not in arguments
+
+
+def test_list_and_help() -> None:
+    for arguments, expected in ((["run", "--list"], "galaxy_shape"), (["--help"], "cepheid run")):
+        ended = subprocess.run(
+            [sys.executable, "-m", "tools.cli", *arguments],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stderr
+        assert expected in ended.stdout

@@ -1,0 +1,53 @@
+"""`cepheid summary` as its user meets it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rules.definition import Definition
+from rules.errors import UserError
+from tests.compliance.builder import write_result
+from tests.compliance.golden import assert_golden
+from tests.compliance.mixed import write_mixed
+from tools import summarize_results
+
+Printed = pytest.CaptureFixture[str]
+
+
+def test_a_first_run(star_shape: Definition, capsys: Printed) -> None:
+    write_result(Path("out"), star_shape, runs=1)
+    assert summarize_results.main(["out"]) == 0
+    assert_golden(capsys.readouterr().out, "summary_first_run.txt")
+
+
+def test_a_rejected_result_is_exit_code_1(star_shape: Definition, capsys: Printed) -> None:
+    write_mixed(Path("out"), star_shape)
+    assert summarize_results.main(["out"]) == 1
+    assert "rejected: 1 error (T12)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("format_name", ["csv", "json", "markdown"])
+def test_every_format_can_be_written(format_name: str, star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    assert summarize_results.main(["out", "--format", format_name, "--output", "rows"]) == 0
+    text = Path("rows").read_text()
+    assert "star_shape" in text or "star\\_shape" in text
+    if format_name == "json":
+        (row,) = json.loads(text)
+        assert row["verdict"] == "scored"
+
+
+def test_several_paths_are_one_table(star_shape: Definition, capsys: Printed) -> None:
+    write_result(Path("a"), star_shape)
+    write_result(Path("b"), star_shape, block_ms=10_000)
+    assert summarize_results.main(["a", "b", "--format", "json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert first["score_minutes"] < second["score_minutes"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["nowhere"], ["."]])
+def test_wrong_use(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError):
+        summarize_results.main(arguments)
