@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from compliance import runlog
+from compliance.finding import printable
 from compliance.runlog import RunLog
 from rules.errors import UserError
 
@@ -103,10 +104,14 @@ def read(path: Path) -> Package:
 
     Raises UserError where there is nothing, or nothing that looks like run logs.
     """
-    if not path.exists():
+    try:
+        is_there = path.exists()
+    except OSError as error:  # no permission, or no name that the system takes
+        raise UserError(f"{printable(str(path))[:200]}: {error.strerror}") from error
+    if not is_there:
         raise UserError(f"{path}: there is no such file or folder")
     absolute = Path(os.path.abspath(path))
-    reader = _Reader(keep_absolute=path.is_absolute())
+    reader = _Reader(absolute, keep_absolute=path.is_absolute())
     if not path.is_dir():
         return Package(path, (reader.single_log(absolute),), is_single_log=True)
     package = Package(path, tuple(reader.submitters(absolute)))
@@ -133,7 +138,8 @@ def _no_logs(path: Path, package: Package) -> str:
 class _Reader:
     """Walks folders without following links. ``refused`` collects what was left out."""
 
-    def __init__(self, keep_absolute: bool) -> None:
+    def __init__(self, asked: Path, keep_absolute: bool) -> None:
+        self.asked = asked
         self.keep_absolute = keep_absolute
         self.refused: list[Refused] = []
 
@@ -272,6 +278,9 @@ class _Reader:
         """
         kept: list[os.DirEntry[str]] = []
         refused: list[Refused] = []
+        if folder.is_symlink() and folder != self.asked:  # what was asked for may be a link
+            self.refused += [] if quiet else [Refused(self.shown(folder), "a link")]
+            return []
         try:
             with os.scandir(folder) as scanned:
                 for entry in scanned:

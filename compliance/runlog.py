@@ -1,82 +1,20 @@
-"""Reading run logs: the only parser. It bounds what it reads and never fails on what it finds.
+"""Run logs: ``read`` a file once, then ask the ``RunLog``. The only parser there is.
 
-``read(path)`` returns every record as an ``Event`` with its true line number, and everything that
-does not follow rule T1 as a ``Problem``. Whether a problem matters is for the checks to say: real
-logs have text before the marker or two records on one line, and such records are read all the same.
+Nothing is raised for what a log holds: what is wrong with it is in ``problems``.
 """
 
-import json
-import math
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any
 
-import orjson
-
-from rules.events import MARKER, STATUS_SUCCESS, is_integer, is_number
-
-# What a log may hold (rule T1). Hostile input is cut off here, before it costs memory or time.
-LINE_BYTES_MAX = 2**20
-FILE_BYTES_MAX = 256 * 2**20
-RECORD_BYTES_MAX = 64 * 2**20
-EVENTS_MAX = 250_000
-VALUES_PER_RECORD_MAX = 20_000
-VALUES_MAX = 4_000_000
-NESTING_MAX = 32
-PROBLEMS_MAX = 1_000
-NAME_CHARACTERS_MAX = 200  # of a key or a namespace
-SOURCE_CHARACTERS_MAX = 1_000  # of metadata.file
-INTEGER_MAX = 2**53  # beyond it a float, and so most readers of JSON, loses digits
-
-FIELDS = ("namespace", "time_ms", "event_type", "key", "value", "metadata")
-EVENT_TYPES = ("INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME")
-
-_MARKER = MARKER.encode()
-
-ProblemKind = Literal[
-    "file",  # the file cannot be read, or not to its end
-    "text",  # not UTF-8 text
-    "place",  # a record that does not stand on a line of its own
-    "json",  # what follows the marker is not one JSON object; the record is lost
-    "truncated",  # the last line ends in the middle of a record; the record is lost
-    "fields",  # a field of a record is missing, unknown, twice there, or of a wrong type
-]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Something on a line (None: the file as a whole) that does not follow rule T1.
-
-    ``lost`` says that a record could not be read, so that what follows from a complete log cannot
-    be judged.
-    """
-
-    line: int | None
-    kind: ProblemKind
-    message: str
-    got: str = ""
-    lost: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One record. ``line`` counts the lines of the file from 1; times are in milliseconds.
-
-    ``monotonic_ms`` is None where ``metadata.monotonic_ms`` is no number.
-    """
-
-    line: int
-    time_ms: float
-    monotonic_ms: float | None
-    event_type: str
-    key: str
-    value: Any
-    metadata: Mapping[str, Any]
+from compliance import records
+from compliance.records import Event, Problem, Reading
+from rules.events import STATUS_SUCCESS, is_integer, is_number
 
 
 @dataclass(frozen=True)
@@ -182,334 +120,30 @@ def read(path: Path) -> RunLog:
 
     A path that is no regular file gives a log without events and one problem.
     """
-    reading = _Reading()
+    reading = Reading()
     try:
         # Without O_NONBLOCK, opening a named pipe waits for a writer that may never come.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         reading.problem(None, "file", "the file cannot be opened", str(reason), lost=True)
-        return reading.log(path)
+        return RunLog(path, (), tuple(reading.problems))
     try:
         _read_file(descriptor, reading)
     except OSError as error:
         reading.problem(None, "file", "the file cannot be read", str(error.strerror), lost=True)
     finally:
         os.close(descriptor)
-    return reading.log(path)
+    return RunLog(path, tuple(reading.events), tuple(reading.problems))
 
 
-def _read_file(descriptor: int, reading: "_Reading") -> None:
+def _read_file(descriptor: int, reading: Reading) -> None:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         reading.problem(None, "file", "this is not a regular file", lost=True)
-    elif status.st_size > FILE_BYTES_MAX:
-        message = f"the file is larger than {FILE_BYTES_MAX // 2**20} MiB"
+    elif status.st_size > records.FILE_BYTES_MAX:
+        message = f"the file is larger than {records.FILE_BYTES_MAX // 2**20} MiB"
         reading.problem(None, "file", message, f"{status.st_size:,} bytes", lost=True)
     else:
         with open(descriptor, "rb", closefd=False) as file:
             reading.lines(file)
-
-
-class _StopReadingError(Exception):
-    """A bound was reached: nothing after this line is read."""
-
-
-@dataclass
-class _Reading:
-    """What has been read so far, and how much of what is bounded is used up."""
-
-    events: list[Event] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    record_bytes: int = 0
-    values: int = 0
-    is_text: bool = True
-
-    def log(self, path: Path) -> RunLog:
-        return RunLog(path, tuple(self.events), tuple(self.problems))
-
-    def problem(
-        self, line: int | None, kind: ProblemKind, message: str, got: str = "", lost: bool = False
-    ) -> None:
-        self.problems.append(Problem(line, kind, message, got, lost))
-        if len(self.problems) >= PROBLEMS_MAX:
-            last = Problem(line, "file", f"more than {PROBLEMS_MAX} problems", lost=True)
-            self.problems.append(last)
-            raise _StopReadingError
-
-    def lines(self, file: BinaryIO) -> None:
-        number = 1
-        try:
-            for chunk in _whole_lines(file):
-                number += self.chunk(number, chunk)
-        except _StopReadingError:
-            pass
-
-    def chunk(self, number: int, chunk: bytes) -> int:
-        """Some lines, the first of them line ``number``; returns how many they are.
-
-        Looks for markers rather than at every line, so that other output costs next to nothing.
-        """
-        first, lines, chunk = number, chunk.count(b"\n"), self.without_long_line(number, chunk)
-        at = 0
-        while (found := chunk.find(_MARKER, at)) >= 0:
-            start = max(at, chunk.rfind(b"\n", at, found) + 1)
-            end = chunk.find(b"\n", found) + 1 or len(chunk)
-            self.other_text(number, chunk[at:start])
-            number += chunk.count(b"\n", at, start)
-            self.line_with_marker(number, chunk[start:end])
-            number, at = number + 1, end
-        self.other_text(number, chunk[at:])
-        last = chunk[chunk.rfind(b"\n") + 1 :]
-        if last and _MARKER.startswith(last):
-            message = "the log ends in the middle of a record"
-            self.problem(first + lines, "truncated", message, lost=True)
-        return lines
-
-    def without_long_line(self, number: int, chunk: bytes) -> bytes:
-        """The chunk without its last line if that is too long: no other one can be."""
-        start = chunk.rfind(b"\n", 0, len(chunk) - 1) + 1
-        if len(chunk) - start <= LINE_BYTES_MAX:
-            return chunk
-        message = f"the line is longer than {LINE_BYTES_MAX // 2**20} MiB"
-        self.problem(number + chunk.count(b"\n", 0, start), "text", message, lost=True)
-        return chunk[:start]
-
-    def other_text(self, number: int, text: bytes) -> None:
-        """Lines without a record matter only where they show that the file is not text."""
-        if not self.is_text or (text.isascii() and b"\0" not in text):
-            return
-        at, message = text.find(b"\0"), "the file holds NUL bytes"
-        if at < 0:
-            at, message = _not_utf8(text), "the file is not UTF-8 text"
-        if at >= 0:
-            self.is_text = False  # one finding says it
-            self.problem(number + text.count(b"\n", 0, at), "text", message)
-
-    def line_with_marker(self, number: int, line: bytes) -> None:
-        self.record_bytes += len(line)
-        if self.record_bytes > RECORD_BYTES_MAX:
-            message = f"the records are larger than {RECORD_BYTES_MAX // 2**20} MiB together"
-            self.problem(number, "file", message, lost=True)
-            raise _StopReadingError
-        # A cheap upper bound on what parsing creates: "[[],[],…" costs 30 times its size.
-        values = line.count(b",") + line.count(b"[") + line.count(b"{")
-        self.values += values
-        if self.values > VALUES_MAX:
-            message = f"the log holds more than {VALUES_MAX:,} values"
-            self.problem(number, "file", message, lost=True)
-            raise _StopReadingError
-        if values > VALUES_PER_RECORD_MAX:
-            message = f"the record holds more than {VALUES_PER_RECORD_MAX:,} values"
-            self.problem(number, "json", message, lost=True)
-            return
-        if line.startswith(_MARKER + b" ") and self.plain_record(number, line):
-            return
-        self.other_records(number, line)
-
-    def plain_record(self, number: int, line: bytes) -> bool:
-        """The usual line: the marker and one object. False where it needs a closer look."""
-        try:
-            record = orjson.loads(line[len(_MARKER) + 1 :])
-        except orjson.JSONDecodeError:
-            return False
-        keys = _keys_within(record)
-        if keys is None or keys != line.count(b":") - MARKER.count(":"):
-            return False  # nested deeply, or a colon in a string, or a key that is there twice
-        self.record(number, record)
-        return True
-
-    def other_records(self, number: int, line: bytes) -> None:
-        """A line as it should not be: text around the record, several records, broken JSON."""
-        if _not_utf8(line) >= 0:
-            self.problem(number, "text", "the line is not UTF-8 text")
-        text = line.decode("utf-8", "replace").rstrip()
-        at = text.index(MARKER)
-        if text[:at].strip():
-            self.problem(number, "place", "text stands before the marker", text[:at])
-        elif at > 0:
-            self.problem(number, "place", "blanks stand before the marker")
-        elif not text.startswith(MARKER + " "):
-            self.problem(number, "place", "no blank follows the marker")
-        while at >= 0:
-            start = _after_blanks(text, at + len(MARKER))
-            duplicates: list[str] = []
-            try:
-                record, end = _decoder(duplicates).raw_decode(text, start)
-                if _keys_within(record) is None:
-                    raise ValueError("nested too deeply")
-            except (ValueError, RecursionError):
-                at = text.find(MARKER, start)
-                if at < 0 and not line.endswith(b"\n"):
-                    message = "the log ends in the middle of this record"
-                    self.problem(number, "truncated", message, text[-60:], lost=True)
-                else:
-                    broken = text[start : at if at >= 0 else None]
-                    message = "what follows the marker is not JSON"
-                    self.problem(number, "json", message, broken, lost=True)
-                continue
-            if duplicates:
-                message = f'the record holds "{duplicates[0]}" more than once'
-                self.problem(number, "fields", message)
-            self.record(number, record)
-            at = text.find(MARKER, end)
-            between = text[end : at if at >= 0 else None].strip()
-            if between:
-                self.problem(number, "place", "text stands after the record", between)
-            elif at >= 0:
-                self.problem(number, "place", "several records stand on one line")
-
-    def record(self, number: int, record: object) -> None:
-        """One JSON value that followed a marker, as an event if it is one."""
-        if not isinstance(record, dict):
-            message = "what follows the marker is not a JSON object"
-            self.problem(number, "json", message, type(record).__name__, lost=True)
-            return
-        if len(self.events) >= EVENTS_MAX:
-            message = f"the log holds more than {EVENTS_MAX:,} records"
-            self.problem(number, "file", message, lost=True)
-            raise _StopReadingError
-        key, time_ms = record.get("key"), record.get("time_ms")
-        if not isinstance(key, str) or not key:
-            message = "the record has no key, a string that is not empty"
-            self.problem(number, "fields", message, _shown_field(record, "key"), lost=True)
-            return
-        if not is_number(time_ms) or not 0 <= time_ms < INTEGER_MAX:
-            message = f'time_ms of "{key[:80]}" is not a time in milliseconds'
-            self.problem(number, "fields", message, _shown_field(record, "time_ms"), lost=True)
-            return
-        metadata = record.get("metadata")
-        self.fields(number, record)
-        if not isinstance(metadata, dict):
-            metadata = {}
-        monotonic_ms = metadata.get("monotonic_ms")
-        if not is_number(monotonic_ms) or not math.isfinite(monotonic_ms):
-            monotonic_ms = None
-        event_type = record.get("event_type")
-        self.events.append(
-            Event(
-                line=number,
-                time_ms=time_ms,
-                monotonic_ms=monotonic_ms,
-                event_type=event_type if isinstance(event_type, str) else "",
-                key=key,
-                value=record.get("value"),
-                metadata=metadata,
-            )
-        )
-
-    def fields(self, number: int, record: Mapping[str, Any]) -> None:
-        """Whether a record has exactly the fields of ``event.schema.json``, with their types."""
-        if len(record) != len(FIELDS) or any(name not in record for name in FIELDS):
-            for name in FIELDS:
-                if name not in record:
-                    self.problem(number, "fields", f'the record lacks "{name}"')
-            for name in sorted(record.keys() - set(FIELDS)):
-                self.problem(number, "fields", f'the record has a field "{name[:80]}" too many')
-        if not is_integer(record["time_ms"]):
-            self.wrong_field(number, record, "time_ms", "is not an integer")
-        if len(record["key"]) > NAME_CHARACTERS_MAX:
-            self.wrong_field(number, record, "key", "is too long")
-        namespace = record.get("namespace", "")
-        if not isinstance(namespace, str) or len(namespace) > NAME_CHARACTERS_MAX:
-            self.wrong_field(number, record, "namespace", "is not a short string")
-        if record.get("event_type", EVENT_TYPES[0]) not in EVENT_TYPES:
-            wrong = f"is none of {', '.join(EVENT_TYPES)}"
-            self.wrong_field(number, record, "event_type", wrong)
-        metadata = record.get("metadata", {"file": "", "lineno": 0})
-        if not isinstance(metadata, dict):
-            self.wrong_field(number, record, "metadata", "is not an object")
-        elif not _names_its_source(metadata):
-            message = "metadata does not name the file and lineno that wrote the record"
-            self.problem(number, "fields", message)
-
-    def wrong_field(self, number: int, record: Mapping[str, Any], name: str, wrong: str) -> None:
-        self.problem(number, "fields", f"{name} {wrong}", _shown_field(record, name))
-
-
-def _names_its_source(metadata: Mapping[str, Any]) -> bool:
-    file, lineno = metadata.get("file"), metadata.get("lineno")
-    is_file = isinstance(file, str) and len(file) <= SOURCE_CHARACTERS_MAX
-    return is_file and is_integer(lineno) and lineno >= 0
-
-
-def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The file in pieces that end where a line ends. Of a line that is too long only a part that
-    is too long as well is in a piece; nothing is read beyond the bound of a file.
-    """
-    total_bytes = 0
-    while total_bytes <= FILE_BYTES_MAX and (chunk := file.read(LINE_BYTES_MAX)):
-        if not chunk.endswith(b"\n"):
-            chunk += file.readline(LINE_BYTES_MAX + 1)
-        total_bytes += len(chunk)
-        is_cut = len(chunk) > LINE_BYTES_MAX and not chunk.endswith(b"\n")
-        while is_cut and total_bytes <= FILE_BYTES_MAX and (rest := file.readline(LINE_BYTES_MAX)):
-            total_bytes += len(rest)
-            if rest.endswith(b"\n"):
-                chunk += b"\n"
-                break
-        yield chunk
-
-
-def _not_utf8(text: bytes) -> int:
-    """Where ``text`` stops being UTF-8, or -1."""
-    try:
-        text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start
-    return -1
-
-
-def _after_blanks(text: str, start: int) -> int:
-    while start < len(text) and text[start].isspace():
-        start += 1
-    return start
-
-
-def _text(line: bytes) -> str | None:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-
-
-def _keys_within(record: object) -> int | None:
-    """The number of object keys at all depths, or None where the nesting is too deep."""
-    keys = 0
-    layer = [record]
-    for _ in range(NESTING_MAX):
-        inner: list[Any] = []
-        for value in layer:
-            if isinstance(value, dict):
-                keys += len(value)
-                inner.extend(item for item in value.values() if isinstance(item, dict | list))
-            elif isinstance(value, list):
-                inner.extend(item for item in value if isinstance(item, dict | list))
-        if not inner:
-            return keys
-        layer = inner
-    return None
-
-
-def _decoder(duplicates: list[str]) -> json.JSONDecoder:
-    """A slower decoder, for the lines that need it: it reads NaN and tells of duplicate keys."""
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) < len(items):
-            seen: set[str] = set()
-            for key, _ in items:
-                if key in seen:
-                    duplicates.append(key[:80])
-                    break
-                seen.add(key)
-        return found
-
-    def integer(digits: str) -> float:
-        return int(digits) if len(digits) < 20 else float(digits)  # like orjson's
-
-    return json.JSONDecoder(object_pairs_hook=pairs, parse_int=integer)
-
-
-def _shown_field(record: Mapping[str, Any], name: str) -> str:
-    return json.dumps(record[name])[:200] if name in record else "nothing"

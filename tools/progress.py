@@ -39,7 +39,7 @@ class RunDisplay:
 
     def __init__(self, definition: Definition, console: Console) -> None:
         self.definition, self.console = definition, console
-        self.started_seconds = time.monotonic()
+        self.started_seconds: float | None = None
         self.drawn_seconds = 0.0
         measured = evidence.load(definition.name, definition.scale)
         usual = evidence.samples_to_target(measured, definition) if measured else None
@@ -58,20 +58,19 @@ class RunDisplay:
         """Show ``progress``; cheap enough to be called at every step."""
         now = time.monotonic()
         if progress.stage == "training":
+            self.started_seconds = self.started_seconds or now
             if now - self.drawn_seconds < REFRESH_SECONDS:
                 return
             self.drawn_seconds = now
         if progress.stage == "initialising":
             self.console.print("initialising: building, compiling, warming up (not timed)")
-        if progress.samples == 0:
-            self.started_seconds = now
         over = progress.samples > self.expected_samples
         total = self.definition.timing.max_samples if over else self.expected_samples
         self.bar.update(
             self.task, description=progress.stage, completed=progress.samples, total=total
         )
         if progress.quality is not None:
-            self.console.print(self._line(progress, now - self.started_seconds))
+            self.console.print(self._line(progress, now - (self.started_seconds or now)))
 
     def _line(self, progress: Progress, seconds: float) -> str:
         assert progress.quality is not None

@@ -8,7 +8,8 @@ from typing import Any
 from compliance.checks.identity import definition_of
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, printable, shown
-from compliance.runlog import EVENT_TYPES, Event, Problem, ProblemKind, RunLog
+from compliance.records import EVENT_TYPES, Event, Problem, ProblemKind
+from compliance.runlog import RunLog
 from rules.definition import Definition
 from rules.errors import did_you_mean
 from rules.events import (

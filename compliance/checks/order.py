@@ -7,7 +7,8 @@ from compliance.checks.form import WHERE, is_whole
 from compliance.checks.identity import definition_of
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, shown
-from compliance.runlog import Event, RunLog
+from compliance.records import Event
+from compliance.runlog import RunLog
 from rules.definition import Definition
 from rules.events import CLOCK_METADATA, EVENTS, STATUS_ABORTED, Phase
 

@@ -6,7 +6,8 @@ from compliance.checks.identity import division_of
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.checks.timing import batch_size
 from compliance.finding import Finding, shown
-from compliance.runlog import Event, RunLog
+from compliance.records import Event
+from compliance.runlog import RunLog
 from rules.definition import Definition
 from rules.errors import did_you_mean
 from rules.events import STATUS_ABORTED, STATUS_SUCCESS, is_number

@@ -175,6 +175,22 @@ def test_links_are_refused_and_not_followed(folder: Path, tmp_path: Path) -> Non
     assert package.read(folder.parents[2]).logs == MINI.runs.required - 1
 
 
+@pytest.mark.parametrize("name", ["results", "systems"])
+def test_a_folder_may_be_no_link_either(name: str, folder: Path, tmp_path: Path) -> None:
+    out = folder.parents[2]
+    (out / name).rename(tmp_path / "elsewhere")
+    (out / name).symlink_to(tmp_path / "elsewhere")
+    assert "S5" in {finding.rule for finding in findings_of(out)}
+    read = package.read(out)
+    assert read.logs == (0 if name == "results" else MINI.runs.required)
+    assert not (name == "systems" and read.submitters[0].systems)
+
+
+def test_what_was_asked_for_may_be_a_link(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "latest").symlink_to(folder.parents[2])
+    assert findings_of(tmp_path / "latest") == []
+
+
 def test_pipes_are_refused_and_do_not_block(folder: Path) -> None:
     os.mkfifo(folder / "result_5.txt")
     errors = [finding for finding in findings_of(folder.parents[2]) if finding.is_error]
@@ -204,6 +220,8 @@ def test_other_results_are_not_rejected_with_one(tmp_path: Path) -> None:
 def test_nothing_there_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such file or folder"):
         package.read(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="too long"):
+        package.read(Path("x" * 5000))
     with pytest.raises(UserError, match="no run logs here; give a log"):
         package.read(tmp_path)
     (tmp_path / "result_1.log").write_text("")

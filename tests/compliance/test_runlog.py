@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from compliance import runlog
+from compliance import records, runlog
 from compliance.checks import Place, check_log
 from compliance.runlog import RunLog
 from rules import definition, rounds
@@ -32,10 +32,10 @@ def read(content: bytes, tmp_path: Path) -> RunLog:
 
 
 def test_accessors(tmp_path: Path) -> None:
-    records = run_records(MINI, blocks=3)
-    run = runlog.read(write_log(tmp_path / "result_7.txt", records))
-    assert len(run.events) == len(records)
-    assert [event.line for event in run.events] == list(range(1, len(records) + 1))
+    entries = run_records(MINI, blocks=3)
+    run = runlog.read(write_log(tmp_path / "result_7.txt", entries))
+    assert len(run.events) == len(entries)
+    assert [event.line for event in run.events] == list(range(1, len(entries) + 1))
     assert run.problems == ()
     assert run.index == 7
     assert run.value("submission_org") == "acme"
@@ -44,7 +44,7 @@ def test_accessors(tmp_path: Path) -> None:
     assert len(run.all("eval_accuracy")) == 3
     assert run.seconds == pytest.approx(3 * 22, rel=1e-3)
     assert run.converged
-    assert run.samples_to_target == records[-1]["metadata"]["samples_count"]
+    assert run.samples_to_target == entries[-1]["metadata"]["samples_count"]
     assert [set(point.metrics) for point in run.quality_curve] == [
         {"e_rmse", "nll", "coverage_68", "coverage_95"}
     ] * 3
@@ -99,7 +99,7 @@ def test_a_marker_within_a_string_is_no_record(tmp_path: Path) -> None:
         (b"a\xffb\n", "text"),
         (b":::MLLOG {\xff}\n", "text"),
         (b"\xff\xfe:\0:\0:\0M\0\n", "text"),
-        (b"x" * (runlog.LINE_BYTES_MAX + 1) + b"\n", "text"),
+        (b"x" * (records.LINE_BYTES_MAX + 1) + b"\n", "text"),
         (b"\0" * 4096, "text"),
     ],
 )
@@ -114,7 +114,7 @@ def test_hostile_content_is_a_problem_and_no_exception(
 
 
 def test_a_long_line_does_not_shift_line_numbers(tmp_path: Path) -> None:
-    long = b"x" * (3 * runlog.LINE_BYTES_MAX)
+    long = b"x" * (3 * records.LINE_BYTES_MAX)
     run = read(LINES[0].encode() + b"\n" + long + b"\n" + LINES[1].encode() + b"\n", tmp_path)
     assert [event.line for event in run.events] == [1, 3]
     assert [problem.line for problem in run.problems] == [2]
@@ -133,11 +133,11 @@ def test_line_numbers_are_true_wherever_the_file_is_cut(
     lines = [record if length < 0 else b"x" * length for length in lengths]
     content = b"\n".join(lines) + (b"\n" if ends and lines else b"")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runlog, "LINE_BYTES_MAX", 400)
+        patch.setattr(records, "LINE_BYTES_MAX", 400)
         run = read(content, tmp_path)
     assert len(record) < 400
-    records = [number for number, line in enumerate(lines, 1) if line == record]
-    assert [event.line for event in run.events] == records
+    numbers = [number for number, line in enumerate(lines, 1) if line == record]
+    assert [event.line for event in run.events] == numbers
     whole = content.splitlines(keepends=True)
     long = [number for number, line in enumerate(whole, 1) if len(line) > 400]
     assert [problem.line for problem in run.problems] == long
@@ -156,7 +156,7 @@ def test_line_numbers_are_true_wherever_the_file_is_cut(
 def test_every_bound_is_kept(
     bound: str, value: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runlog, bound, value)
+    monkeypatch.setattr(records, bound, value)
     run = read("\n".join(LINES).encode(), tmp_path)
     assert any(says in problem.message for problem in run.problems)
     assert not run.is_complete
@@ -165,7 +165,7 @@ def test_every_bound_is_kept(
 
 def test_problems_are_bounded(tmp_path: Path) -> None:
     run = read(b":::MLLOG {\n" * 5000, tmp_path)
-    assert len(run.problems) == runlog.PROBLEMS_MAX + 1
+    assert len(run.problems) == records.PROBLEMS_MAX + 1
 
 
 @pytest.mark.parametrize("what", ["missing", "folder", "pipe", "device"])
@@ -202,9 +202,9 @@ json_values = st.recursive(
 @given(data=st.data())
 def test_any_mutation_of_a_log_can_be_read_and_checked(data: st.DataObject, tmp_path: Path) -> None:
     """Values, metadata and fields of any type and place: findings, never an exception."""
-    records = json.loads(json.dumps(run_records(MINI)))
+    entries = json.loads(json.dumps(run_records(MINI)))
     for _ in range(data.draw(st.integers(1, 3))):
-        record = data.draw(st.sampled_from(records))
+        record = data.draw(st.sampled_from(entries))
         where = record.get("metadata") if data.draw(st.booleans()) else record
         if not isinstance(where, dict) or not where:
             continue
@@ -214,8 +214,8 @@ def test_any_mutation_of_a_log_can_be_read_and_checked(data: st.DataObject, tmp_
         else:
             del where[name]
     if data.draw(st.booleans()):
-        records = data.draw(st.permutations(records))
-    text = "\n".join(f":::MLLOG {json.dumps(record)}" for record in records)
+        entries = data.draw(st.permutations(entries))
+    text = "\n".join(f":::MLLOG {json.dumps(record)}" for record in entries)
     run = read(text.encode("utf-8", "surrogatepass"), tmp_path)
     for place in (Place("v1.0"), Place("v1.0", "a", "b", "galaxy_shape", "mini", "closed")):
         for finding in check_log(run, place, rounds.load("v1.0")):
@@ -247,7 +247,7 @@ def test_the_parser_agrees_with_the_schema(
 ) -> None:
     """A record has a form problem exactly where event.schema.json refuses it (clock aside: T4)."""
     assume(not (isinstance(value, float) and value.is_integer()))  # 1.0 is JSON Schema's integer
-    assume(not (name == "time_ms" and isinstance(value, int) and value >= runlog.INTEGER_MAX))
+    assume(not (isinstance(value, int) and value >= records.INTEGER_MAX))  # read as floats
     record = json.loads(json.dumps(RECORD))
     where = record["metadata"] if name in ("file", "lineno") else record
     where[name] = value

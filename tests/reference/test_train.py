@@ -23,7 +23,9 @@ class ScriptedTask:
 
     data_digest = "d" * 64
 
-    def __init__(self, qualities: list[dict[str, float]], losses: float | BaseException = 1.0) -> None:
+    def __init__(
+        self, qualities: list[dict[str, float]], losses: float | BaseException = 1.0
+    ) -> None:
         self.qualities, self.loss, self.diary = qualities, losses, []  # type: ignore[var-annotated]
 
     def drop_caches(self) -> None:

@@ -1,0 +1,66 @@
+"""`cepheid` itself: dispatch, exit codes, no traceback for a user's mistake."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from rules.errors import UserError
+from tools import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def exit_code(tool: Callable[[Sequence[str] | None], int]) -> int | str | None:
+    with pytest.raises(SystemExit) as caught:
+        cli.run_tool(tool)
+    return caught.value.code
+
+
+def raising(error: BaseException) -> Callable[[Sequence[str] | None], int]:
+    def tool(argv: Sequence[str] | None) -> int:
+        raise error
+
+    return tool
+
+
+def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(lambda argv: 1) == 1
+    assert exit_code(raising(KeyboardInterrupt())) == 1
+    assert "Traceback" not in capsys.readouterr().err
+    assert exit_code(raising(UserError("no such thing"))) == 2
+    assert capsys.readouterr().err == "cepheid: no such thing\n"
+
+
+def test_a_bug_shows_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(raising(ValueError("ours"))) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_unknown_command_suggests() -> None:
+    with pytest.raises(UserError, match='did you mean "summary"'):
+        cli.main(["sumary"])
+
+
+def test_every_command_explains_itself_quickly() -> None:
+    for name in cli.COMMANDS:
+        ended = subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "tools.cli", name, "--help"],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stderr
+        assert f"usage: cepheid {name}" in ended.stdout
+        assert " torch\n" not in ended.stderr, f"cepheid {name} --help imports torch"
+
+
+def test_a_reader_that_stops_early_is_no_error() -> None:
+    ended = subprocess.run(
+        f"{sys.executable} -m tools.cli run --list | head -c 1",
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        shell=True, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.stderr == ""
