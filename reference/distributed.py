@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce as differentiable_all_reduce
 
 from rules.errors import UserError
-
-T = TypeVar("T")
 
 TIMEOUT = timedelta(minutes=30)  # the first rank may have data to prepare
 
@@ -46,7 +44,7 @@ class Ranks:
             dist.all_reduce(values)
         return values
 
-    def told(self, message: T) -> T:
+    def told(self, message: Any) -> Any:
         """The first rank's ``message``, on every rank; any picklable value of our own."""
         if self.world_size == 1:
             return message

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,11 @@ class ResultFolder:
     """``DIR/results/<system>/<benchmark>-<scale>-<division>`` and the run logs in it."""
 
     path: Path
+    weights_path: Path
+
+    def weights(self, index: int) -> Path:
+        """Where the weights that run ``index`` ended with are kept, outside ``results/``."""
+        return self.weights_path / f"run_{index}.pt"
 
     def log(self, index: int) -> Path:
         """Where the log of run ``index`` stands when that run has ended."""
@@ -44,12 +50,12 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (output / "systems").mkdir(exist_ok=True)
-        lock = (folder / ".lock").open("w")
+        lock = os.open(folder, os.O_RDONLY)  # the folder is its own lock: no file is left behind
     except OSError as error:
         raise UserError(
             f"{folder}: cannot write there ({error.strerror}); choose another --output"
         ) from error
-    with lock:
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -60,7 +66,10 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
         _keep_or_compare(output / "systems" / f"{config.system}.json", dict(system), "system")
         _keep_or_compare(folder / "configuration.json", config.shared_by_runs(), "configuration")
         _set_aside_unfinished(folder)
-        yield ResultFolder(folder)
+        weights = output / "checkpoints" / config.system / config.result_name
+        yield ResultFolder(folder, weights)
+    finally:
+        os.close(lock)
 
 
 def _keep_or_compare(path: Path, content: dict[str, Any], what: str) -> None:

@@ -41,6 +41,9 @@ class Task(Protocol):
     def synchronize(self) -> None:
         """Wait for this rank's device and for all other ranks."""
 
+    def state(self) -> Mapping[str, Any]:
+        """All that going on needs, as tensors, numbers and strings."""
+
 
 @dataclass(frozen=True)
 class Progress:

@@ -5,7 +5,7 @@ import importlib
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -137,12 +137,20 @@ def _prepared(
     from tools.progress import counted
 
     if not ranks.is_first:
-        yield None, ranks.told([])
+        runs = ranks.told(None)
+        if isinstance(runs, UserError):  # the first rank could not begin, and has said why
+            raise SystemExit(EXIT_WRONG_USE)
+        yield None, runs
         return
-    with results.opened(arguments.output, config, description) as folder:
-        with counted("preparing data", "samples", console) as on_progress:
-            data.prepare(config.definition.data, arguments.data, on_progress)
-        count = _number_of_runs(arguments.runs, config.definition, len(folder.present()))
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(results.opened(arguments.output, config, description))
+            with counted("preparing data", "samples", console) as on_progress:
+                data.prepare(config.definition.data, arguments.data, on_progress)
+            count = _number_of_runs(arguments.runs, config.definition, len(folder.present()))
+        except UserError as error:
+            ranks.told(error)
+            raise
         missing = folder.missing(count)
         if not missing:
             console.print(f"{folder.path}: {count} of {count} runs are there, nothing to run")
@@ -156,22 +164,26 @@ def _one_run(
     folder: "ResultFolder | None",
     console: "Console",
 ) -> "Outcome":
-    """One run and its log, which is kept whatever happens."""
+    """One run, its log, which is kept whatever happens, and the weights it ended with."""
+    from reference import checkpoint
     from reference.log import RunLogWriter
     from reference.train import run
     from tools.progress import RunDisplay
 
     console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
+    task = module.create(config, ranks)
     log = RunLogWriter(folder.log(config.index) if folder else None)
     ended = False
     try:
         with RunDisplay(config.definition, console) as display:
-            outcome = run(config.definition, module.create(config, ranks), config, log, display)
+            outcome = run(config.definition, task, config, log, display)
         ended = True
     finally:
         where = log.close(counts=ended)
         if not ended:
             console.print(f"run {config.index} does not count; its log is kept: {where}")
+    if folder:
+        checkpoint.save(folder.weights(config.index), task.state())
     how = "all targets reached" if outcome.reached else outcome.reason
     console.print(f"run {config.index}: {how} after {outcome.samples:,} samples; log: {where}")
     return outcome

@@ -82,7 +82,8 @@ def test_gradients_are_averaged() -> None:
 
 def _told() -> list[int]:
     with started() as ranks:
-        return ranks.told([1, 2] if ranks.is_first else [])
+        heard: list[int] = ranks.told([1, 2] if ranks.is_first else [])
+        return heard
 
 
 def test_all_ranks_hear_the_first() -> None:

@@ -65,8 +65,8 @@ def test_damaged_configuration_is_a_users_matter(config: RunConfig, tmp_path: Pa
 def test_two_processes_cannot_write_to_one_result(config: RunConfig, tmp_path: Path) -> None:
     with results.opened(tmp_path, config, description(config)) as folder:
         code = (
-            "import fcntl, sys\n"
-            f"lock = open({str(folder.path / '.lock')!r}, 'w')\n"
+            "import fcntl, os, sys\n"
+            f"lock = os.open({str(folder.path)!r}, os.O_RDONLY)\n"
             "try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
             "except BlockingIOError: sys.exit(7)\n"
         )

@@ -58,6 +58,9 @@ class ScriptedTask:
     def synchronize(self) -> None:
         self.diary.append("synchronize")
 
+    def state(self) -> Mapping[str, Any]:
+        return {}
+
 
 def quality(e_rmse: float, nll: float) -> dict[str, float]:
     return {"e_rmse": e_rmse, "nll": nll, "coverage_68": 0.68, "coverage_95": 0.95}

@@ -85,6 +85,7 @@ def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_pat
         if event["key"] == "seed"
     }
     assert len(seeds) == 2
+    assert len(list((tmp_path / "out" / "checkpoints").glob("*/*/run_*.pt"))) == 2
 
     nothing = cepheid("galaxy_shape", *FAST, "--runs", "2", *where)
     assert nothing.returncode == 0
@@ -163,6 +164,14 @@ def test_two_ranks_leave_one_log(data_root: Path, tmp_path: Path) -> None:
     (log,) = (tmp_path / "b").glob("results/*/*/result_*.txt")
     implementation = next(e["value"] for e in events(log) if e["key"] == "implementation")
     assert implementation["ranks"] == 2  # type: ignore[index]
+    # Wrong use that only the first rank notices ends the other one too, without a traceback.
+    torchrun[-1] = "/proc/nowhere"
+    ended = subprocess.run(
+        torchrun, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode != 0
+    assert ended.stderr.count("cepheid: /proc/nowhere") == 1
+    assert "RuntimeError" not in ended.stderr
 
 
 @pytest.mark.parametrize(
