@@ -1,5 +1,6 @@
 """torch.compile where it works, eager execution where it does not, and a note on which it was."""
 
+import gc
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +8,17 @@ from typing import Any
 import torch
 
 from rules.errors import UserError
+
+
+def forget_earlier_tasks() -> None:
+    """Free the tasks of earlier runs and what was compiled for them.
+
+    A task and its compiled functions refer to each other, so that only the garbage collector ends
+    them; until then they keep memory, and pages of the dataset mapped that ``cache_clear`` is to
+    drop. The compiler stops compiling after a few functions of the same name.
+    """
+    gc.collect()
+    torch.compiler.reset()
 
 
 class Compiled:

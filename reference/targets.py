@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from reference.compilation import forget_earlier_tasks
 from reference.config import RunConfig
 from reference.distributed import Ranks
 from reference.log import RunLogWriter
@@ -32,6 +33,7 @@ def measure(
             evaluations.append((progress.samples, progress.quality))
         on_progress(progress)
 
+    forget_earlier_tasks()
     task = create(config, ranks)
     run(config.definition, task, config, RunLogWriter(None), record)
     seconds = time.monotonic() - started_seconds

@@ -121,7 +121,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Definition:
-    """One benchmark at one scale. ``model`` and ``data`` hold what only its own task reads."""
+    """One benchmark at one scale. ``model`` and ``data`` hold what only its own task reads.
+
+    ``bounds`` are the values that a metric can have at all; ``data_digest`` is that of the dataset
+    as the reference prepares it.
+    """
 
     name: str
     title: str
@@ -131,10 +135,12 @@ class Definition:
     data: Mapping[str, Any]
     quality: tuple[QualityTarget, ...]
     reported: tuple[str, ...]
+    bounds: Mapping[str, tuple[float, float]]
     timing: Timing
     runs: Runs
     hyperparameters: Mapping[str, Hyperparameter]
     provisional: str | None = None
+    data_digest: str | None = None
     digest: str = field(default="", compare=False)
 
     @property
@@ -152,16 +158,14 @@ class Definition:
         return all(target.holds(quality[target.metric]) for target in self.quality)
 
     def schedule(self, global_batch_size: int) -> Iterator[Block]:
-        """The blocks of a run (rule T8): block k ends with the first whole batch that completes
-        k times ``timing.eval_every_samples``; the last one completes ``timing.max_samples``.
+        """The blocks of a run (rule T8): each ends with the first whole batch that completes the next
+        multiple of ``timing.eval_every_samples``; the last one completes ``timing.max_samples``.
         """
-        done, number = 0, 0
+        done, number, every = 0, 0, self.timing.eval_every_samples
         while done < self.timing.max_samples:
             number += 1
-            goal = min(number * self.timing.eval_every_samples, self.timing.max_samples)
+            goal = min((done // every + 1) * every, self.timing.max_samples)
             end = -(-goal // global_batch_size) * global_batch_size
-            if end == done:  # one batch may span several evaluation intervals
-                continue
             yield Block(number, done, end)
             done = end
 
@@ -210,6 +214,12 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
             for entry in facts["quality"]
         ),
         reported=tuple(facts.get("reported", ())),
+        bounds=MappingProxyType(
+            {
+                metric: (bound.get("min", -math.inf), bound.get("max", math.inf))
+                for metric, bound in facts.get("bounds", {}).items()
+            }
+        ),
         timing=Timing(**facts["timing"]),
         runs=Runs(
             required=facts["runs"]["required"],
@@ -220,6 +230,7 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
             {key: _hyperparameter(key, rule) for key, rule in facts["hyperparameters"].items()}
         ),
         provisional=facts.get("provisional"),
+        data_digest=facts.get("data_digest"),
         digest=_digest(facts, targets, scale),
     )
 
@@ -292,5 +303,6 @@ def _digest(facts: Mapping[str, Any], targets: Mapping[str, float], scale: str) 
     """SHA-256 of the fields that a rule or the mathematics reads; titles and notes are left out."""
     covered = ("name", "task", "model", "data", "quality", "timing", "runs", "hyperparameters")
     content = {key: facts[key] for key in covered} | {"targets": targets, "scale": scale}
+    content |= {"reported": facts.get("reported", []), "bounds": facts.get("bounds", {})}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -79,8 +79,7 @@ def save(name: str, scale: str, evidence: Evidence) -> None:
                 "seed": curve.seed,
                 "seconds": round(curve.seconds, 1),
                 "evaluations": [
-                    {"samples": samples} | {key: round(value, 5) for key, value in quality.items()}
-                    for samples, quality in curve.evaluations
+                    {"samples": samples, **quality} for samples, quality in curve.evaluations
                 ],
             }
             for curve in evidence.curves

@@ -166,11 +166,13 @@ def _one_run(
 ) -> "Outcome":
     """One run, its log, which is kept whatever happens, and the weights it ended with."""
     from reference import checkpoint
+    from reference.compilation import forget_earlier_tasks
     from reference.log import RunLogWriter
     from reference.train import run
     from tools.progress import RunDisplay
 
     console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
+    forget_earlier_tasks()
     task = module.create(config, ranks)
     log = RunLogWriter(folder.log(config.index) if folder else None)
     ended = False
