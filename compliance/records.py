@@ -326,13 +326,6 @@ def _after_blanks(text: str, start: int) -> int:
     return start
 
 
-def _text(line: bytes) -> str | None:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-
-
 def _keys_within(record: object) -> int | None:
     """The number of object keys at all depths, or None where the nesting is too deep."""
     keys = 0

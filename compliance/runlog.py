@@ -94,6 +94,13 @@ class RunLog:
         return self.status == STATUS_SUCCESS
 
     @property
+    def samples_trained(self) -> int:
+        """Training samples of the blocks that were completed."""
+        blocks = self.all("block_stop")
+        samples = blocks[-1].metadata.get("samples_count") if blocks else 0
+        return samples if is_integer(samples) else 0
+
+    @property
     def samples_to_target(self) -> int | None:
         """Training samples until the targets held; None for a run that did not converge."""
         curve = self.quality_curve

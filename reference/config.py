@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 import yaml
 
 from rules import rounds
-from rules.definition import ROOT, Definition, Hyperparameter, Value
+from rules.definition import Definition, Hyperparameter, Value
 from rules.errors import UserError, did_you_mean
 from rules.seeds import derived_seed
 
 DIVISIONS = ("closed", "open")
+SEED_LIMIT = 2**32 - 100  # given seeds count up from run to run
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,9 @@ class RunConfig:
         """The name of the result's folder, e.g. ``galaxy_shape-mini-closed``."""
         return f"{self.definition.name}-{self.definition.scale}-{self.division}"
 
-    def on(self, submitter: str, system: str) -> "RunConfig":
-        """The same for a submitter's system, run by the code as it is now."""
-        named = replace(self, submitter=submitter, system=system, code_digest=digest_of_code(ROOT))
+    def on(self, submitter: str, system: str, code_digest: str) -> "RunConfig":
+        """The same for a submitter's system and the code that runs on it."""
+        named = replace(self, submitter=submitter, system=system, code_digest=code_digest)
         return named.for_run(self.index)
 
     def for_run(self, index: int) -> "RunConfig":
@@ -106,6 +108,8 @@ def configure(
     ``overrides`` are ``key=value`` strings for hyperparameters and execution settings. Raises
     UserError for an unknown key, a value of the wrong type, or one that the division forbids.
     """
+    if seed is not None and not 0 <= seed < SEED_LIMIT:
+        raise UserError(f"--seed {seed}: expected a number from 0 to {SEED_LIMIT - 1}")
     if division not in DIVISIONS:
         raise UserError(f'division is "{division}", expected one of {", ".join(DIVISIONS)}')
     values: dict[str, Value] = {
@@ -123,6 +127,8 @@ def configure(
                 f"--set {key}: {definition.name} has no such setting{did_you_mean(key, known)} "
                 f"(all: {', '.join(known)})"
             )
+    if int(values["global_batch_size"]) < 1:
+        raise UserError(f"global_batch_size is {values['global_batch_size']}, expected 1 or more")
     config = RunConfig(
         definition=definition,
         division=division,
@@ -161,9 +167,11 @@ def _allowed(rule: Hyperparameter, text: str, division: str) -> Value:
         raise UserError(f"--set {rule.name}={text}: {problem}, e.g. {rule.default}")
     problem = rule.why_not(value)
     if problem and division == "closed":
+        raise UserError(f"--set {rule.name}={text}: in the closed division it {problem} (rule T12)")
+    if problem and rule.fixed:  # else the log would tell of something that no code here does
         raise UserError(
-            f"--set {rule.name}={text}: the closed division says it {problem} "
-            "(rule T12); --division open allows it"
+            f"--set {rule.name}={text}: this implementation knows only {rule.default}; "
+            "in the open division another one comes with code of its own"
         )
     return value
 
@@ -181,15 +189,30 @@ def _value(text: str, expected: type) -> Value:
     return value if isinstance(value, bool | int | float | str) else text
 
 
-def digest_of_code(root: Path) -> str:
+def digest_of_code(root: Path, benchmark: str) -> str:
     """SHA-256 over the Python files that a run executes, in the order of their paths.
 
-    It needs no version control and notices edits that are not committed.
+    These are ``rules``, ``reference``, the benchmark and those that it imports. It needs no version
+    control and notices edits that are not committed.
     """
-    folders = (root / "rules", root / "reference", root / "benchmarks")
+    folders = [root / "rules", root / "reference"]
+    folders += [root / "benchmarks" / name for name in _with_imported(root, benchmark)]
     files = sorted(path for folder in folders for path in folder.rglob("*.py"))
     digest = hashlib.sha256()
     for path in files:
         name = path.relative_to(root).as_posix()
         digest.update(json.dumps([name, hashlib.sha256(path.read_bytes()).hexdigest()]).encode())
     return digest.hexdigest()
+
+
+def _with_imported(root: Path, benchmark: str) -> set[str]:
+    """A benchmark and all those whose modules it imports, directly or not."""
+    found: set[str] = set()
+    waiting = {benchmark}
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        for path in (root / "benchmarks" / name).rglob("*.py"):
+            imported = re.findall(r"^\s*(?:from|import) benchmarks\.(\w+)", path.read_text(), re.M)
+            waiting |= set(imported) - found
+    return found

@@ -24,6 +24,7 @@ class Ranks:
     rank: int
     world_size: int
     device: torch.device
+    ranks_per_node: int = 1
 
     @property
     def is_first(self) -> bool:
@@ -51,6 +52,14 @@ class Ranks:
         box = [message]
         dist.broadcast_object_list(box, src=0)
         return box[0]
+
+    def all_well(self, well: bool) -> bool:
+        """True on every rank if it is on all of them."""
+        if self.world_size == 1:
+            return well
+        answers: list[Any] = [None] * self.world_size
+        dist.all_gather_object(answers, well)
+        return all(answers)
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace every gradient by its mean over all ranks, in one all-reduce."""
@@ -81,6 +90,7 @@ def started() -> Iterator[Ranks]:
     nccl where there are GPUs (one per local rank), gloo elsewhere.
     """
     rank, world_size, local_rank = _placement()
+    ranks_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", _slurm_ranks_per_node(world_size)))
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
@@ -95,7 +105,7 @@ def started() -> Iterator[Ranks]:
         timeout=TIMEOUT,
     )
     try:
-        yield Ranks(rank, world_size, device)
+        yield Ranks(rank, world_size, device, ranks_per_node)
     finally:
         dist.destroy_process_group()
 
@@ -110,14 +120,19 @@ def _placement() -> tuple[int, int, int]:
     ):
         if rank in os.environ and size in os.environ:
             placement = int(os.environ[rank]), int(os.environ[size])
-            if placement[1] > 1 and "MASTER_ADDR" not in os.environ:
+            absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+            if placement[1] > 1 and absent:
                 raise UserError(
-                    f"{size}={placement[1]} asks for several ranks, but MASTER_ADDR is not set: "
+                    f"{size}={placement[1]} asks for several ranks, but {absent[0]} is not set: "
                     "export MASTER_ADDR (a host that all ranks reach) and MASTER_PORT, "
                     "or start with torchrun"
                 )
             return *placement, int(os.environ.get(local, "0"))
     return 0, 1, 0
+
+
+def _slurm_ranks_per_node(world_size: int) -> int:
+    return -(-world_size // int(os.environ.get("SLURM_NNODES", "1")))
 
 
 class GroupBatchNorm2d(nn.Module):

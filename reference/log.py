@@ -4,8 +4,11 @@ The file is written under a temporary name, ``<name>.partial``, and gets its own
 has ended, so that a log under its own name is always a whole one. Only the first rank writes.
 """
 
+import contextlib
 import logging
+import os
 import re
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +20,7 @@ from reference.config import RunConfig
 from reference.results import unused_name
 from rules import events, rounds
 from rules.definition import ROOT, Block
+from rules.errors import UserError
 
 
 class RunLogWriter:
@@ -29,7 +33,7 @@ class RunLogWriter:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         self.partial.unlink(missing_ok=True)
-        self._handler = logging.FileHandler(self.partial, mode="x", encoding="utf-8")
+        self._handler = _LogFile(self.partial, mode="x", encoding="utf-8")
         logger = logging.Logger("cepheid run log", logging.INFO)
         logger.addHandler(self._handler)
         self._mllog = mllog.MLLogger(logger, root_dir=re.escape(str(ROOT)))
@@ -45,7 +49,12 @@ class RunLogWriter:
         was interrupted; both are kept. Returns where it is now."""
         if self._path is None:
             return None
-        self._handler.close()
+        try:
+            with self.partial.open("rb") as written:  # every record was flushed when it was written
+                os.fsync(written.fileno())
+            self._handler.close()
+        except OSError as error:
+            raise _cannot_write(self.partial, error) from error
         final = self._path if counts else unused_name(self._path.parent, self._path.stem)
         self.partial.rename(final)
         return final
@@ -62,15 +71,20 @@ class RunLogWriter:
         self.event("submission_scale", config.definition.scale)
 
     @contextmanager
-    def initialisation(self) -> Iterator[None]:
-        """init_start … init_stop; an error in between is told as ``init_aborted``."""
-        self._write(events.EVENTS["init_start"].event_type, "init_start")
+    def before_the_clock(self) -> Iterator[None]:
+        """All that precedes run_start; an error there is told as ``init_aborted``."""
         try:
             yield
         except BaseException as error:
             self.event("init_aborted", _reason(error))
             raise
-        self._write(events.EVENTS["init_stop"].event_type, "init_stop")
+
+    @contextmanager
+    def initialisation(self) -> Iterator[None]:
+        """init_start … init_stop."""
+        self._interval("init_start")
+        yield
+        self._interval("init_stop")
 
     def settings(self, config: RunConfig) -> None:
         """The values in use, from the object that the optimizer and the loader receive (T2)."""
@@ -86,7 +100,7 @@ class RunLogWriter:
     def timed_run(self) -> Iterator["TimedRun"]:
         """run_start … exactly one run_stop, also on an error and on Ctrl-C."""
         timed = TimedRun()
-        self._write(events.EVENTS["run_start"].event_type, "run_start")
+        self._interval("run_start")
         try:
             yield timed
         except BaseException as error:
@@ -94,13 +108,7 @@ class RunLogWriter:
             raise
         finally:
             reason = {"reason": timed.reason} if timed.reason else {}
-            self._write(
-                events.EVENTS["run_stop"].event_type,
-                "run_stop",
-                status=timed.status,
-                samples_count=self._samples,
-                **reason,
-            )
+            self._interval("run_stop", status=timed.status, samples_count=self._samples, **reason)
 
     def block_start(self, block: Block) -> None:
         """Training towards an evaluation begins."""
@@ -147,7 +155,19 @@ class RunLogWriter:
             "POINT_IN_TIME": self._mllog.event,
         }[event_type]
         clock = {events.CLOCK_METADATA: round(time.monotonic() * 1000, 3)}
-        write(key, value, metadata={**metadata, **clock})
+        write(key, value, metadata={**metadata, **clock}, stack_offset=_frames_to_caller())
+
+
+class _LogFile(logging.FileHandler):
+    """A log file that does not lose a record silently: ``logging`` would only print the error."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
+        error = sys.exc_info()[1]
+        raise _cannot_write(Path(self.baseFilename), error) from error
+
+
+def _cannot_write(path: Path, error: BaseException | None) -> UserError:
+    return UserError(f"{path}: cannot write the run log: {error}; this run does not count")
 
 
 class TimedRun:
@@ -161,6 +181,15 @@ class TimedRun:
         """Success if every quality target holds, else aborted, and why."""
         self.status = events.STATUS_SUCCESS if reached else events.STATUS_ABORTED
         self.reason = reason
+
+
+def _frames_to_caller() -> int:
+    """How far up the stack of ``_write`` the line stands that asked for a record, as mllog counts:
+    past this file and the context managers'."""
+    frame, frames = sys._getframe(1), 1
+    while frame.f_back and frame.f_code.co_filename in (__file__, contextlib.__file__):
+        frame, frames = frame.f_back, frames + 1
+    return frames
 
 
 def _reason(error: BaseException) -> str:

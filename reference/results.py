@@ -13,6 +13,18 @@ from typing import Any
 from reference.config import RunConfig
 from rules.errors import UserError
 
+# What makes it the same system; the rest of a description may be corrected between two runs.
+SAME_SYSTEM = (
+    "submitter",
+    "system",
+    "nodes",
+    "processor",
+    "processor_cores_per_node",
+    "accelerators_per_node",
+    "accelerator",
+    "framework",
+)
+
 
 @dataclass(frozen=True)
 class ResultFolder:
@@ -63,8 +75,10 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
                 f"{folder}: another `cepheid run` is writing there; "
                 "wait for it or choose another --output"
             ) from error
-        _keep_or_compare(output / "systems" / f"{config.system}.json", dict(system), "system")
-        _keep_or_compare(folder / "configuration.json", config.shared_by_runs(), "configuration")
+        described = output / "systems" / f"{config.system}.json"
+        _keep_or_compare(described, dict(system), "system", SAME_SYSTEM)
+        shared = config.shared_by_runs()
+        _keep_or_compare(folder / "configuration.json", shared, "configuration", tuple(shared))
         _set_aside_unfinished(folder)
         weights = output / "checkpoints" / config.system / config.result_name
         yield ResultFolder(folder, weights)
@@ -72,8 +86,10 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
         os.close(lock)
 
 
-def _keep_or_compare(path: Path, content: dict[str, Any], what: str) -> None:
-    """Write ``content`` the first time; afterwards it must be the same."""
+def _keep_or_compare(
+    path: Path, content: dict[str, Any], what: str, compared: tuple[str, ...]
+) -> None:
+    """Write ``content`` the first time; afterwards its ``compared`` fields must be the same."""
     if not path.exists():
         partial = path.with_name(path.name + ".partial")
         partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
@@ -85,6 +101,7 @@ def _keep_or_compare(path: Path, content: dict[str, Any], what: str) -> None:
         raise UserError(
             f"{path}: damaged ({error}); move it away or choose another --output"
         ) from error
+    before, content = ({key: facts.get(key) for key in compared} for facts in (before, content))
     if before == content:
         return
     raise UserError(

@@ -6,10 +6,13 @@ import platform
 import re
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rules.definition import first_schema_problem
 from rules.errors import UserError
+
+if TYPE_CHECKING:
+    from reference.distributed import Ranks
 
 SOFTWARE = ("torch", "numpy", "GalSim", "mlperf-logging")
 
@@ -30,16 +33,22 @@ def read(path: Path) -> dict[str, Any]:
     return dict(description)
 
 
-def describe(submitter: str, nodes: int = 1) -> dict[str, Any]:
-    """What can be read off this machine; all nodes are taken to be like this one."""
+def describe(submitter: str, ranks: "Ranks") -> dict[str, Any]:
+    """What can be read off this machine: the nodes and the accelerators that the ranks drive.
+
+    All nodes are taken to be like this one. Raises UserError for a submitter that cannot be a
+    folder's name.
+    """
     import torch  # here, because reading a description needs no framework
 
-    accelerators = torch.cuda.device_count()
-    accelerator = torch.cuda.get_device_name(0) if accelerators else None
+    on_gpu = ranks.device.type == "cuda"
+    accelerators = ranks.ranks_per_node if on_gpu else 0
+    accelerator = torch.cuda.get_device_name(ranks.device) if on_gpu else None
+    nodes = -(-ranks.world_size // ranks.ranks_per_node)
     processor, cores = _processor(), os.cpu_count() or 1
     part = accelerator or processor
     count = accelerators or cores
-    return {
+    description = {
         "submitter": submitter,
         "system": _slug(f"{nodes}x{count}-{part}" if nodes > 1 else f"{count}x-{part}"),
         "status": "available",
@@ -56,6 +65,10 @@ def describe(submitter: str, nodes: int = 1) -> dict[str, Any]:
         "software": {"python": platform.python_version()} | _versions(),
         "notes": "read by `cepheid run`; correct and complete it before submitting",
     }
+    problem = first_schema_problem(description, "system")
+    if problem:
+        raise UserError(f"--submitter {submitter}: {problem}")
+    return description
 
 
 def _processor() -> str:

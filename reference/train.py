@@ -72,17 +72,18 @@ def run(
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Outcome:
     """Train until every quality target holds or the budget is spent, and log it (T2 to T11)."""
-    log.identity(config)
-    task.drop_caches()
-    log.event("cache_clear", True)
-    with log.initialisation():
-        on_progress(Progress("initialising"))
-        log.settings(config)
-        log.event("data_digest", task.data_digest)
-        log.event("model_parameters", task.build())
-        task.warm_up()
-        log.event("implementation", dict(task.implementation()))
-    task.synchronize()
+    with log.before_the_clock():
+        log.identity(config)
+        task.drop_caches()
+        log.event("cache_clear", True)
+        with log.initialisation():
+            on_progress(Progress("initialising"))
+            log.settings(config)
+            log.event("data_digest", task.data_digest)
+            log.event("model_parameters", task.build())
+            task.warm_up()
+            log.event("implementation", dict(task.implementation()))
+        task.synchronize()
     with log.timed_run() as timed:
         task.open_data()
         outcome = _until_reached(definition, task, config, log, on_progress)

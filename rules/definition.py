@@ -158,8 +158,10 @@ class Definition:
         return all(target.holds(quality[target.metric]) for target in self.quality)
 
     def schedule(self, global_batch_size: int) -> Iterator[Block]:
-        """The blocks of a run (rule T8): each ends with the first whole batch that completes the next
-        multiple of ``timing.eval_every_samples``; the last one completes ``timing.max_samples``.
+        """The blocks of a run (rule T8).
+
+        Each ends with the first whole batch that completes the next multiple of
+        ``timing.eval_every_samples``; the last one completes ``timing.max_samples``.
         """
         done, number, every = 0, 0, self.timing.eval_every_samples
         while done < self.timing.max_samples:

@@ -63,11 +63,13 @@ EVENTS: Mapping[str, EventRule] = MappingProxyType(
             _start("init_start", _N, "once", (), "initialisation begins"),
             EventRule("seed", _N, value="integer", metadata=("origin",),
                       meaning="the run's seed; metadata.origin: derived or given"),
-            EventRule("definition_digest", _N, value="string", meaning="digest of the definition"),
-            EventRule("code_digest", _N, value="string", meaning="digest of the code that ran"),
+            EventRule("definition_digest", _N, value="string",
+                      meaning="digest of the definition, as `cepheid run --list` prints it"),
+            EventRule("code_digest", _N, value="string",
+                      meaning="any string that identifies the code, equal in all runs of a result"),
             EventRule("data_digest", _N, value="string", meaning="digest of the prepared data"),
             EventRule("implementation", _N, value="object",
-                      meaning="framework, device, precision, ranks and the like"),
+                      meaning="framework, device, precision, ranks, and whatever else matters"),
             EventRule("train_samples", _N, value="integer", meaning="size of the training set"),
             EventRule("eval_samples", _N, value="integer", meaning="size of the evaluation set"),
             EventRule("model_parameters", _N, value="integer", meaning="trainable parameters"),
@@ -104,6 +106,20 @@ METADATA_TYPES: Mapping[str, ValueType] = MappingProxyType(
     }
 )
 """The type of each metadata field that the table asks for."""
+
+REASON_METADATA = "reason"  # a string in run_stop; a run that gave up early has it (rule T11)
+
+IMPLEMENTATION_TYPES: Mapping[str, ValueType] = MappingProxyType(
+    {"framework": "string", "device": "string", "precision": "string", "ranks": "integer"}
+)
+"""What the value of ``implementation`` holds at least."""
+
+
+def hyperparameter_rule(name: str) -> EventRule:
+    """What the event of a hyperparameter looks like; T12 and T13 judge whether it must be there."""
+    meaning = "a hyperparameter of the definition"
+    return EventRule(name, Phase.INIT, "at most once", "any", meaning=meaning)
+
 
 CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -16,16 +16,16 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
 
-from compliance.checks import Place, check_log  # noqa: E402
-from compliance.runlog import read  # noqa: E402
-from reference import checkpoint, data  # noqa: E402
-from reference.config import RunConfig, configure  # noqa: E402
-from reference.distributed import Ranks, started  # noqa: E402
-from reference.log import RunLogWriter  # noqa: E402
-from reference.train import run  # noqa: E402
-from rules import definition, evidence, rounds  # noqa: E402
-from rules.definition import Block, Definition  # noqa: E402
-from tests.distributed import on_ranks  # noqa: E402
+from compliance.checks import Place, check_log
+from compliance.runlog import read
+from reference import checkpoint, data
+from reference.config import RunConfig, configure
+from reference.distributed import Ranks, started
+from reference.log import RunLogWriter
+from reference.train import run
+from rules import definition, evidence, rounds
+from rules.definition import Block, Definition
+from tests.distributed import on_ranks
 
 NAMES = definition.names()
 SCALED = [(name, scale) for name in NAMES for scale in definition.scales(name)]

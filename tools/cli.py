@@ -9,6 +9,14 @@ from rules.errors import UserError, did_you_mean
 
 EXIT_FINE, EXIT_FINDINGS, EXIT_WRONG_USE = 0, 1, 2
 
+EXTRA_OF = {  # packages that are not in the core installation
+    "torch": "torch",
+    "mlperf_logging": "torch",
+    "galsim": "galsim",
+    "jinja2": "site",
+    "matplotlib": "site",
+}
+
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("tools.run_benchmark", "run a benchmark and leave its run logs in a folder"),
     "check": ("tools.check_compliance", "check run logs and submissions against the rules"),
@@ -46,8 +54,11 @@ def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
     except BrokenPipeError:  # the reader of our output, e.g. `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = EXIT_FINE
-    except Exception:  # our own failure: exit code 2, and the traceback that a report needs
-        sys.excepthook(*sys.exc_info())
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in EXTRA_OF:
+            print(f"cepheid: {_how_to_install(error.name)}", file=sys.stderr)
+        else:  # our own failure: the traceback is what a report needs
+            sys.excepthook(*sys.exc_info())
         code = EXIT_WRONG_USE
     raise SystemExit(code)
 
@@ -55,6 +66,14 @@ def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
 def console() -> None:
     """Entry point of the installed command `cepheid`."""
     run_tool(main)
+
+
+def _how_to_install(package: str) -> str:
+    extra = EXTRA_OF[package]
+    return (
+        f"{package} is not installed; it comes with the extra {extra}: pip install "
+        f"-c constraints.txt --config-settings editable_mode=compat -e '.[{extra}]'"
+    )
 
 
 def _overview() -> str:

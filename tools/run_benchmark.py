@@ -4,7 +4,7 @@ import argparse
 import importlib
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(chosen: Definition, arguments: argparse.Namespace) -> int:
     from reference import system
-    from reference.config import configure
+    from reference.config import configure, digest_of_code
 
     config = configure(
         chosen,
@@ -104,6 +104,7 @@ def _run(chosen: Definition, arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
     )
     description = system.read(arguments.system) if arguments.system else None
+    wanted = _wanted_runs(arguments.runs, chosen)
 
     # Imported only now: they bring the framework, and wrong use is answered without it.
     from rich.console import Console
@@ -113,10 +114,19 @@ def _run(chosen: Definition, arguments: argparse.Namespace) -> int:
     module = task_module(chosen, arguments.framework)
     with _interruptible(), started() as ranks:
         console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
-        description = description or system.describe(arguments.submitter)
-        config = config.on(description["submitter"], description["system"])
+        description = description or system.describe(arguments.submitter, ranks)
+        # The first rank's word counts: seeds derive from it, and hosts may differ.
+        config = config.on(
+            *ranks.told(
+                (
+                    description["submitter"],
+                    description["system"],
+                    digest_of_code(definition.ROOT, chosen.name),
+                )
+            )
+        )
         ranks.share_of(config.global_batch_size)  # refused before any data are prepared
-        with _prepared(config, description, arguments, ranks, console) as (folder, runs):
+        with _prepared(config, description, wanted, arguments, ranks, console) as (folder, runs):
             reached = [
                 _one_run(module, config.for_run(index), ranks, folder, console).reached
                 for index in runs
@@ -128,6 +138,7 @@ def _run(chosen: Definition, arguments: argparse.Namespace) -> int:
 def _prepared(
     config: "RunConfig",
     description: Mapping[str, Any],
+    wanted: Callable[[int], int],
     arguments: argparse.Namespace,
     ranks: "Ranks",
     console: "Console",
@@ -147,7 +158,7 @@ def _prepared(
             folder = stack.enter_context(results.opened(arguments.output, config, description))
             with counted("preparing data", "samples", console) as on_progress:
                 data.prepare(config.definition.data, arguments.data, on_progress)
-            count = _number_of_runs(arguments.runs, config.definition, len(folder.present()))
+            count = wanted(len(folder.present()))
         except UserError as error:
             ranks.told(error)
             raise
@@ -173,7 +184,7 @@ def _one_run(
 
     console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
     forget_earlier_tasks()
-    task = module.create(config, ranks)
+    task = _created(module, config, ranks)
     log = RunLogWriter(folder.log(config.index) if folder else None)
     ended = False
     try:
@@ -185,10 +196,25 @@ def _one_run(
         if not ended:
             console.print(f"run {config.index} does not count; its log is kept: {where}")
     if folder:
-        checkpoint.save(folder.weights(config.index), task.state())
+        try:
+            checkpoint.save(folder.weights(config.index), task.state())
+        except (OSError, RuntimeError) as error:  # the run counts all the same
+            console.print(f"run {config.index}: its weights could not be kept: {error}")
     how = "all targets reached" if outcome.reached else outcome.reason
     console.print(f"run {config.index}: {how} after {outcome.samples:,} samples; log: {where}")
     return outcome
+
+
+def _created(module: Any, config: "RunConfig", ranks: "Ranks") -> Any:
+    """The task, if every rank can make its own; else none goes on, and each says what it lacks."""
+    task, problem = None, None
+    try:
+        task = module.create(config, ranks)
+    except UserError as error:
+        problem = error
+    if ranks.all_well(problem is None):
+        return task
+    raise problem or SystemExit(EXIT_WRONG_USE)
 
 
 def task_module(chosen: Definition, framework: str) -> Any:
@@ -199,26 +225,23 @@ def task_module(chosen: Definition, framework: str) -> Any:
         raise UserError(
             f'no framework "{framework}"{did_you_mean(framework, modules)} (all: {known})'
         )
-    try:
-        return importlib.import_module(f"benchmarks.{chosen.name}.{modules[framework]}")
-    except ModuleNotFoundError as error:
-        if error.name and error.name.startswith("benchmarks"):
-            raise
-        raise UserError(
-            f"{error.name} is not installed, and {chosen.name} needs it: "
-            "pip install -c constraints.txt -e '.[torch,galsim]'"
-        ) from error
+    return importlib.import_module(f"benchmarks.{chosen.name}.{modules[framework]}")
 
 
-def _number_of_runs(asked: str | None, chosen: Definition, present: int) -> int:
+def _wanted_runs(asked: str | None, chosen: Definition) -> Callable[[int], int]:
+    """The number of runs there shall be, as a function of how many there are (``--runs``)."""
+    required = chosen.runs.required
     if asked is None:
-        return chosen.runs.required
+        return lambda present: required
     number = asked.removeprefix("+")
-    if not number.isdigit() or int(number) == 0:
-        raise UserError(f"--runs {asked}: expected a number of runs, e.g. 1, or +1 for one more")
+    if not number.isdecimal() or not 1 <= int(number) <= required:
+        raise UserError(
+            f"--runs {asked}: expected 1 to {required}, the number that a score needs, "
+            "or +1 for one more"
+        )
     if asked.startswith("+"):
-        return min(present + int(number), max(chosen.runs.required, present))
-    return int(number)
+        return lambda present: min(present + int(number), max(required, present))
+    return lambda present: int(number)
 
 
 @contextmanager
@@ -244,6 +267,7 @@ def _listing() -> str:
             targets = " and ".join(map(str, chosen.quality))
             provisional = " (provisional targets)" if chosen.provisional else ""
             lines.append(f"{name:<20} {scale:<5} {targets}{provisional}")
+            lines.append(f"{'':<26} definition_digest {chosen.digest}")
     return "\n".join(lines)
 
 

@@ -15,12 +15,14 @@ from rules.errors import did_you_mean
 from rules.events import (
     CHOICES,
     EVENTS,
+    IMPLEMENTATION_TYPES,
     MARKER,
     METADATA_TYPES,
     STATUS_ABORTED,
     EventRule,
     Phase,
     has_type,
+    hyperparameter_rule,
 )
 
 _MEND_FORM: Mapping[ProblemKind, str] = {
@@ -77,12 +79,14 @@ def vocabulary(run: RunLog, place: Place) -> Iterator[Finding]:
         return
     definition = definition_of(run, place)
     hyperparameters = definition.hyperparameters if definition else {}
-    known = {*EVENTS, *hyperparameters}
+    asked = {**EVENTS, **{name: hyperparameter_rule(name) for name in hyperparameters}}
+    known = set(asked)
     if definition:
         yield from _unknown_keys(run, known)
     if run.is_complete:
-        yield from _counts(run, misspelt=set(suggestions(run, known).values()))
-    yield from _shapes(run)
+        yield from _counts(run, asked, misspelt=set(suggestions(run, known).values()))
+    yield from _shapes(run, asked)
+    yield from _implementation(run)
 
 
 def suggestions(run: RunLog, known: set[str]) -> Mapping[str, str]:
@@ -115,9 +119,11 @@ def _unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
         )
 
 
-def _counts(run: RunLog, misspelt: set[str]) -> Iterator[Finding]:
+def _counts(
+    run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]
+) -> Iterator[Finding]:
     may_lack_blocks = run.status == STATUS_ABORTED  # it may have ended in the first block
-    for key, asked in EVENTS.items():
+    for key, asked in known.items():
         events = run.all(key)
         if asked.count != "at least once" and len(events) > 1:
             yield breach(
@@ -161,13 +167,13 @@ def end_of_phase(run: RunLog, phase: Phase) -> int | None:
     return run.events[-1].line if run.events else None
 
 
-def _shapes(run: RunLog) -> Iterator[Finding]:
+def _shapes(run: RunLog, known: Mapping[str, EventRule]) -> Iterator[Finding]:
     """What is wrong with known records; the same mistake is told once, with its count."""
     broken_lines = {problem.line for problem in run.problems}
     mistakes: dict[tuple[str, str], list[Finding]] = {}
     for event in run.events:
-        if event.key in EVENTS and event.line not in broken_lines:
-            for finding in _shape(run, event, EVENTS[event.key]):
+        if event.key in known and event.line not in broken_lines:
+            for finding in _shape(run, event, known[event.key]):
                 mistakes.setdefault((event.key, finding.message), []).append(finding)
     for same in mistakes.values():
         times = f" (in {len(same):,} records)" if len(same) > 1 else ""
@@ -208,6 +214,30 @@ def _shape(run: RunLog, event: Event, asked: EventRule) -> Iterator[Finding]:
                 for name in wrong
             ),
             hint=f"give every {event.key} the metadata {', '.join(asked.metadata)}",
+        )
+
+
+def _implementation(run: RunLog) -> Iterator[Finding]:
+    """The value of ``implementation`` holds what a reader asks for beside a time."""
+    event = run.first("implementation")
+    if event is None or not isinstance(event.value, Mapping):
+        return
+    wrong = [
+        name
+        for name, asked in IMPLEMENTATION_TYPES.items()
+        if not has_type(event.value.get(name), asked)
+    ]
+    if wrong:
+        yield breach(
+            run.path,
+            event.line,
+            f"implementation has wrong or missing fields: {', '.join(wrong)}",
+            expected=", ".join(f"{name} ({IMPLEMENTATION_TYPES[name]})" for name in wrong),
+            got=", ".join(
+                shown(event.value[name]) if name in event.value else "nothing" for name in wrong
+            ),
+            hint=f"give its value the fields {', '.join(IMPLEMENTATION_TYPES)}; "
+            "others may stand beside them",
         )
 
 

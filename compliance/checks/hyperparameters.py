@@ -14,7 +14,7 @@ from rules.events import EVENTS, Phase
 
 @rule("T12", Needs.DEFINITION)
 def closed_division(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
-    """Each hyperparameter is logged once, with a value that the closed division allows."""
+    """Each hyperparameter is logged, with a value that the closed division allows."""
     if division_of(run, place) != "closed":
         return
     misspelt = set(suggestions(run, {*EVENTS, *definition.hyperparameters}).values())
@@ -27,14 +27,6 @@ def closed_division(run: RunLog, definition: Definition, place: Place) -> Iterat
                 f"{name} is not logged",
                 expected=f"{name}, {_allowed(allowed)}",
                 hint=f"log the value that the run used as the event {name} before init_stop",
-            )
-        if len(events) > 1:
-            yield breach(
-                run.path,
-                events[1].line,
-                f"{name} is logged {len(events):,} times, first on line {events[0].line}",
-                expected=f"{name} once",
-                hint="log each hyperparameter once, from one rank",
             )
         if events:
             problem = allowed.why_not(events[0].value)

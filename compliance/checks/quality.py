@@ -1,5 +1,6 @@
 """T9 and T10: what an evaluation says, when a run has succeeded, and what it counts."""
 
+import math
 from collections.abc import Iterator
 
 from compliance.checks.identity import division_of
@@ -53,6 +54,29 @@ def _metrics(run: RunLog, event: Event, definition: Definition) -> Iterator[Find
             got=shown(event.value),
             hint=f"write the same number as value and as metadata.metrics.{first}",
         )
+    else:
+        yield from _possible(run, event, definition)
+
+
+def _possible(run: RunLog, event: Event, definition: Definition) -> Iterator[Finding]:
+    for name, (lowest, highest) in definition.bounds.items():
+        value = event.metadata["metrics"].get(name)
+        if not is_number(value) or not math.isfinite(value) or lowest <= value <= highest:
+            continue  # what is no number is told above, what is not finite by T5
+        yield breach(
+            run.path,
+            event.line,
+            f"{name} has a value that this metric cannot have",
+            expected=_between(lowest, highest),
+            got=shown(value),
+            hint=f"compute {name} as the definition's evaluation does, and log it unscaled",
+        )
+
+
+def _between(lowest: float, highest: float) -> str:
+    if math.isfinite(lowest) and math.isfinite(highest):
+        return f"from {lowest:g} to {highest:g}"
+    return f"{lowest:g} or more" if math.isfinite(lowest) else f"at most {highest:g}"
 
 
 def _stops_at_the_targets(run: RunLog, definition: Definition) -> Iterator[Finding]:
@@ -99,7 +123,7 @@ def _stops_at_the_targets(run: RunLog, definition: Definition) -> Iterator[Findi
 
 @rule("T10", Needs.TIMELINE)
 def counts(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
-    """Set sizes, parameters, samples and epochs are those of the definition."""
+    """Set sizes, data, parameters, samples and epochs are those of the definition."""
     expected = {
         "train_samples": definition.train_samples,
         "eval_samples": definition.evaluation_samples,
@@ -119,8 +143,36 @@ def counts(run: RunLog, definition: Definition, place: Place) -> Iterator[Findin
                 if key == "model_parameters"
                 else "use the whole set that prepare_data makes for this scale",
             )
+    yield from _data(run, definition)
     yield from _whole_batches(run)
     yield from _epochs(run, definition)
+    stop, blocks = run.all("run_stop")[0], run.all("block_stop")
+    if stop.metadata["samples_count"] != run.samples_trained:
+        yield breach(
+            run.path,
+            stop.line,
+            "samples_count of run_stop is not that of the last block_stop",
+            expected=f"{run.samples_trained:,}"
+            + (f", as on line {blocks[-1].line}" if blocks else ", since no block was completed"),
+            got=shown(stop.metadata["samples_count"]),
+            hint="count the samples of completed blocks, also where the run failed within one",
+        )
+
+
+def _data(run: RunLog, definition: Definition) -> Iterator[Finding]:
+    event = run.first("data_digest")
+    if event is None or definition.data_digest in (None, event.value):
+        return
+    yield breach(
+        run.path,
+        event.line,
+        "the data are not those of the reference",
+        expected=shown(definition.data_digest),
+        got=shown(event.value),
+        hint=f"`cepheid data {definition.name} --scale {definition.scale} --verify` compares what "
+        "is there; where it differs, prepare the data again with the versions of constraints.txt",
+        severity="warning",
+    )
 
 
 def _whole_batches(run: RunLog) -> Iterator[Finding]:

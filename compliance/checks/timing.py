@@ -5,9 +5,10 @@ from itertools import zip_longest
 
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, shown
+from compliance.records import Event
 from compliance.runlog import RunLog
 from rules.definition import Block, Definition
-from rules.events import STATUS_ABORTED, is_integer
+from rules.events import REASON_METADATA, STATUS_ABORTED, is_integer
 
 BATCH_SIZE = "global_batch_size"  # the hyperparameter that rules T8, T10 and T11 count with
 
@@ -47,9 +48,20 @@ def before_the_clock(run: RunLog, definition: Definition, place: Place) -> Itera
 
 @rule("T7", Needs.RECORDS)
 def timed_region(run: RunLog, place: Place) -> Iterator[Finding]:
-    """The clock is stopped, whatever happens."""
-    started = run.first("run_start")
-    if started and run.is_complete and not run.first("run_stop"):
+    """The clock is stopped, whatever happens, and later than it was started."""
+    started, stopped = run.first("run_start"), run.first("run_stop")
+    if started and stopped and run.seconds is not None and started.line < stopped.line:
+        is_short = run.seconds < 0 or (run.seconds == 0 and run.converged)
+        if is_short:  # a run that failed at once may stop within the millisecond
+            yield breach(
+                run.path,
+                stopped.line,
+                "the run took no time",
+                expected=f"run_stop later than run_start on line {started.line}",
+                got=f"{run.seconds:.3f} seconds",
+                hint="write each record when it happens, with the wall clock of that moment",
+            )
+    if started and run.is_complete and not stopped:
         last = run.events[-1]
         yield breach(
             run.path,
@@ -95,8 +107,8 @@ def evaluation_cadence(run: RunLog, definition: Definition, place: Place) -> Ite
                 expected=f"an evaluation after every {definition.timing.eval_every_samples:,} "
                 f"samples, here after {block.samples:,}",
                 got=f"none between {done:,} and {samples:,}" if late else f"one after {samples:,}",
-                hint=f"evaluate after each block: block k ends with the first whole batch of "
-                f"{batch:,} that completes k times eval_every_samples",
+                hint="evaluate after each block: it ends with the first whole batch of "
+                f"{batch:,} that completes the next multiple of eval_every_samples",
             )
             return
         if ended.metadata["block_num"] != block.number:
@@ -120,15 +132,14 @@ def _off_schedule(run: RunLog, line: int, key: str, block: Block, metadata: obje
 
 
 def _counts_agree(run: RunLog) -> Iterator[Finding]:
-    """An evaluation, and run_stop, name the samples of the block before them."""
+    """An evaluation names the samples of the block before it."""
     samples, counted_on = 0, run.all("run_start")[0].line
     for event in run.events:
         if event.key == "block_stop":
             samples, counted_on = event.metadata["samples_count"], event.line
-        elif event.key in ("eval_start", "eval_accuracy", "eval_stop", "run_stop"):
+        elif event.key in ("eval_start", "eval_accuracy", "eval_stop"):
             logged = event.metadata["samples_count"]
-            failed = event.key == "run_stop" and run.status == STATUS_ABORTED
-            if logged != samples and not (failed and logged > samples):
+            if logged != samples:
                 yield breach(
                     run.path,
                     event.line,
@@ -141,6 +152,10 @@ def _counts_agree(run: RunLog) -> Iterator[Finding]:
                 return
 
 
+def _logged(event: Event, name: str) -> str:
+    return shown(event.metadata[name]) if name in event.metadata else "nothing"
+
+
 def _last_sample(definition: Definition, batch: int) -> int:
     """Where the budget ends: max_samples, completed to a whole batch."""
     return -(-definition.timing.max_samples // batch) * batch
@@ -148,7 +163,19 @@ def _last_sample(definition: Definition, batch: int) -> int:
 
 @rule("T11", Needs.TIMELINE)
 def budget(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
-    """Nothing is trained after `timing.max_samples`."""
+    """Nothing is trained after `timing.max_samples`; who gives up before says why."""
+    stop = run.all("run_stop")[0]
+    reason = stop.metadata.get(REASON_METADATA)
+    if run.status == STATUS_ABORTED and run.samples_trained < definition.timing.max_samples:
+        if not isinstance(reason, str) or not reason.strip():
+            yield breach(
+                run.path,
+                stop.line,
+                "the run was aborted before its budget was spent, and does not say why",
+                expected=f"metadata.reason, a text, or {definition.timing.max_samples:,} samples",
+                got=f"{_logged(stop, REASON_METADATA)} after {run.samples_trained:,} samples",
+                hint="log the error or whatever else ended the run as metadata.reason of run_stop",
+            )
     batch = batch_size(run)
     if batch is None:
         return

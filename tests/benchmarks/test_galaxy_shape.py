@@ -8,14 +8,14 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.galaxy_shape.model import (  # noqa: E402
+from benchmarks.galaxy_shape.model import (
     PReLU,
     SamePaddedConv2d,
     ShapeNetwork,
     negative_log_likelihood,
     whitened,
 )
-from benchmarks.galaxy_shape.task import RADIUS_SQUARED, _sums_of_metrics, reoriented  # noqa: E402
+from benchmarks.galaxy_shape.task import RADIUS_SQUARED, _sums_of_metrics, reoriented
 
 FULL: dict[str, Any] = {
     "bands": 6, "pixels": 64, "filters": (32, 64, 128, 256), "input_scaling": "asinh",

@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference import checkpoint  # noqa: E402
-from rules.errors import UserError  # noqa: E402
+from reference import checkpoint
+from rules.errors import UserError
 
 
 def test_round_trip(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.compilation import Compiled  # noqa: E402
-from rules.errors import UserError  # noqa: E402
+from reference.compilation import Compiled
+from rules.errors import UserError
 
 
 def double(values: Any) -> Any:

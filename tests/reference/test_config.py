@@ -1,12 +1,13 @@
 """Overrides are validated once, before anything starts."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("yaml")
 
-from reference.config import configure
+from reference.config import configure, digest_of_code
 from rules import definition
 from rules.errors import UserError
 
@@ -33,8 +34,8 @@ def test_overrides_keep_the_type_of_the_default() -> None:
     ("override", "message"),
     [
         ("opt_base_learning_rat=1", 'did you mean "opt_base_learning_rate"'),
-        ("opt_name=sgd", "closed division says it must be adam"),
-        ("opt_adam_epsilon=1e-8", "closed division says it must be 1e-07"),
+        ("opt_name=sgd", "closed division it must be adam"),
+        ("opt_adam_epsilon=1e-8", "closed division it must be 1e-07"),
         ("global_batch_size=2", "must be at least 4"),
         ("global_batch_size=many", "must be of type int"),
         ("global_batch_size=6.5", "must be of type int"),
@@ -52,18 +53,50 @@ def test_what_is_refused_and_why(override: str, message: str) -> None:
 
 
 def test_open_division_allows_other_values_but_not_other_types() -> None:
-    config = configure(MINI, division="open", overrides=["opt_adam_beta_1=0.8"])
-    assert config.hyperparameters["opt_adam_beta_1"] == 0.8
-    with pytest.raises(UserError, match="must be of type float"):
-        configure(MINI, division="open", overrides=["opt_adam_beta_1=fast"])
+    config = configure(MINI, division="open", overrides=["global_batch_size=2"])
+    assert config.hyperparameters["global_batch_size"] == 2
+    with pytest.raises(UserError, match="must be of type int"):
+        configure(MINI, division="open", overrides=["global_batch_size=fast"])
+    with pytest.raises(UserError, match="expected 1 or more"):
+        configure(MINI, division="open", overrides=["global_batch_size=0"])
+
+
+def test_what_this_implementation_cannot_do_is_refused_in_open_too() -> None:
+    with pytest.raises(UserError, match="knows only adam"):
+        configure(MINI, division="open", overrides=["opt_name=sgd"])
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_seeds_have_bounds(seed: int) -> None:
+    with pytest.raises(UserError, match="expected a number from 0"):
+        configure(MINI, seed=seed)
+
+
+def test_code_digest_covers_the_benchmarks_that_are_imported(tmp_path: Path) -> None:
+    for name, text in (
+        ("kfac", "from benchmarks.resnet50 import model\n"),
+        ("resnet50", ""),
+        ("x", ""),
+    ):
+        (tmp_path / "benchmarks" / name).mkdir(parents=True)
+        (tmp_path / "benchmarks" / name / "model.py").write_text(text)
+
+    def after(name: str) -> str:
+        path = tmp_path / "benchmarks" / name / "model.py"
+        path.write_text(path.read_text() + "# changed\n")
+        return digest_of_code(tmp_path, "kfac")
+
+    before = digest_of_code(tmp_path, "kfac")
+    assert after("x") == before
+    assert after("resnet50") != before
 
 
 def test_derived_seeds_differ_by_run_system_and_code() -> None:
-    config = configure(MINI).on("who", "a")
+    config = configure(MINI).on("who", "a", "c")
     seeds = {config.for_run(index).seed for index in range(5)}
     assert len(seeds) == 5
-    assert config.for_run(0).seed == configure(MINI).on("who", "a").seed
-    assert config.seed != configure(MINI).on("who", "b").seed
+    assert config.for_run(0).seed == configure(MINI).on("who", "a", "c").seed
+    assert config.seed != configure(MINI).on("who", "b", "c").seed
     assert config.seed != replace(config, code_digest="d").for_run(0).seed
 
 

@@ -6,9 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.distributed import GroupBatchNorm2d, Ranks, started  # noqa: E402
-from rules.errors import UserError  # noqa: E402
-from tests.distributed import on_ranks  # noqa: E402
+from reference.distributed import GroupBatchNorm2d, Ranks, started
+from rules.errors import UserError
+from tests.distributed import on_ranks
 
 BATCH, CHANNELS = 12, 3
 

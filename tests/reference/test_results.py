@@ -6,22 +6,26 @@ from pathlib import Path
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
 from reference import results, system
 from reference.config import RunConfig, configure
+from reference.distributed import Ranks
 from rules import definition
 from rules.definition import first_schema_problem
 from rules.errors import UserError
 
+ALONE = Ranks(0, 1, torch.device("cpu"))
 MINI = definition.load("galaxy_shape", "mini")
 
 
 @pytest.fixture
 def config() -> RunConfig:
-    return configure(MINI, seed=1).on("local", "box")
+    return configure(MINI, seed=1).on("local", "box", "code")
 
 
 def description(config: RunConfig) -> dict[str, object]:
-    return system.describe("local") | {"system": config.system}
+    return system.describe("local", ALONE) | {"system": config.system}
 
 
 def test_missing_runs_are_the_holes(config: RunConfig, tmp_path: Path) -> None:
@@ -43,7 +47,7 @@ def test_another_configuration_is_refused_and_nothing_is_touched(
 ) -> None:
     with results.opened(tmp_path, config, description(config)) as folder:
         folder.log(0).write_text("done")
-    other = configure(MINI, seed=1, overrides=["global_batch_size=16"]).on("local", "box")
+    other = configure(MINI, seed=1, overrides=["global_batch_size=16"]).on("local", "box", "code")
     with (
         pytest.raises(UserError, match=r"global_batch_size.*choose another --output"),
         results.opened(tmp_path, other, description(other)),
@@ -91,7 +95,24 @@ def test_output_that_is_a_file(config: RunConfig, tmp_path: Path) -> None:
 
 
 def test_description_of_this_machine_is_valid() -> None:
-    assert first_schema_problem(system.describe("local"), "system") is None
+    described = system.describe("local", ALONE)
+    assert first_schema_problem(described, "system") is None
+    assert described["accelerators_per_node"] == 0
+
+
+def test_submitter_must_be_a_name() -> None:
+    with pytest.raises(UserError, match="--submitter Acme Inc"):
+        system.describe("Acme Inc", ALONE)
+
+
+def test_a_corrected_description_is_kept(config: RunConfig, tmp_path: Path) -> None:
+    with results.opened(tmp_path, config, description(config)):
+        pass
+    path = tmp_path / "systems" / "box.json"
+    path.write_text(path.read_text().replace("correct and complete it", "liquid cooled"))
+    with results.opened(tmp_path, config, description(config)):
+        pass
+    assert "liquid cooled" in path.read_text()
 
 
 @pytest.mark.parametrize(

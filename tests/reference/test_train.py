@@ -16,6 +16,7 @@ from reference.log import RunLogWriter
 from reference.train import Outcome, Progress, run
 from rules import definition
 from rules.definition import Block, Timing
+from rules.errors import UserError
 
 
 class ScriptedTask:
@@ -158,6 +159,28 @@ def test_error_before_run_start_leaves_a_log_that_cannot_count(
     assert "run_stop" not in keys(events)
     assert events[-1]["key"] == "init_aborted"
     assert "ZeroDivisionError" in events[-1]["value"]
+
+
+def test_caches_that_cannot_be_dropped_are_told(config: RunConfig, tmp_path: Path) -> None:
+    task = ScriptedTask([GOOD])
+    task.drop_caches = lambda: 1 // 0  # type: ignore[method-assign,assignment]
+    _, events = execute(config, task, tmp_path / "result_0.txt")
+    assert "cache_clear" not in keys(events)
+    assert events[-1]["key"] == "init_aborted"
+
+
+def test_records_name_the_line_that_asked_for_them(config: RunConfig, tmp_path: Path) -> None:
+    _, events = execute(config, ScriptedTask([GOOD]), tmp_path / "result_0.txt")
+    assert {event["metadata"]["file"] for event in events} == {"reference/train.py"}
+    assert len({event["metadata"]["lineno"] for event in events}) > 8
+
+
+def test_a_full_disk_is_not_overlooked(config: RunConfig, tmp_path: Path) -> None:
+    log = RunLogWriter(tmp_path / "result_0.txt")
+    log._handler.setStream(open("/dev/full", "w"))  # noqa: SIM115
+    with pytest.raises(UserError, match=r"cannot write the run log.*No space left"):
+        run(config.definition, ScriptedTask([GOOD]), config, log)
+    assert not (tmp_path / "result_0.txt").exists()
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,15 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "cepheid: no such thing\n"
 
 
+def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(raising(ModuleNotFoundError("No module named 'galsim'", name="galsim"))) == 2
+    said = capsys.readouterr().err
+    assert "galsim is not installed; it comes with the extra galsim" in said
+    assert "Traceback" not in said
+    assert exit_code(raising(ModuleNotFoundError("No module named 'x'", name="x"))) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
 def test_a_bug_shows_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(raising(ValueError("ours"))) == 2
     assert "Traceback" in capsys.readouterr().err

@@ -186,6 +186,10 @@ def test_two_ranks_leave_one_log(data_root: Path, tmp_path: Path) -> None:
         (["galaxy_shape", "--scale", "mini", "--output", "o", "--division", "c"], "closed, open"),
         (["galaxy_shape", "--scale", "mini", "--output", "o", "--system", "x.json"], "x.json"),
         (["galaxy_shape", "--scale", "mini", "--output", "/proc/o"], "cannot write"),
+        (["galaxy_shape", "--scale", "mini", "--output", "o", "--runs", "0"], "expected 1 to"),
+        (["galaxy_shape", "--scale", "mini", "--output", "o", "--runs", "9"], "expected 1 to"),
+        (["galaxy_shape", "--scale", "mini", "--output", "o", "--seed", "-1"], "--seed -1"),
+        (["galaxy_shape", "--scale", "mini", "--output", "o", "--submitter", "A B"], "--submitter"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_2(
