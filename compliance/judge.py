@@ -59,7 +59,7 @@ def judge(packages: Sequence[Package], judged_in: Round) -> Judgement:
                     finding for run in folder.runs for finding in check_log(run, place, judged_in)
                 ]
                 if place.in_result and folder.runs:
-                    about_runs += check_result(folder.runs, place, judged_in)
+                    about_runs += check_result(folder, place, judged_in)
                 findings += about_runs
                 concerning = [f for f in about_folder if _concerns(f.path, folder, who)]
                 results.append(_judged(folder, place, who, [*concerning, *about_runs]))

@@ -27,7 +27,8 @@ _ORDER: Mapping[str, int] = {"scored": 0, "provisional": 1, "rejected": 2}
 class Row:
     """One result of a table. Times are in minutes.
 
-    ``score_minutes`` and its 95% interval are None unless the verdict is ``scored``.
+    ``score_minutes`` and its 95% interval are None unless the verdict is ``scored``. ``reasons``
+    are the errors, then the warnings, each of those once.
     ``samples_to_target`` is the median over the converged runs, ``quality`` holds the metrics of
     the last evaluation, each the median over those runs; both are empty for a rejected result.
     """
@@ -131,7 +132,8 @@ def _row(result: JudgedResult) -> Row:
         samples_to_target=samples,
         quality=quality,
         verdict=verdict,
-        reasons=tuple(finding.headline for finding in errors),
+        reasons=tuple(finding.headline for finding in errors)
+        + tuple(dict.fromkeys(f.headline for f in result.findings if f.severity == "warning")),
         findings=result.findings,
         provisional_targets=(definition.provisional or "") if definition else "",
         judged=result,
@@ -160,7 +162,7 @@ def _course(result: JudgedResult) -> tuple[float | None, dict[str, float]]:
     converged = [run for run in result.folder.runs if run.converged and run.quality_curve]
     if not converged or result.definition is None:
         return None, {}
-    samples = [run.quality_curve[-1].samples for run in converged]
+    samples = [count for run in converged if (count := run.samples_to_target) is not None]
     last = [run.quality_curve[-1].metrics for run in converged]
     metrics = _metrics_of(result.definition)
     return statistics.median(samples), {
@@ -229,6 +231,8 @@ def as_table(table: Sequence[Row]) -> str:
     """A plain table for each group, at most 100 columns wide."""
     from tabulate import tabulate
 
+    if not table:
+        return "no results"
     parts = []
     for group, members in groups(table).items():
         body = [_cells(row, rank) for row, rank in _ranked(members)]
@@ -295,13 +299,13 @@ def _cut(text: str, width: int) -> str:
 
 
 def _below(members: Sequence[Row]) -> list[str]:
-    """What the table has no room for: why a row has no score."""
+    """What the table has no room for: why a row has no score, and warnings."""
     lines = []
     for row in members:
-        if not row.standing:
+        if not (row.standing or row.reasons):
             continue
         so_far = "" if row.provisional_minutes is None else " (in brackets: the mean so far)"
-        standing = f"{row.standing}{so_far}"
+        standing = f"{row.standing}{so_far}" or "scored, with a warning"
         name = _cut(f"{row.submitter}/{row.system}", TABLE_WIDTH - len(standing) - 4)
         lines.append(f"  {name}: {standing}")
         lines += [_cut(f"    {reason}", TABLE_WIDTH) for reason in row.reasons[:3]]

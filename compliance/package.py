@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,8 +26,10 @@ DESCRIPTION_BYTES_MAX = 2**20
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LOG_NAME = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
+_INTERRUPTED_NAME = re.compile(r"interrupted_.*\.txt", re.DOTALL)
 _PARTIAL_NAME = re.compile(r"result_[0-9]+(\.txt)?\.partial")
-_BESIDE_LOGS = ("configuration.json", "README.md", "leaderboard", "checkpoints")
+_BESIDE_LOGS = ("configuration.json", "README.md")
+LEFT_BY_TOOLS = ("checkpoints", "leaderboard")  # folders that no submission holds
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,16 @@ class SystemFile:
 
 @dataclass(frozen=True)
 class ResultFolder:
-    """The run logs of one result. ``system`` is None for a folder that lies in no layout."""
+    """The run logs of one result. ``system`` is None for a folder that lies in no layout.
+
+    ``interrupted`` are the logs of runs that do not count.
+    """
 
     path: Path
     system: str | None
     runs: tuple[RunLog, ...]
     unfinished: tuple[Path, ...] = ()  # logs of runs that are going on, or were killed
-    interrupted: tuple[Path, ...] = ()
+    interrupted: tuple[RunLog, ...] = ()
     unexpected: tuple[Path, ...] = ()
 
     @property
@@ -75,7 +80,10 @@ class ResultFolder:
 
 @dataclass(frozen=True)
 class Submitter:
-    """A folder with ``systems`` and ``results``. ``name`` is given only under ``submissions/``."""
+    """A folder with ``systems`` and ``results``. ``name`` is given only under ``submissions/``.
+
+    ``left_by_tools`` are the folders beside those that only its owner needs.
+    """
 
     path: Path
     name: str | None
@@ -83,6 +91,7 @@ class Submitter:
     systems: Mapping[str, SystemFile]
     results: tuple[ResultFolder, ...]
     refused: tuple[Refused, ...] = ()
+    left_by_tools: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,7 +111,8 @@ class Package:
 def read(path: Path) -> Package:
     """Read what lies under ``path``, each log once.
 
-    Raises UserError where there is nothing, or nothing that looks like run logs.
+    Raises UserError where there is nothing, or nothing that looks like run logs. A folder named
+    ``submissions`` may be empty: so is it before the first submission.
     """
     try:
         is_there = path.exists()
@@ -117,18 +127,32 @@ def read(path: Path) -> Package:
     package = Package(path, tuple(reader.submitters(absolute)))
     nothing_to_say = not any(who.refused or who.in_submission for who in package.submitters)
     if package.logs == 0 and nothing_to_say:
-        raise UserError(_no_logs(path, package))
+        almost = _almost_logs(path, package)
+        if absolute.name == "submissions" and not almost:
+            return Package(path, ())
+        raise UserError(almost or _no_logs(path))
     return package
 
 
-def _no_logs(path: Path, package: Package) -> str:
+def _almost_logs(path: Path, package: Package) -> str:
+    """What to do about logs that cannot be read yet, or an empty text."""
     results = [result for who in package.submitters for result in who.results]
     unfinished = sum(len(result.unfinished) for result in results)
     if unfinished:
         return f"{path}: no run has ended yet, {unfinished} still going or killed; wait for it"
-    misnamed = [entry for result in results for entry in result.unexpected]
-    if misnamed:
-        return f"{path}: no run logs named result_0.txt …, but {misnamed[0].name}; rename it"
+    for entry in (entry for result in results for entry in result.unexpected):
+        if is_like_log(entry):
+            name = printable(entry.name)
+            return f"{path}: no run logs named result_0.txt …, but {name}; rename it"
+    return ""
+
+
+def is_like_log(path: Path) -> bool:
+    """True for a name that was probably meant to be that of a run log."""
+    return path.name.lower().startswith("result") and path.name != "results"
+
+
+def _no_logs(path: Path) -> str:
     return (
         f"{path}: no run logs here; give a log, a folder with result_0.txt …, or the folder "
         "that `cepheid run --output` wrote, with results/ in it"
@@ -152,7 +176,7 @@ class _Reader:
         names = {entry.name for entry in self.entries(folder, quiet=True)}
         if any(_LOG_NAME.fullmatch(name) for name in names) or self.is_in_layout(folder):
             yield self.around_result(folder)
-        elif names & {"results", "systems"}:
+        elif "systems" in names or ("results" in names and self.is_root(folder)):
             yield self.submitter(folder)
         elif folder.name == "results" and self.has_results(folder):
             yield self.submitter(folder.parent)
@@ -174,6 +198,11 @@ class _Reader:
         if not found:
             yield self.around_result(folder)  # perhaps a result whose logs are misnamed
 
+    def is_root(self, folder: Path) -> bool:
+        """Whether ``results`` in a folder is a submitter's; a checkout keeps several in its own."""
+        results = folder / "results"
+        return folder.parent.name == "submissions" or self.has_results(results)
+
     def is_in_layout(self, folder: Path) -> bool:
         """True for ``…/results/<system>/<benchmark>-<scale>-<division>``."""
         parents = folder.parents
@@ -194,7 +223,12 @@ class _Reader:
             if only_system in (None, system.name):
                 for folder in self.folders(system):
                     results.append(self.result(folder, system.name))
-        return self.made(root, self.systems(root), results)
+        left = [
+            self.shown(root / entry.name)
+            for entry in self.entries(root, quiet=True)
+            if entry.name in LEFT_BY_TOOLS
+        ]
+        return replace(self.made(root, self.systems(root), results), left_by_tools=tuple(left))
 
     def around_result(self, folder: Path) -> Submitter:
         """One result: with its system's description where it lies in a submitter's folder."""
@@ -236,11 +270,11 @@ class _Reader:
                 logs.append(path)
             elif _PARTIAL_NAME.fullmatch(name):
                 unfinished.append(path)
-            elif name.startswith("interrupted_") and name.endswith(".txt"):
+            elif _INTERRUPTED_NAME.fullmatch(name) and entry.is_file(follow_symlinks=False):
                 interrupted.append(path)
             elif name not in _BESIDE_LOGS and not name.startswith("."):
                 unexpected.append(path)
-        if len(logs) > LOGS_MAX:
+        if max(len(logs), len(interrupted)) > LOGS_MAX:
             why = f"more than {LOGS_MAX} run logs in one result; only the first ones are read"
             self.refused.append(Refused(self.shown(folder), why))
         logs.sort(key=lambda path: (len(path.name), path.name))
@@ -249,7 +283,7 @@ class _Reader:
             system,
             tuple(runlog.read(path) for path in logs[:LOGS_MAX]),
             tuple(unfinished),
-            tuple(interrupted),
+            tuple(runlog.read(path) for path in interrupted[:LOGS_MAX]),
             tuple(unexpected),
         )
 

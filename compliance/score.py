@@ -63,7 +63,7 @@ def score(
     mean, half_width = trimmed_mean(minutes, *dropped)
     if half_width is None:
         return Score(mean, None, None, *counted)
-    return Score(mean, mean - half_width, mean + half_width, *counted)
+    return Score(mean, max(0.0, mean - half_width), mean + half_width, *counted)
 
 
 def run_minutes(run: RunLog) -> float:

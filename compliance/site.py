@@ -151,8 +151,15 @@ def _deviation(row: Row) -> float:
     if not mean:
         return 0.0
     times = [run_minutes(run) for run in _runs(row)]
-    ends = [*filter(math.isfinite, times), row.score_low or mean, row.score_high or mean]
+    ends = [*filter(math.isfinite, times), *_interval(row, mean)]
     return max(abs(value - mean) / mean for value in ends)
+
+
+def _interval(row: Row, mean: float) -> tuple[float, float]:
+    """The interval of a score, or the mean alone where there is none."""
+    if row.score_low is None or row.score_high is None:
+        return mean, mean
+    return row.score_low, row.score_high
 
 
 def _spread(row: Row, half_width: float) -> Spread | None:
@@ -174,7 +181,7 @@ def _spread(row: Row, half_width: float) -> Spread | None:
         )
         kind, note = ("dropped", ", dropped from the mean") if dropped else ("counted", "")
         dots.append(Dot(place(value), kind, f"run {number}: {minutes(value)} minutes{note}"))
-    low, high = row.score_low or mean, row.score_high or mean
+    low, high = _interval(row, mean)
     return Spread(tuple(dots), place(low), place(high))
 
 

@@ -21,7 +21,7 @@ examples:
   cepheid check --explain T8                       what rule T8 says, and why
 
 A finding names the file, the line, the rule, what was expected, what is there, and how to mend it.
-Errors reject a result; notes do not.
+Errors reject a result; warnings and notes do not.
 
 exit codes: 0 no error; 1 at least one error; 2 wrong use, for example a path that is not there
 """

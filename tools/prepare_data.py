@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rules import definition
-from tools.cli import EXIT_FINE, run_tool
+from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
 examples:
@@ -15,6 +15,8 @@ examples:
 
 An interrupted preparation goes on where it stopped. The same command on another machine, or with
 another number of processes, makes the same galaxies.
+
+exit codes: 0 these are the reference's data; 1 they are others; 2 wrong use, or damaged data
 """
 
 
@@ -63,8 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     size_mib = sum(array.bytes for array in manifest.arrays.values()) / 2**20
     console.print(
         f"{folder}: {manifest.rows:,} samples of {manifest.generator}, {size_mib:,.0f} MiB, "
-        f"digest {manifest.digest[:16]}…"
+        f"digest {manifest.digest}"
     )
+    if chosen.data_digest and manifest.digest != chosen.data_digest:
+        console.print(f"these are not the reference's data, whose digest is {chosen.data_digest}")
+        return EXIT_FINDINGS
     return EXIT_FINE
 
 

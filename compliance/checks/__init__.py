@@ -23,7 +23,7 @@ from compliance.checks.form import is_whole
 from compliance.checks.identity import definition_named, definition_of, has_digest_of
 from compliance.checks.registry import CHECKS, Needs, Place
 from compliance.finding import Finding, capped, in_order
-from compliance.package import Submitter
+from compliance.package import ResultFolder, Submitter
 from compliance.runlog import RunLog
 from rules.definition import Definition
 from rules.rounds import Round
@@ -52,16 +52,17 @@ def check_log(run: RunLog, place: Place, judged_in: Round) -> list[Finding]:
         if in_turn and is_whole(run, definition):
             findings += _run(judged_in, Needs.TIMELINE, run, definition, place)
     if definition and not place.in_result:  # T15 and T17 speak of a single log too
-        findings += _run(judged_in, Needs.RESULT, [run], definition, place, only=("T15", "T17"))
+        alone = ResultFolder(run.path.parent, None, (run,))
+        findings += _run(judged_in, Needs.RESULT, alone, definition, place, only=("T15", "T17"))
     return capped(in_order(findings))
 
 
-def check_result(runs: Sequence[RunLog], place: Place, judged_in: Round) -> list[Finding]:
-    """The findings about the logs of a result together. ``runs`` is not empty."""
-    definition = next(filter(None, (definition_of(run, place) for run in runs)), None)
+def check_result(folder: ResultFolder, place: Place, judged_in: Round) -> list[Finding]:
+    """The findings about the logs of a result together. There is at least one run."""
+    definition = next(filter(None, (definition_of(run, place) for run in folder.runs)), None)
     if definition is None:
         return []  # T14 or S1 says that there is no such benchmark
-    return in_order(_run(judged_in, Needs.RESULT, runs, definition, place))
+    return in_order(_run(judged_in, Needs.RESULT, folder, definition, place))
 
 
 def check_submitter(who: Submitter, judged_in: Round) -> list[Finding]:
@@ -72,7 +73,7 @@ def check_submitter(who: Submitter, judged_in: Round) -> list[Finding]:
 def _run(
     judged_in: Round,
     needs: Needs,
-    *subject: RunLog | Sequence[RunLog] | Definition | Place | Submitter,
+    *subject: RunLog | ResultFolder | Definition | Place | Submitter,
     only: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """The findings of all checks of one level, with the round's severity."""

@@ -119,9 +119,7 @@ def _unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
         )
 
 
-def _counts(
-    run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]
-) -> Iterator[Finding]:
+def _counts(run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]) -> Iterator[Finding]:
     may_lack_blocks = run.status == STATUS_ABORTED  # it may have ended in the first block
     for key, asked in known.items():
         events = run.all(key)

@@ -1,24 +1,28 @@
 """T15 to T19: what the logs of one result must be to each other."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from compliance.checks.form import end_of_phase
 from compliance.checks.identity import division_of, has_digest_of
 from compliance.checks.registry import Needs, Place, breach, rule
+from compliance.checks.timing import BATCH_SIZE
 from compliance.finding import Finding, shown
-from compliance.runlog import RunLog
+from compliance.package import ResultFolder
+from compliance.runlog import QualityPoint, RunLog
 from rules.definition import Definition
-from rules.events import STATUS_ABORTED, is_integer
+from rules.events import STATUS_ABORTED, Phase, is_integer
 from rules.rounds import Severity
 from rules.seeds import derived_seed
 
 
 @rule("T15", Needs.RESULT)
-def seeds(runs: Sequence[RunLog], definition: Definition, place: Place) -> Iterator[Finding]:
-    """No two runs share a seed, and a seed called derived is the derived one."""
+def seeds(result: ResultFolder, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Seeds differ, one called derived is the derived one, and no completed run is set aside."""
     by_seed: dict[int, RunLog] = {}
-    for run in runs:
+    for run in result.runs:
         event = run.first("seed")
         if event is None or not is_integer(event.value):
             continue
@@ -34,6 +38,43 @@ def seeds(runs: Sequence[RunLog], definition: Definition, place: Place) -> Itera
                 hint="run again with another seed; by default `cepheid run` derives one per run",
             )
         by_seed.setdefault(event.value, run)
+    yield from _given_seeds(result.runs)
+    for run in result.interrupted:
+        yield from _set_aside(run, definition)
+
+
+def _given_seeds(runs: Sequence[RunLog]) -> Iterator[Finding]:
+    logged = [(run, event) for run in runs if (event := run.first("seed")) is not None]
+    given = [(run, event) for run, event in logged if event.metadata.get("origin") == "given"]
+    if given:
+        run, event = given[0]
+        count = f" (in {len(given)} of {len(runs)} runs)" if len(runs) > 1 else ""
+        yield breach(
+            run.path,
+            event.line,
+            f"seeds were given, not derived{count}",
+            severity="note",
+            hint="a reader cannot tell whether they were chosen; without --seed `cepheid run` "
+            "derives them",
+        )
+
+
+def _set_aside(run: RunLog, definition: Definition) -> Iterator[Finding]:
+    """A log called interrupted that tells of a run which came to its end."""
+    stop = run.first("run_stop")
+    if stop is None:
+        return
+    evaluated = run.quality_curve[-1].samples if run.quality_curve else 0
+    is_spent = run.status == STATUS_ABORTED and evaluated >= definition.timing.max_samples
+    if run.converged or is_spent:
+        yield breach(
+            run.path,
+            stop.line,
+            "a completed run was set aside",
+            expected="only logs of runs that were interrupted",
+            got=f"status {shown(run.status)} after {evaluated:,} samples",
+            hint="runs are not selected: give the log its own name result_<k>.txt again",
+        )
 
 
 def _not_derived(run: RunLog, definition: Definition) -> Finding | None:
@@ -63,13 +104,11 @@ def _not_derived(run: RunLog, definition: Definition) -> Finding | None:
 
 
 @rule("T16", Needs.RESULT)
-def number_of_runs(
-    runs: Sequence[RunLog], definition: Definition, place: Place
-) -> Iterator[Finding]:
+def number_of_runs(result: ResultFolder, definition: Definition, place: Place) -> Iterator[Finding]:
     """As many logs as the definition requires, numbered from 0."""
     if not place.in_result:
         return
-    folder, required = runs[0].path.parent, definition.runs.required
+    runs, folder, required = result.runs, result.path, definition.runs.required
     indices = sorted(run.index for run in runs if run.index is not None)
     gaps = sorted(set(range(len(indices))) - set(indices))
     if gaps:
@@ -104,11 +143,9 @@ def number_of_runs(
 
 
 @rule("T17", Needs.RESULT)
-def not_converged(
-    runs: Sequence[RunLog], definition: Definition, place: Place
-) -> Iterator[Finding]:
+def not_converged(result: ResultFolder, definition: Definition, place: Place) -> Iterator[Finding]:
     """At most `runs.drop.slowest` runs ended aborted; by itself an aborted run is an error."""
-    aborted = [run for run in runs if run.status == STATUS_ABORTED]
+    aborted = [run for run in result.runs if run.status == STATUS_ABORTED]
     allowed = definition.runs.drop_slowest
     severity: Severity = "note" if place.in_result else "error"
     for run in aborted:
@@ -126,9 +163,9 @@ def not_converged(
         )
     if place.in_result and len(aborted) > allowed:
         yield breach(
-            runs[0].path.parent,
+            result.path,
             None,
-            f"{len(aborted)} of {len(runs)} runs did not converge",
+            f"{len(aborted)} of {len(result.runs)} runs did not converge",
             expected=f"at most {allowed}",
             got=str(len(aborted)),
             hint="with more of them the result has no score; "
@@ -149,58 +186,115 @@ _SHARED = (
 
 
 @rule("T18", Needs.RESULT)
-def sameness(runs: Sequence[RunLog], definition: Definition, place: Place) -> Iterator[Finding]:
+def sameness(result: ResultFolder, definition: Definition, place: Place) -> Iterator[Finding]:
     """Runs of a result differ in seed and time alone. The odd ones out are named."""
-    closed = division_of(runs[0], place) == "closed"
-    tuned = [
-        name
-        for name, allowed in definition.hyperparameters.items()
-        if not (closed and allowed.fixed)  # T12 compares those with the definition
-    ]
-    for key in (*_SHARED, *tuned):
-        if key.startswith("submission_") and place.system is not None:
-            continue  # T14 compares those with the folder
-        logged = [(run, run.first(key)) for run in runs]
-        texts = [_canonical(event.value) if event else None for _, event in logged]
-        there = [text for text in texts if text is not None]
-        if len(set(there)) < 2:
-            continue
-        usual, _ = Counter(there).most_common(1)[0]
-        reference = logged[texts.index(usual)][0]
-        for (run, event), text in zip(logged, texts, strict=True):
-            if event is not None and text != usual:
-                yield breach(
-                    run.path,
-                    event.line,
-                    f"{key} differs from that of {reference.path.name}",
-                    expected=shown(reference.value(key)),
-                    got=shown(event.value),
-                    hint="make all runs of a result with the same code, data, software and values",
-                )
+    closed = division_of(result.runs[0], place) == "closed"
+    for key in _SHARED:
+        if not (key.startswith("submission_") and place.system is not None):  # T14's
+            yield from _differing(result.runs, key)
+    for name, allowed in definition.hyperparameters.items():
+        if not (closed and allowed.fixed):  # T12 compares those with the definition
+            may_lack = not closed and name != BATCH_SIZE  # else T12 or T13 misses it
+            yield from _differing(result.runs, name, may_lack=may_lack)
+
+
+def _differing(runs: Sequence[RunLog], key: str, may_lack: bool = False) -> Iterator[Finding]:
+    """The runs that log another value than most; with ``may_lack``, none is a value too."""
+    texts = {}
+    for run in runs:
+        event = run.first(key)
+        if event is not None or (may_lack and run.is_complete):
+            texts[run.path] = _canonical(event.value) if event else ""
+    if len(set(texts.values())) < 2:
+        return
+    usual, _ = Counter(texts.values()).most_common(1)[0]
+    reference = next(run for run in runs if texts.get(run.path) == usual)
+    for run in runs:
+        if texts.get(run.path, usual) != usual:
+            event = run.first(key)
+            yield breach(
+                run.path,
+                event.line if event else end_of_phase(run, Phase.INIT),
+                f"{key} differs from that of {reference.path.name}",
+                expected=_logged(reference, key),
+                got=_logged(run, key),
+                hint="make all runs of a result with the same code, data, software and values",
+            )
 
 
 def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
+def _logged(run: RunLog, key: str) -> str:
+    event = run.first(key)
+    return shown(event.value) if event else f"no {key}"
+
+
 @rule("T19", Needs.RESULT)
-def copies(runs: Sequence[RunLog], definition: Definition, place: Place) -> Iterator[Finding]:
-    """No two logs have the same quality at all evaluations, whatever their times and seeds say."""
-    seen: dict[tuple[object, ...], RunLog] = {}
+def copies(result: ResultFolder, definition: Definition, place: Place) -> Iterator[Finding]:
+    """No two runs found the same quality, and none ran while another one did."""
+    copied = list(_copied(result.runs, definition))
+    yield from copied
+    told = {finding.path for finding in copied}
+    yield from _at_the_same_time([run for run in result.runs if run.path not in told])
+
+
+def _copied(runs: Sequence[RunLog], definition: Definition) -> Iterator[Finding]:
+    """Runs with an evaluation of an earlier run, or with all of its evaluations."""
+    seen: dict[object, tuple[RunLog, QualityPoint]] = {}
     for run in runs:
-        course = tuple(
-            (point.samples, *sorted(point.metrics.items())) for point in run.quality_curve
-        )
-        if not any(point.metrics for point in run.quality_curve):
-            continue
-        if course in seen:
+        course = [point for point in run.quality_curve if point.metrics]
+        traces = {_values(point): point for point in course if _tells_runs_apart(point, definition)}
+        if course:
+            traces[tuple(map(_values, course))] = course[0]
+        same = next((trace for trace in traces if trace in seen), None)
+        if same is not None:
+            other, there = seen[same]
             yield breach(
                 run.path,
-                run.quality_curve[0].line,
-                f"the quality at every evaluation is that of {seen[course].path.name}",
+                traces[same].line,
+                f"the quality is exactly that of {other.path.name}, line {there.line}",
                 expected="other values: another seed gives another course",
-                got=f"the same at {len(course)} evaluation{'' if len(course) == 1 else 's'}",
+                got=shown(dict(traces[same].metrics)),
                 hint="put the log of each run into the result, and no copy of another; "
                 "if these are two runs, check that the seed reaches every generator",
             )
-        seen.setdefault(course, run)
+        for trace, point in traces.items():
+            seen.setdefault(trace, (run, point))
+
+
+def _values(point: QualityPoint) -> tuple[object, ...]:
+    return tuple(sorted(point.metrics.items()))
+
+
+def _tells_runs_apart(point: QualityPoint, definition: Definition) -> bool:
+    """False where every metric is a share of counted samples: two of those agree by chance."""
+    counts = [value * definition.evaluation_samples for value in point.metrics.values()]
+    return any(abs(count - round(count)) > 1e-6 for count in counts if math.isfinite(count))
+
+
+def _at_the_same_time(runs: Sequence[RunLog]) -> Iterator[Finding]:
+    """Runs that started before an earlier one on the same system had stopped."""
+    last_of: dict[str | None, RunLog] = {}
+    timed = [run for run in runs if run.seconds is not None and run.seconds >= 0]
+    for run in sorted(timed, key=lambda run: (_time(run, "run_start"), _time(run, "run_stop"))):
+        system = run.text("submission_platform")
+        before = last_of.get(system)
+        if before is not None and _time(run, "run_start") < _time(before, "run_stop"):
+            overlap_s = (_time(before, "run_stop") - _time(run, "run_start")) / 1000
+            yield breach(
+                run.path,
+                run.all("run_start")[0].line,
+                "two runs at the same time on one system",
+                expected=f"run_start after run_stop of {before.path.name}, "
+                f"line {before.all('run_stop')[0].line}",
+                got=f"run_start {overlap_s:,.3f} seconds before it",
+                hint="make the runs of a result one after the other, each on the whole system",
+            )
+        if before is None or _time(run, "run_stop") > _time(before, "run_stop"):
+            last_of[system] = run
+
+
+def _time(run: RunLog, key: str) -> float:
+    return run.all(key)[0].time_ms

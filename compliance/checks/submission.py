@@ -2,11 +2,19 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 from compliance.checks.identity import DIVISIONS
 from compliance.checks.registry import Needs, breach, rule
 from compliance.finding import Finding, printable, shown
-from compliance.package import NAME, ResultFolder, Submitter, SystemFile
+from compliance.package import (
+    LEFT_BY_TOOLS,
+    NAME,
+    ResultFolder,
+    Submitter,
+    SystemFile,
+    is_like_log,
+)
 from rules import definition
 from rules.errors import did_you_mean
 
@@ -24,12 +32,26 @@ def layout(who: Submitter) -> Iterator[Finding]:
             expected="results/<system>/<benchmark>-<scale>-<division>/result_0.txt …",
             hint="copy what `cepheid run --output` left, with results/ and systems/",
         )
+    if who.in_submission:
+        yield from map(_left_by_tools, who.left_by_tools)
     for system in sorted({result.system for result in who.results if result.system}):
         yield from _system_has_description(who, system)
     for result in who.results:
         if result.system is not None:
             yield from _known_name(result)
         yield from _beside_the_logs(result, who.in_submission)
+
+
+def _left_by_tools(path: Path) -> Finding:
+    """Weights and pages that `cepheid run` and `cepheid leaderboard` write beside results."""
+    return breach(
+        path,
+        None,
+        f"{path.name}/ does not belong in a submission",
+        expected="results/, systems/, benchmarks/ and manifest.json",
+        hint="remove it from the submission; `cepheid run` and `cepheid leaderboard` wrote it "
+        "for you alone",
+    )
 
 
 def _system_has_description(who: Submitter, system: str) -> Iterator[Finding]:
@@ -96,15 +118,19 @@ def _beside_the_logs(result: ResultFolder, in_submission: bool) -> Iterator[Find
             severity="error" if in_submission else "note",
         )
     for path in result.unexpected:
-        is_like_log = path.name.lower().startswith("result")
+        if path.name in LEFT_BY_TOOLS:
+            if in_submission:
+                yield _left_by_tools(path)
+            continue
+        is_log = is_like_log(path)
         yield breach(
             path,
             None,
-            "this name is not one of a run log" if is_like_log else "this does not belong here",
-            expected="result_0.txt, result_1.txt …" if is_like_log else "run logs only",
+            "this name is not one of a run log" if is_log else "this does not belong here",
+            expected="result_0.txt, result_1.txt …" if is_log else "run logs only",
             got=shown(path.name),
             hint="rename it to result_<k>.txt with its number k from 0, or move it away",
-            severity="error" if in_submission or is_like_log else "note",
+            severity="error" if in_submission or is_log else "note",
         )
     if result.unfinished:
         names = ", ".join(printable(path.name) for path in result.unfinished)
@@ -116,7 +142,7 @@ def _beside_the_logs(result: ResultFolder, in_submission: bool) -> Iterator[Find
             hint="wait for the run, or make the missing runs with the same `cepheid run` command",
         )
     if result.interrupted:
-        names = ", ".join(printable(path.name) for path in result.interrupted[:5])
+        names = ", ".join(printable(run.path.name) for run in result.interrupted[:5])
         yield breach(
             result.path, None, f"interrupted runs are not scored: {names}", severity="note"
         )

@@ -166,16 +166,16 @@ def budget(run: RunLog, definition: Definition, place: Place) -> Iterator[Findin
     """Nothing is trained after `timing.max_samples`; who gives up before says why."""
     stop = run.all("run_stop")[0]
     reason = stop.metadata.get(REASON_METADATA)
-    if run.status == STATUS_ABORTED and run.samples_trained < definition.timing.max_samples:
-        if not isinstance(reason, str) or not reason.strip():
-            yield breach(
-                run.path,
-                stop.line,
-                "the run was aborted before its budget was spent, and does not say why",
-                expected=f"metadata.reason, a text, or {definition.timing.max_samples:,} samples",
-                got=f"{_logged(stop, REASON_METADATA)} after {run.samples_trained:,} samples",
-                hint="log the error or whatever else ended the run as metadata.reason of run_stop",
-            )
+    gave_up = run.status == STATUS_ABORTED and run.samples_trained < definition.timing.max_samples
+    if gave_up and not (isinstance(reason, str) and reason.strip()):
+        yield breach(
+            run.path,
+            stop.line,
+            "the run was aborted before its budget was spent, and does not say why",
+            expected=f"metadata.reason, a text, or {definition.timing.max_samples:,} samples",
+            got=f"{_logged(stop, REASON_METADATA)} after {run.samples_trained:,} samples",
+            hint="log the error or whatever else ended the run as metadata.reason of run_stop",
+        )
     batch = batch_size(run)
     if batch is None:
         return

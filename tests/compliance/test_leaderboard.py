@@ -3,14 +3,15 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from compliance import leaderboard, package
+from compliance import leaderboard, package, site
 from compliance.judge import judge
 from compliance.leaderboard import Row
-from rules import rounds
+from rules import definition, rounds
 from rules.definition import Definition
 from tests.compliance.builder import SYSTEM, write_result
 from tests.compliance.golden import assert_golden
@@ -44,6 +45,20 @@ def test_no_number_beside_an_error(rows: list[Row]) -> None:
                rejected.provisional_minutes, rejected.samples_to_target)  # fmt: skip
     assert numbers == (None,) * 5
     assert rejected.quality == {}
+
+
+def test_a_warning_stands_below_a_score(
+    star_shape: Definition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_result(Path("out"), star_shape)
+    reference = replace(star_shape, data_digest="d" * 64)
+    monkeypatch.setattr(definition, "load", lambda name, scale: reference)
+    (row,) = found = _rows(Path("out"))
+    assert row.verdict == "scored"
+    assert row.reasons == ("T10 warning: the data are not those of the reference",)
+    assert [finding.severity for finding in row.findings] == ["warning"] * 5
+    assert "  acme/box: scored, with a warning\n    T10 warning" in leaderboard.as_table(found)
+    assert "<li>T10 warning" in site.page(found, "v1.0", Path("out/leaderboard"))
 
 
 def test_hardware_counts_all_accelerators(star_shape: Definition) -> None:

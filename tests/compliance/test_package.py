@@ -160,6 +160,32 @@ def test_an_empty_submission(tmp_path: Path) -> None:
     assert (found.rule, found.message) == ("S1", "the submission holds no result")
 
 
+def test_before_the_first_submission(tmp_path: Path) -> None:
+    folder = tmp_path / "submissions"
+    folder.mkdir()
+    (folder / "README.md").write_text("how to submit")
+    assert package.read(folder).logs == 0
+    assert findings_of(folder) == []
+    (folder / "result_1.log").write_text("")
+    with pytest.raises(UserError, match="rename it"):
+        package.read(folder)
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "leaderboard"])
+def test_what_the_tools_leave_does_not_belong_in_a_submission(name: str, tmp_path: Path) -> None:
+    root = tmp_path / "submissions" / "acme"
+    folder = write_result(root, MINI)
+    (root / name).mkdir()
+    (found,) = findings_of(tmp_path / "submissions")
+    assert (found.rule, found.severity, found.path) == ("S1", "error", root / name)
+    assert "remove it" in found.hint
+    (root / name).rename(folder / name)
+    (found,) = findings_of(root)
+    assert (found.rule, found.severity, found.path) == ("S1", "error", folder / name)
+    root.rename(tmp_path / "acme")
+    assert findings_of(tmp_path / "acme") == []
+
+
 def test_links_are_refused_and_not_followed(folder: Path, tmp_path: Path) -> None:
     elsewhere = write_result(tmp_path / "elsewhere", MINI)
     (folder / "result_2.txt").unlink()
@@ -227,6 +253,17 @@ def test_nothing_there_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "result_1.log").write_text("")
     with pytest.raises(UserError, match=r"result_1.log; rename it"):
         package.read(tmp_path)
+
+
+def test_a_checkout_is_no_result(tmp_path: Path) -> None:
+    for name in ("README.md", "setup.cfg", "tools"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(UserError, match="no run logs here; give a log"):
+        package.read(tmp_path)
+    write_result(tmp_path / "results" / "first", MINI)
+    with pytest.raises(UserError, match="no run logs here; give a log"):
+        package.read(tmp_path)
+    assert package.read(tmp_path / "results").logs == MINI.runs.required
 
 
 def test_a_run_in_progress_says_so(tmp_path: Path) -> None:

@@ -151,6 +151,6 @@ def test_the_schedule_keeps_rule_t8(every: int, budget: int, batch: int) -> None
     assert ends == sorted(set(ends))
     assert [block.first_sample for block in blocks[1:]] == ends[:-1]
     assert budget <= ends[-1] < budget + batch
-    for block in blocks:
-        goal = min(block.number * every, budget)
-        assert goal <= block.samples < goal + batch
+    assert [block.number for block in blocks] == list(range(1, len(blocks) + 1))
+    goals = {*range(every, budget + 1, every), budget}
+    assert set(ends) == {-(-goal // batch) * batch for goal in goals}

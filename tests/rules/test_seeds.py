@@ -1,11 +1,15 @@
 """The seed that follows from what runs."""
 
 import hashlib
+import os
+import re
+import subprocess
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules.definition import ROOT
 from rules.seeds import derived_seed
 
 
@@ -17,6 +21,16 @@ def test_the_seed_is_the_first_four_bytes_of_the_digest() -> None:
 def test_the_seed_never_changes_between_versions() -> None:
     """The value is that of ``printf 'definition\\nsystem\\ncode\\n0' | sha256sum | cut -c1-8``."""
     assert derived_seed("definition", "system", "code", 0) == 0xDA16CACA
+
+
+def test_the_rule_book_says_how_to_derive_it() -> None:
+    rule = (ROOT / "rules" / "training.md").read_text("utf-8").split("### T15")[1].split("###")[0]
+    (command,) = re.findall(r"^    (printf .*)$", rule, re.MULTILINE)
+    variables = {"definition": "d1", "system": "my box", "code": "c0de", "k": "4"}
+    printed = subprocess.run(
+        ["sh", "-c", command], env={**os.environ, **variables}, capture_output=True, check=True
+    )
+    assert int(printed.stdout, 16) == derived_seed("d1", "my box", "c0de", 4)
 
 
 def test_runs_differ() -> None:

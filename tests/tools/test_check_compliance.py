@@ -4,10 +4,12 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rules import definition
 from rules.definition import ROOT, Definition
 from rules.errors import UserError
 from tests.compliance.builder import run_records, write_log, write_result
@@ -30,6 +32,26 @@ def test_a_first_run_passes_with_a_note(star_shape: Definition, capsys: Printed)
     printed = capsys.readouterr().out
     assert "T16 note: provisional: 1 of 5 runs" in printed
     assert printed.endswith("pass: 1 log, 0 errors, 1 note\n")
+
+
+def test_a_warning_is_told_and_passes(
+    star_shape: Definition, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_result(Path("out"), star_shape, runs=1)
+    reference = replace(star_shape, data_digest="d" * 64)
+    monkeypatch.setattr(definition, "load", lambda name, scale: reference)
+    assert check_compliance.main(["out"]) == 0
+    printed = capsys.readouterr().out
+    assert "T10 warning: the data are not those of the reference" in printed
+    assert "mend: `cepheid data star_shape --scale mini --verify`" in printed
+    assert printed.endswith("pass: 1 log, 0 errors, 1 warning, 1 note\n")
+
+
+def test_before_the_first_submission(capsys: Printed, tmp_path: Path) -> None:
+    (tmp_path / "submissions").mkdir()
+    (tmp_path / "submissions" / "README.md").write_text("how to submit")
+    assert check_compliance.main([str(tmp_path / "submissions")]) == 0
+    assert capsys.readouterr().out == "pass: 0 logs, 0 errors\n"
 
 
 def test_golden_text(star_shape: Definition, capsys: Printed) -> None:

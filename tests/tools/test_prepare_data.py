@@ -17,8 +17,19 @@ from tools import prepare_data
 def few_galaxies(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = definition.load("galaxy_shape", "mini")
     sizes = {"train_samples": 6, "evaluation_samples": 2}
-    small = dataclasses.replace(chosen, data=MappingProxyType({**chosen.data, **sizes}))
+    small = dataclasses.replace(
+        chosen, data=MappingProxyType({**chosen.data, **sizes}), data_digest=None
+    )
     monkeypatch.setattr(definition, "load", lambda name, scale: small)
+
+
+def test_other_data_than_the_references_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = dataclasses.replace(definition.load("galaxy_shape", "mini"), data_digest="0" * 64)
+    monkeypatch.setattr(definition, "load", lambda name, scale: other)
+    assert prepare_data.main(["galaxy_shape", "--data", str(tmp_path)]) == 1
+    assert "not the reference's data" in capsys.readouterr().out
 
 
 def test_prepares_then_verifies_then_finds_damage(

@@ -38,6 +38,12 @@ def test_every_format_can_be_written(format_name: str, star_shape: Definition) -
         assert row["verdict"] == "scored"
 
 
+def test_before_the_first_submission(capsys: Printed, tmp_path: Path) -> None:
+    (tmp_path / "submissions").mkdir()
+    assert summarize_results.main([str(tmp_path / "submissions")]) == 0
+    assert capsys.readouterr().out == "no results\n"
+
+
 def test_several_paths_are_one_table(star_shape: Definition, capsys: Printed) -> None:
     write_result(Path("a"), star_shape)
     write_result(Path("b"), star_shape, block_ms=10_000)

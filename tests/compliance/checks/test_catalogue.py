@@ -13,6 +13,7 @@ from compliance.checks import Place, check_log
 from compliance.finding import Finding
 from rules import definition, rounds
 from tests.compliance.builder import (
+    IMPLEMENTATION,
     Record,
     edited,
     line_number,
@@ -164,6 +165,28 @@ def past_budget() -> list[str]:
     return text([*log[:-1], *extra, stop])
 
 
+def metric(name: str, value: float) -> list[str]:
+    """The log with another value of one metric in its second evaluation."""
+
+    def change(record: Record) -> None:
+        record["metadata"]["metrics"][name] = value
+        if name == MINI.quality[0].metric:
+            record["value"] = value
+
+    return text(edited(RECORDS, "eval_accuracy", change, 1))
+
+
+def no_time(milliseconds: int) -> list[str]:
+    """The log with all of the timed part at once; run_stop comes some milliseconds after it."""
+    records: list[Record] = json.loads(json.dumps(RECORDS))
+    start = records[at("run_start") - 1]
+    for record in records[at("run_start") :]:
+        record["time_ms"] = start["time_ms"]
+        record["metadata"]["monotonic_ms"] = start["metadata"]["monotonic_ms"]
+    records[-1]["time_ms"] += milliseconds
+    return text(records)
+
+
 def init_aborted() -> list[str]:
     head = text(RECORDS[: at("data_digest")])
     last = json.loads(json.dumps(RECORDS[at("data_digest") - 1]))
@@ -176,6 +199,8 @@ OPEN = Place("v1.0", "acme", "box", "galaxy_shape", "mini", "open", in_result=Tr
 ALONE = Place("v1.0")
 BATCH = int(MINI.hyperparameters["global_batch_size"].default)
 STOP = at("run_stop")
+ABORTED = run_records(MINI, converged=False)
+ABORTED_STOP = line_number(ABORTED, "run_stop")
 
 
 def in_open(lines: list[str]) -> list[str]:
@@ -239,6 +264,18 @@ CASES = [
     Case("metrics as a list", "T2", at("eval_accuracy"), meta("eval_accuracy", metrics=[1])),
     Case("initialisation aborted", "T2", at("data_digest") + 1, init_aborted(),
          says="the dataset is not prepared"),
+    Case("a hyperparameter twice", "T2", at("opt_name") + 1, twice("opt_name"), says="2 times"),
+    Case("open: a hyperparameter twice", "T2", at("opt_name") + 1, in_open(twice("opt_name")),
+         OPEN, says="2 times"),
+    Case("a hyperparameter as an interval", "T2", at("opt_name"),
+         put("opt_name", event_type="INTERVAL_START"), says="expected POINT_IN_TIME"),
+    Case("open: a hyperparameter as an interval", "T2", at("opt_name"),
+         in_open(put("opt_name", event_type="INTERVAL_END")), OPEN, says="event_type"),
+    *(Case(f"implementation without {name}", "T2", at("implementation"), put("implementation",
+           value={key: value for key, value in IMPLEMENTATION.items() if key != name}), says=name)
+      for name in IMPLEMENTATION),
+    Case("ranks as text", "T2", at("implementation"),
+         put("implementation", value={**IMPLEMENTATION, "ranks": "1"}), says="ranks (integer)"),
     # T3: order
     Case("cache cleared late", "T3", at("init_start"), moved("init_start", "cache_clear"),
          says="outside its phase"),
@@ -272,8 +309,8 @@ CASES = [
     Case("infinite loss", "T5", at("block_stop"), meta("block_stop", train_loss=float("inf")),
          says="metadata.train_loss"),
     Case("a number beyond all floats", "T5", at("implementation"), line(
-        at("implementation"), lambda s: s.replace('"ranks": 1', '"ranks": 1e999')),
-         says="value.ranks"),
+        at("implementation"), lambda s: s.replace('"ranks": 1', '"ranks": 1, "nodes": 1e999')),
+         says="value.nodes"),
     # T6: before the clock
     Case("cache not cleared", "T6", at("cache_clear"), put("cache_clear", value=False)),
     Case("long initialisation", "T6", at("init_stop"), later(
@@ -281,6 +318,7 @@ CASES = [
     # T7: timed region
     Case("no run_stop", "T7", STOP - 1, without("run_stop"), says="without run_stop"),
     Case("a killed run", "T7", at("block_stop", 1), cut(), says="without run_stop"),
+    Case("a run that took no time", "T7", STOP, no_time(0), says="took no time"),
     # T8: cadence
     Case("a late evaluation", "T8", at("block_stop", 1),
          shifted_counts(1, samples(1) + 2 * BATCH), says="late"),
@@ -292,7 +330,8 @@ CASES = [
          meta("block_start", 1, samples_count=samples(0) + BATCH)),
     Case("an evaluation of other samples", "T8", at("eval_start", 1),
          meta("eval_start", 1, samples_count=samples(0))),
-    Case("run_stop counts otherwise", "T8", STOP, meta("run_stop", samples_count=samples(1))),
+    Case("an evaluation in an aborted run of other samples", "T8", ABORTED_STOP - 1, text(edited(
+        ABORTED, "eval_stop", lambda r: r["metadata"].update(samples_count=samples(1)), 2))),
     # T9: quality
     Case("a missing metric", "T9", at("eval_accuracy", 1), text(edited(
         RECORDS, "eval_accuracy", lambda r: r["metadata"]["metrics"].pop("nll"), 1)), says="nll"),
@@ -300,10 +339,16 @@ CASES = [
         RECORDS, "eval_accuracy", lambda r: r["metadata"]["metrics"].pop("coverage_68"), 1))),
     Case("the value of another metric", "T9", at("eval_accuracy", 1), put(
         "eval_accuracy", 1, value=0.5), says="first quality metric"),
+    Case("a negative error", "T9", at("eval_accuracy", 1), metric("e_rmse", -1.0),
+         says="a value that this metric cannot have"),
+    Case("an error beyond the largest", "T9", at("eval_accuracy", 1), metric("e_rmse", 2.5),
+         says="from 0 to 2"),
+    Case("a share above one", "T9", at("eval_accuracy", 1), metric("coverage_68", 7),
+         says="got 7"),
     Case("success without the targets", "T9", STOP, text([
         *run_records(MINI, converged=False)[:-1], RECORDS[-1]]), says="misses a target"),
-    Case("aborted with the targets", "T9", STOP, meta("run_stop", status="aborted"),
-         says="every target holds"),
+    Case("aborted with the targets", "T9", STOP,
+         meta("run_stop", status="aborted", reason="bad luck"), says="every target holds"),
     Case("trained on", "T9", at("block_start", 2), trained_on(), says="trained on"),
     # T10: counts
     Case("other training set", "T10", at("train_samples"), put("train_samples", value=7)),
@@ -313,7 +358,20 @@ CASES = [
     Case("samples do not grow", "T10", at("block_stop", 1),
          meta("block_stop", 1, samples_count=samples(0))),
     Case("wrong epochs", "T10", at("eval_accuracy", 1), meta("eval_accuracy", 1, epoch_num=9.9)),
+    Case("run_stop counts otherwise", "T10", STOP, meta("run_stop", samples_count=samples(1)),
+         says=f"as on line {at('block_stop', 2)}"),
+    Case("an aborted run that counts more", "T10", ABORTED_STOP, text(edited(
+        ABORTED, "run_stop", lambda r: r["metadata"].update(samples_count=samples(2) + BATCH)))),
+    Case("a run that failed at once and counts", "T10", at("run_start") + 1, text(edited(
+        [*ABORTED[:at("run_start")], ABORTED[-1]], "run_stop",
+        lambda r: r["metadata"].update(samples_count=BATCH))), says="expected 0"),
     # T11: budget
+    Case("aborted without a reason", "T11", ABORTED_STOP, text(edited(
+        ABORTED, "run_stop", lambda r: r["metadata"].pop("reason"))), says="does not say why"),
+    Case("aborted for a blank reason", "T11", ABORTED_STOP, text(edited(
+        ABORTED, "run_stop", lambda r: r["metadata"].update(reason=" ")))),
+    Case("aborted for a number", "T11", ABORTED_STOP, text(edited(
+        ABORTED, "run_stop", lambda r: r["metadata"].update(reason=9)))),
     Case("past the budget", "T11", len(past_budget()) - 5, past_budget(), says="past its budget"),
     # T12: closed division
     Case("another optimizer", "T12", at("opt_name"), put("opt_name", value="sgd"),
@@ -323,7 +381,6 @@ CASES = [
     Case("a learning rate as text", "T12", at("opt_base_learning_rate"),
          put("opt_base_learning_rate", value="0.1"), says="type"),
     Case("a hyperparameter is missing", "T12", at("init_stop") - 1, without("opt_adam_beta_1")),
-    Case("a hyperparameter twice", "T12", at("opt_name") + 1, twice("opt_name")),
     # T13: open division
     Case("open: a wrong type", "T13", at("opt_name"), in_open(put("opt_name", value=3)), OPEN),
     Case("open: no batch size", "T13", at("init_stop") - 1,
@@ -362,3 +419,30 @@ def test_one_change_gives_one_finding(case: Case, tmp_path: Path) -> None:
     assert case.says in finding.text()
     assert finding.message
     assert finding.hint, "a finding says how to mend it"
+
+
+def test_a_run_that_failed_at_once_may_take_no_time(tmp_path: Path) -> None:
+    records = [*ABORTED[: at("run_start")], json.loads(json.dumps(ABORTED[-1]))]
+    records[-1]["time_ms"] = records[-2]["time_ms"]
+    records[-1]["metadata"].update(records[-2]["metadata"], samples_count=0)
+    assert check(text(records), tmp_path / "result_0.txt") == []
+
+
+def test_a_run_that_stopped_before_it_started(tmp_path: Path) -> None:
+    found = check(no_time(-1), tmp_path / "result_0.txt")
+    assert {(finding.rule, finding.line) for finding in found} == {("T4", STOP), ("T7", STOP)}
+
+
+def test_a_spent_budget_is_reason_enough(tmp_path: Path) -> None:
+    spent = run_records(MINI, blocks=1000, converged=False)
+    del spent[-1]["metadata"]["reason"]
+    assert check(text(spent), tmp_path / "result_0.txt") == []
+
+
+def test_other_data_are_a_warning(tmp_path: Path) -> None:
+    """Data made with other versions of a library differ in a few last digits: no breach."""
+    lines = put("data_digest", value="0" * 64)
+    (found,) = check(lines, tmp_path / "result_0.txt")
+    assert (found.rule, found.severity, found.line) == ("T10", "warning", at("data_digest"))
+    assert (found.expected, found.got) == (f'"{MINI.data_digest}"', f'"{"0" * 64}"')
+    assert "`cepheid data galaxy_shape --scale mini --verify`" in found.hint
