@@ -5,7 +5,8 @@ VENV ?= .venv
 OUTPUT ?= results/first
 RUNS ?= +1
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+# pip's own progress on a terminal; elsewhere only what goes wrong.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install $(if $(MAKE_TERMOUT),,-qq) -c constraints.txt
 # A plain path entry: with the default editable install an empty tools/ in the current directory
 # would shadow ours.
 EDITABLE := --config-settings editable_mode=compat --editable
