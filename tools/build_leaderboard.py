@@ -9,6 +9,7 @@ from compliance import leaderboard, package, site
 from compliance.judge import judge
 from rules import rounds
 from rules.errors import UserError
+from tools.arguments import add_paths, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
@@ -28,27 +29,20 @@ FILES = ("index.html", "leaderboard.csv", "leaderboard.json")
 
 def parser() -> argparse.ArgumentParser:
     """The command line of `cepheid leaderboard`."""
-    made = argparse.ArgumentParser(
-        prog="cepheid leaderboard",
-        description="Write the results as one page: tables, spread of the runs, quality over time.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = command_parser(
+        "leaderboard",
+        "Write the results as one page: tables, spread of the runs, quality over time.",
+        EXAMPLES,
     )
     add = made.add_argument
-    add(
-        "paths",
-        nargs="*",
-        type=Path,
-        metavar="PATH",
-        help="a result's folder, a submitter's folder, or a folder of those",
-    )
+    add_paths(made, "a result's folder, a submitter's folder, or a folder of those")
     add(
         "--output",
         type=Path,
         metavar="DIR",
         help="the folder to write (default: leaderboard in the first PATH)",
     )
-    return made  # fmt: skip
+    return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from compliance.finding import has_error
 from compliance.judge import judge
 from rules import rounds
 from rules.errors import UserError
+from tools.arguments import add_paths, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
@@ -29,25 +30,18 @@ exit codes: 0 no error; 1 at least one error; 2 wrong use, for example a path th
 
 def parser() -> argparse.ArgumentParser:
     """The command line of `cepheid check`."""
-    made = argparse.ArgumentParser(
-        prog="cepheid check",
-        description="Check run logs, results and submissions against the rules of a round.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = command_parser(
+        "check",
+        "Check run logs, results and submissions against the rules of a round.",
+        EXAMPLES,
     )
     add = made.add_argument
-    add(
-        "paths",
-        nargs="*",
-        type=Path,
-        metavar="PATH",
-        help="a run log, a result's folder, a submitter's folder, or a folder of those",
-    )
+    add_paths(made, "a run log, a result's folder, a submitter's folder, or a folder of those")
     add("--round", default=rounds.CURRENT, help=f"rules to check by (default: {rounds.CURRENT})")
     add("--format", default="text", choices=("text", "json"), help="text (default) or json")
     add("--output", type=Path, metavar="FILE", help="write the findings there instead")
     add("--explain", metavar="RULE", help="print what a rule says, for example T8, then stop")
-    return made  # fmt: skip
+    return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,13 +2,13 @@
 
 import argparse
 import importlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rules import definition, evidence
 from rules.evidence import Curve, Evidence
+from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from tools.run_benchmark import task_module
 
@@ -22,11 +22,10 @@ is recorded for this definition is not measured again.
 
 def parser() -> argparse.ArgumentParser:
     """The command line of `cepheid check-targets`."""
-    made = argparse.ArgumentParser(
-        prog="cepheid check-targets",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="example: cepheid check-targets galaxy_shape --scale mini",
+    made = command_parser(
+        "check-targets",
+        DESCRIPTION,
+        "example: cepheid check-targets galaxy_shape --scale mini",
     )
     add = made.add_argument
     add("benchmark", help="which benchmark")
@@ -45,14 +44,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="seeds 1 … N of each broken variant (default: %(default)s)",
     )
-    add(
-        "--data",
-        type=Path,
-        default=Path(os.environ.get("CEPHEID_DATA", "data")),
-        metavar="DIR",
-        help="where datasets are kept and prepared (default: $CEPHEID_DATA, else data/)",
-    )
-    return made  # fmt: skip
+    add_data_option(made)
+    return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:

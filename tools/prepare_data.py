@@ -1,11 +1,10 @@
 """`cepheid data`: prepare or verify a dataset."""
 
 import argparse
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from rules import definition
+from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
@@ -22,24 +21,17 @@ exit codes: 0 these are the reference's data; 1 they are others; 2 wrong use, or
 
 def parser() -> argparse.ArgumentParser:
     """The command line of `cepheid data`."""
-    made = argparse.ArgumentParser(
-        prog="cepheid data",
-        description="Prepare the dataset of a benchmark, or verify one that is there.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = command_parser(
+        "data",
+        "Prepare the dataset of a benchmark, or verify one that is there.",
+        EXAMPLES,
     )
     add = made.add_argument
     add("benchmark", help="which benchmark's dataset (cepheid run --list names them)")
     add("--scale", default="full", help="mini or full (default)")
-    add(
-        "--data",
-        type=Path,
-        default=Path(os.environ.get("CEPHEID_DATA", "data")),
-        metavar="DIR",
-        help="where datasets are kept (default: $CEPHEID_DATA, else data/)",
-    )
+    add_data_option(made)
     add("--verify", action="store_true", help="digest everything that is there, prepare nothing")
-    return made  # fmt: skip
+    return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:

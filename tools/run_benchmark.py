@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
+from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ examples:
       one run: minutes on two cores, enough to see whether everything works
   cepheid run galaxy_shape --scale mini --output results/first
       the remaining runs of a result that can be scored; what is there is not run again
-  cepheid run galaxy_shape --scale mini --set global_batch_size=32 --output results/batch32
+  cepheid run galaxy_shape --scale mini --set global_batch_size=64 --output results/batch64
       another batch size; what the closed division forbids is refused before the run
   torchrun --nproc-per-node 2 -m tools.run_benchmark galaxy_shape --scale mini --output results/two
       the same on two processes (a GPU each where there are GPUs)
@@ -40,11 +40,10 @@ exit codes: 0 every run reached its target; 1 one did not, or was interrupted; 2
 
 def parser() -> argparse.ArgumentParser:
     """The command line of `cepheid run`."""
-    made = argparse.ArgumentParser(
-        prog="cepheid run",
-        description="Run a benchmark to its quality target and leave run logs that can be checked.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = command_parser(
+        "run",
+        "Run a benchmark to its quality target and leave run logs that can be checked.",
+        EXAMPLES,
     )
     add = made.add_argument
     add("benchmark", nargs="?", help="which benchmark (--list names them)")
@@ -63,18 +62,12 @@ def parser() -> argparse.ArgumentParser:
         help="a hyperparameter of the definition, or precision=fp32|bf16, compile=on|off",
     )
     add("--seed", type=int, help="seed of run 0; default: derived, so that it cannot be chosen")
-    add(
-        "--data",
-        type=Path,
-        default=Path(os.environ.get("CEPHEID_DATA", "data")),
-        metavar="DIR",
-        help="where datasets are kept and prepared (default: $CEPHEID_DATA, else data/)",
-    )
+    add_data_option(made)
     add("--system", type=Path, metavar="FILE", help="system description; default: read off")
     add("--submitter", default="local", help="who runs this (default: local)")
     add("--framework", default="torch", help="torch (default)")
     add("--output", type=Path, metavar="DIR", help="where systems/ and results/ are written")
-    return made  # fmt: skip
+    return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,6 +8,7 @@ from compliance import leaderboard, package, report
 from compliance.judge import judge
 from rules import rounds
 from rules.errors import UserError
+from tools.arguments import add_paths, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
@@ -34,23 +35,16 @@ FORMATS = {
 
 def parser() -> argparse.ArgumentParser:
     """The command line of `cepheid summary`."""
-    made = argparse.ArgumentParser(
-        prog="cepheid summary",
-        description="One row for each result: the time to train, or why there is none.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = command_parser(
+        "summary",
+        "One row for each result: the time to train, or why there is none.",
+        EXAMPLES,
     )
     add = made.add_argument
-    add(
-        "paths",
-        nargs="*",
-        type=Path,
-        metavar="PATH",
-        help="a result's folder, a submitter's folder, or a folder of those",
-    )
+    add_paths(made, "a result's folder, a submitter's folder, or a folder of those")
     add("--format", default="table", choices=tuple(FORMATS), help="table (default), csv, json, …")
     add("--output", type=Path, metavar="FILE", help="write the rows there instead")
-    return made  # fmt: skip
+    return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,31 @@
+"""What the command lines of several tools have in common."""
+
+import argparse
+import os
+from pathlib import Path
+
+
+def command_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    """The parser of `cepheid COMMAND`; ``description`` and ``epilog`` keep their line breaks."""
+    return argparse.ArgumentParser(
+        prog=f"cepheid {command}",
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_data_option(parser: argparse.ArgumentParser) -> None:
+    """``--data DIR``."""
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path(os.environ.get("CEPHEID_DATA", "data")),
+        metavar="DIR",
+        help="where datasets are kept and prepared (default: $CEPHEID_DATA, else data/)",
+    )
+
+
+def add_paths(parser: argparse.ArgumentParser, what: str) -> None:
+    """``PATH…``; ``what`` says what a path may be."""
+    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help=what)
