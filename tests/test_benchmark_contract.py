@@ -242,6 +242,17 @@ def test_log_passes_the_checker(
     assert not errors, "\n".join(errors)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_broken_variants_still_run(name: str, data_root: Path) -> None:
+    config = configuration(name, data_root)
+    for variant, create in importlib.import_module(f"benchmarks.{name}.broken").VARIANTS.items():
+        task = create(config, Ranks(0, 1, torch.device("cpu")))
+        task.build()
+        task.open_data()
+        assert math.isfinite(trained(task, 32)), f"{name}: {variant} does not train"
+        assert all(map(math.isfinite, task.evaluate().values())), f"{name}: {variant}"
+
+
 @pytest.mark.parametrize(("name", "scale"), SCALED)
 def test_evidence_supports_the_targets(name: str, scale: str) -> None:
     chosen = definition.load(name, scale)

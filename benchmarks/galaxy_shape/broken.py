@@ -40,8 +40,13 @@ class BlindToOrientation(GalaxyShape):
     def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Symmetrised stamps, true labels."""
         stamps, labels = super().read(rows)
-        turns = [torch.rot90(stamps, turn, (2, 3)) for turn in range(4)]
-        return torch.stack(turns).mean(0), labels
+        return symmetrised(stamps), labels
+
+
+def symmetrised(stamps: Tensor) -> Tensor:
+    """The mean of a stamp over its four quarter turns, (batch, bands, pixels, pixels)."""
+    turns = [torch.rot90(stamps, turn, (2, 3)) for turn in range(4)]
+    return torch.stack(turns).mean(0)
 
 
 class FixedCovariance(GalaxyShape):

@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
+from benchmarks.galaxy_shape.broken import symmetrised
 from benchmarks.galaxy_shape.model import (
     PReLU,
     SamePaddedConv2d,
@@ -110,3 +111,12 @@ def quadrupole(image: Any) -> Any:
     squares, cross = x**2, torch.outer(x, x)
     first = (image * (squares[None, :] - squares[:, None])).sum()
     return np.array([float(first), float(2 * (image * cross).sum())])
+
+
+def test_a_symmetrised_stamp_has_no_orientation() -> None:
+    galsim = pytest.importorskip("galsim", reason="needs the extra galsim")
+    drawn = galsim.Gaussian(sigma=3).shear(g1=0.3, g2=-0.2).drawImage(nx=32, ny=32, scale=1).array
+    stamps = torch.from_numpy(drawn.copy())[None, None]
+    before, after = quadrupole(stamps[0, 0]), quadrupole(symmetrised(stamps)[0, 0])
+    assert np.abs(after).max() < 1e-5 * np.abs(before).max()
+    assert symmetrised(stamps).sum().item() == pytest.approx(stamps.sum().item())
