@@ -10,7 +10,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce as differentiable_all_reduce
 
 from rules.errors import UserError
 
@@ -179,6 +178,30 @@ class GroupBatchNorm2d(nn.Module):
 def _group_moments(images: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and biased variance per channel over all ranks; gradients flow through both."""
     count = dist.get_world_size() * images.numel() // images.shape[1]
-    mean = differentiable_all_reduce(images.sum((0, 2, 3))) / count
+    mean = _sum_over_ranks(images.sum((0, 2, 3))) / count
     deviation = images - mean[:, None, None]
-    return mean, differentiable_all_reduce(deviation.square().sum((0, 2, 3))) / count
+    return mean, _sum_over_ranks(deviation.square().sum((0, 2, 3))) / count
+
+
+class _SumOverRanks(torch.autograd.Function):
+    """A sum over all ranks whose gradient is the sum of the ranks' gradients.
+
+    torch's own differentiable collectives are being renamed between the versions we support.
+    """
+
+    @staticmethod
+    def forward(context: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        total = gradient.clone()
+        dist.all_reduce(total)
+        return total
+
+
+def _sum_over_ranks(values: Tensor) -> Tensor:
+    total: Tensor = _SumOverRanks.apply(values)
+    return total
