@@ -11,18 +11,20 @@ from compliance.checks import (
     check_submitter,
     definition_named,
     definition_of,
+    round_benchmark_of,
 )
 from compliance.finding import Finding, in_order
 from compliance.package import Package, ResultFolder, Submitter
 from rules.definition import Definition
-from rules.rounds import Round
+from rules.rounds import Round, RoundBenchmark
 
 
 @dataclass(frozen=True)
 class JudgedResult:
     """A result with every finding that concerns it, also those about its system or submitter.
 
-    ``definition`` is None where no benchmark of that name and scale exists.
+    ``definition`` is None where no benchmark of that name and scale exists. In a round of MLPerf
+    there is the ``benchmark`` of the round instead, or None for one that it does not have.
     """
 
     folder: ResultFolder
@@ -30,6 +32,8 @@ class JudgedResult:
     system: dict[str, object]
     definition: Definition | None
     findings: tuple[Finding, ...]
+    benchmark: RoundBenchmark | None = None
+    is_history: bool = False  # of a round of MLPerf
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ def judge(packages: Sequence[Package], judged_in: Round) -> Judgement:
                     about_runs += check_result(folder, place, judged_in)
                 findings += about_runs
                 concerning = [f for f in about_folder if _concerns(f.path, folder, who)]
-                results.append(_judged(folder, place, who, [*concerning, *about_runs]))
+                found = _judged(folder, place, who, [*concerning, *about_runs])
+                results.append(replace(found, is_history=judged_in.is_history))
     return Judgement(
         judged_in.name,
         tuple(results),
@@ -73,8 +78,17 @@ def judge(packages: Sequence[Package], judged_in: Round) -> Judgement:
 
 def place_of(folder: ResultFolder, who: Submitter, judged_in: Round) -> Place:
     """What the logs of a folder must say because of where it lies."""
-    benchmark, scale, division = folder.parts or (None, None, None)
     system = who.systems.get(folder.system or "")
+    if judged_in.layout == "mlperf":
+        return Place(
+            round=judged_in.name,
+            submitter=who.path.absolute().name if folder.system else None,
+            system=folder.system,
+            benchmark=folder.benchmark,
+            scale=folder.scale,
+            division=system.text("division") if system else None,
+        )
+    benchmark, scale, division = folder.parts or (None, None, None)
     return Place(
         round=judged_in.name,
         submitter=system.text("submitter") if system else None,
@@ -91,12 +105,14 @@ def _judged(
 ) -> JudgedResult:
     system = who.systems.get(folder.system or "")
     known = (definition_of(run, place) for run in folder.runs)
+    of_round = (round_benchmark_of(run, place) for run in folder.runs)
     return JudgedResult(
         folder,
         place,
         dict(system.content or {}) if system else {},
         next(filter(None, known), definition_named(place.benchmark, place.scale)),
         tuple(in_order(findings)),
+        next(filter(None, of_round), None),
     )
 
 

@@ -7,6 +7,7 @@ with too few runs its count. Results are ranked only within one benchmark, scale
 import csv
 import io
 import json
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,19 +15,21 @@ from typing import Any, Literal
 
 from compliance.finding import Finding, printable
 from compliance.judge import JudgedResult, Judgement
-from compliance.score import Provisional, Score, score
+from compliance.score import Provisional, Rejected, Score, historical_score, score
 from rules.definition import Definition
+from rules.events import is_integer
 
-Verdict = Literal["scored", "provisional", "rejected"]
+Verdict = Literal["scored", "provisional", "rejected", "pass", "fail"]
 
 TABLE_WIDTH = 100  # columns of a terminal
-_ORDER: Mapping[str, int] = {"scored": 0, "provisional": 1, "rejected": 2}
+_ORDER: Mapping[str, int] = {"scored": 0, "pass": 0, "fail": 0, "provisional": 1, "rejected": 2}
 
 
 @dataclass(frozen=True)
 class Row:
     """One result of a table. Times are in minutes.
 
+    In a round of MLPerf the verdict is ``pass`` or ``fail``, and the score stands beside it.
     ``score_minutes`` and its 95% interval are None unless the verdict is ``scored``. ``reasons``
     are the errors, then the warnings, each of those once.
     ``samples_to_target`` is the median over the converged runs, ``quality`` holds the metrics of
@@ -37,8 +40,8 @@ class Row:
     system: str
     division: str
     benchmark: str
-    scale: str
-    accelerators: int
+    scale: str | None
+    accelerators: int | None
     accelerator: str
     processor: str
     nodes: int
@@ -51,6 +54,7 @@ class Row:
     score_high: float | None
     provisional_minutes: float | None
     samples_to_target: float | None
+    epochs_to_target: float | None
     quality: Mapping[str, float]
     verdict: Verdict
     reasons: tuple[str, ...]
@@ -61,7 +65,7 @@ class Row:
     @property
     def group(self) -> tuple[str, str, str]:
         """What results are ranked within."""
-        return self.benchmark, self.scale, self.division
+        return self.benchmark, self.scale or "", self.division
 
     @property
     def hardware(self) -> str:
@@ -75,10 +79,10 @@ class Row:
         """What stands in place of a score, or an empty string: ``provisional: 1 of 5 runs``."""
         if self.verdict == "provisional":
             return f"provisional: {self.runs} of {self.required} runs"
-        if self.verdict == "rejected":
+        if self.verdict in ("rejected", "fail"):
             rules = dict.fromkeys(finding.rule for finding in self.findings if finding.is_error)
             count = sum(finding.is_error for finding in self.findings)
-            return f"rejected: {count} error{'' if count == 1 else 's'} ({', '.join(rules)})"
+            return f"{self.verdict}: {count} error{'' if count == 1 else 's'} ({', '.join(rules)})"
         return ""
 
 
@@ -90,7 +94,7 @@ def rows(judgement: Judgement) -> list[Row]:
         key=lambda row: (
             row.group,
             _ORDER[row.verdict],
-            row.score_minutes or 0.0,
+            math.inf if row.score_minutes is None else row.score_minutes,
             row.submitter,
             row.system,
         ),
@@ -106,30 +110,38 @@ def groups(table: Iterable[Row]) -> dict[tuple[str, str, str], list[Row]]:
 
 
 def _row(result: JudgedResult) -> Row:
-    definition, runs = result.definition, result.folder.runs
-    scored = score(runs, definition, result.findings) if definition and runs else None
+    definition, benchmark, runs = result.definition, result.benchmark, result.folder.runs
+    scored: Score | Provisional | Rejected | None = None
+    if definition and runs:
+        scored = score(runs, definition.runs, result.findings)
+    elif benchmark and runs:
+        scored = historical_score(runs, benchmark.runs)
     number = scored if isinstance(scored, Score) else None
     so_far = scored.minutes_so_far if isinstance(scored, Provisional) else None
     errors = tuple(finding for finding in result.findings if finding.is_error)
     verdict: Verdict = "scored" if number else "rejected" if errors else "provisional"
+    if result.is_history:
+        verdict = "fail" if errors else "pass"
     samples, quality = _course(result) if verdict != "rejected" else (None, {})
+    asked = definition or benchmark
     names = _names(result)
     system = result.system
     return Row(
         **names,
-        accelerators=_count(system, "accelerators_per_node") * max(1, _count(system, "nodes")),
-        accelerator=_text(system, "accelerator"),
-        processor=_text(system, "processor"),
-        nodes=_count(system, "nodes"),
+        accelerators=_accelerators(system),
+        accelerator=_text(system, "accelerator") or _text(system, "accelerator_model_name"),
+        processor=_text(system, "processor") or _text(system, "host_processor_model_name"),
+        nodes=_count(system, "nodes") or _count(system, "number_of_nodes") or 0,
         framework=_text(system, "framework"),
         runs=len(runs),
-        required=definition.runs.required if definition else 0,
+        required=asked.runs.required if asked else 0,
         converged=sum(run.converged for run in runs),
         score_minutes=number.minutes if number else None,
         score_low=number.low if number else None,
         score_high=number.high if number else None,
         provisional_minutes=so_far,
         samples_to_target=samples,
+        epochs_to_target=_epochs(result),
         quality=quality,
         verdict=verdict,
         reasons=tuple(finding.headline for finding in errors)
@@ -140,20 +152,26 @@ def _row(result: JudgedResult) -> Row:
     )
 
 
-def _names(result: JudgedResult) -> dict[str, str]:
-    """Who, what and where: as the folders say, else as the first log says."""
-    place, first = result.place, result.folder.runs[0] if result.folder.runs else None
+def _names(result: JudgedResult) -> dict[str, Any]:
+    """Who, what and where: as the folders say, else as the first log says. The benchmark of an
+    MLPerf result is called as the logs call it, whatever the folder is called.
+    """
+    place, runs = result.place, result.folder.runs
 
-    def named(by_folder: str | None, key: str) -> str:
-        text = by_folder or (first.text(key) if first else None) or "unknown"
-        return printable(text[:64])
+    def logged(key: str) -> str | None:
+        return next(filter(None, (run.text(key) for run in runs)), None)
 
+    def named(*texts: str | None) -> str:
+        return printable((next(filter(None, texts), None) or "unknown")[:64])
+
+    benchmark = (place.benchmark, logged("submission_benchmark"))
+    scale = place.scale if result.is_history else named(place.scale, logged("submission_scale"))
     return {
-        "submitter": named(place.submitter, "submission_org"),
-        "system": named(place.system, "submission_platform"),
-        "benchmark": named(place.benchmark, "submission_benchmark"),
-        "scale": named(place.scale, "submission_scale"),
-        "division": named(place.division, "submission_division"),
+        "submitter": named(place.submitter, logged("submission_org")),
+        "system": named(place.system, logged("submission_platform")),
+        "benchmark": named(*(reversed(benchmark) if result.is_history else benchmark)),
+        "scale": scale,
+        "division": named(place.division, logged("submission_division")),
     }
 
 
@@ -172,6 +190,15 @@ def _course(result: JudgedResult) -> tuple[float | None, dict[str, float]]:
     }
 
 
+def _epochs(result: JudgedResult) -> float | None:
+    """Epochs to the target in a round of MLPerf, the median over the converged runs."""
+    if not result.is_history:
+        return None
+    epochs = [run.epochs_to_target for run in result.folder.runs]
+    known = [value for value in epochs if value is not None]
+    return statistics.median(known) if known else None
+
+
 def _metrics_of(definition: Definition) -> list[str]:
     return [target.metric for target in definition.quality] + list(definition.reported)
 
@@ -181,15 +208,24 @@ def _text(system: Mapping[str, object], key: str) -> str:
     return printable(value[:200]) if isinstance(value, str) else ""
 
 
-def _count(system: Mapping[str, object], key: str) -> int:
+def _accelerators(system: Mapping[str, object]) -> int | None:
+    """Of all nodes together; descriptions of MLPerf write numbers as text. None: not known."""
+    per_node = _count(system, "accelerators_per_node")
+    nodes = _count(system, "nodes") or _count(system, "number_of_nodes")
+    return None if per_node is None else per_node * (nodes or 1)
+
+
+def _count(system: Mapping[str, object], key: str) -> int | None:
     value = system.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        return int(value)
+    return value if is_integer(value) and value >= 0 else None
 
 
 COLUMNS = (
     "submitter", "system", "division", "benchmark", "scale", "nodes", "accelerators", "accelerator",
     "processor", "framework", "runs", "required", "converged", "score_minutes", "score_low",
-    "score_high", "provisional_minutes", "samples_to_target", "verdict",
+    "score_high", "provisional_minutes", "samples_to_target", "epochs_to_target", "verdict",
     "provisional_targets",
 )  # fmt: skip
 
@@ -251,16 +287,20 @@ _HEADER = ("", "system", "hardware", "runs", "converged", "minutes", "95% interv
 def _title(group: tuple[str, str, str], members: Sequence[Row]) -> str:
     provisional = ", provisional targets" if members[0].provisional_targets else ""
     benchmark, scale, division = group
-    return f"{benchmark}, {scale} scale, {division} division{provisional}"
+    return ", ".join(
+        filter(None, (benchmark, scale and f"{scale} scale", f"{division} division{provisional}"))
+    )
 
 
 def _ranked(members: Sequence[Row]) -> list[tuple[Row, int | None]]:
-    scored = [row for row in members if row.verdict == "scored"]
+    scored = [row for row in members if row.score_minutes is not None]
     return [(row, scored.index(row) + 1 if row in scored else None) for row in members]
 
 
 def _cells(row: Row, rank: int | None) -> list[str]:
     samples = "" if row.samples_to_target is None else f"{row.samples_to_target:,.0f}"
+    if row.epochs_to_target is not None:
+        samples = f"{row.epochs_to_target:,g} epochs"
     cells = [str(rank or ""), f"{row.submitter}/{row.system}", row.hardware]
     cells += [f"{row.runs}/{row.required}", str(row.converged)]
     if row.score_minutes is None:

@@ -19,8 +19,10 @@ from compliance import runlog
 from compliance.finding import printable
 from compliance.runlog import RunLog
 from rules.errors import UserError
+from rules.rounds import Layout
 
 ENTRIES_MAX = 10_000  # of one folder
+FOLDERS_DEEP_MAX = 8  # how far below the given folder results of MLPerf are looked for
 LOGS_MAX = 100  # of one result
 DESCRIPTION_BYTES_MAX = 2**20
 
@@ -59,7 +61,8 @@ class SystemFile:
 class ResultFolder:
     """The run logs of one result. ``system`` is None for a folder that lies in no layout.
 
-    ``interrupted`` are the logs of runs that do not count.
+    ``interrupted`` are the logs of runs that do not count. ``benchmark`` and ``scale`` (HPC: strong
+    or weak) are given only in the layout of MLPerf.
     """
 
     path: Path
@@ -68,6 +71,8 @@ class ResultFolder:
     unfinished: tuple[Path, ...] = ()  # logs of runs that are going on, or were killed
     interrupted: tuple[RunLog, ...] = ()
     unexpected: tuple[Path, ...] = ()
+    benchmark: str | None = None
+    scale: str | None = None
 
     @property
     def parts(self) -> tuple[str, str, str] | None:
@@ -108,8 +113,8 @@ class Package:
         return sum(len(result.runs) for who in self.submitters for result in who.results)
 
 
-def read(path: Path) -> Package:
-    """Read what lies under ``path``, each log once.
+def read(path: Path, layout: Layout = "cepheid") -> Package:
+    """Read what lies under ``path``, each log once; ``layout`` is that of the round's folders.
 
     Raises UserError where there is nothing, or nothing that looks like run logs. A folder named
     ``submissions`` may be empty: so is it before the first submission.
@@ -121,7 +126,8 @@ def read(path: Path) -> Package:
     if not is_there:
         raise UserError(f"{path}: there is no such file or folder")
     absolute = Path(os.path.abspath(path))
-    reader = _Reader(absolute, keep_absolute=path.is_absolute())
+    reader_of = {"cepheid": _Reader, "mlperf": _MlperfReader}[layout]
+    reader = reader_of(absolute, keep_absolute=path.is_absolute())
     if not path.is_dir():
         return Package(path, (reader.single_log(absolute),), is_single_log=True)
     package = Package(path, tuple(reader.submitters(absolute)))
@@ -161,6 +167,8 @@ def _no_logs(path: Path) -> str:
 
 class _Reader:
     """Walks folders without following links. ``refused`` collects what was left out."""
+
+    log_name = _LOG_NAME
 
     def __init__(self, asked: Path, keep_absolute: bool) -> None:
         self.asked = asked
@@ -266,7 +274,7 @@ class _Reader:
         logs, unfinished, interrupted, unexpected = [], [], [], []
         for entry in self.entries(folder):
             name, path = entry.name, self.shown(folder / entry.name)
-            if _LOG_NAME.fullmatch(name) and entry.is_file(follow_symlinks=False):
+            if self.log_name.fullmatch(name) and entry.is_file(follow_symlinks=False):
                 logs.append(path)
             elif _PARTIAL_NAME.fullmatch(name):
                 unfinished.append(path)
@@ -334,6 +342,61 @@ class _Reader:
         if not quiet:
             self.refused += refused
         return sorted(kept, key=lambda entry: entry.name)
+
+
+class _MlperfReader(_Reader):
+    """Folders as the rounds of MLPerf have them, whatever is asked about: a tree of submitters, one
+    of them, a system, a result or a log.
+
+    ``<submitter>/systems/<system>.json``, ``<submitter>/results/<system>/<benchmark>/`` and in HPC
+    ``<submitter>/results/<system>/strong/<benchmark>/``. A result is a folder with logs in it.
+    """
+
+    log_name = re.compile(r"result_[^/]*\.txt")
+
+    def submitters(self, folder: Path) -> Iterator[Submitter]:
+        found: dict[Path, list[Path]] = {}
+        for result in self.result_folders(folder, FOLDERS_DEEP_MAX):
+            found.setdefault(self.root_of(result), []).append(result)
+        for root, results in found.items():
+            yield self.made(root, self.systems(root), [self.at(result) for result in results])
+
+    def single_log(self, file: Path) -> Submitter:
+        root = self.root_of(file.parent)
+        result = replace(self.at(file.parent, read=False), runs=(runlog.read(self.shown(file)),))
+        return self.made(root, self.systems(root, result.system), [result])
+
+    def result_folders(self, folder: Path, deep: int) -> Iterator[Path]:
+        """Every folder with run logs, below ``folder`` or itself."""
+        if any(self.log_name.fullmatch(entry.name) for entry in self.entries(folder, quiet=True)):
+            yield folder
+        inner = self.folders(folder, quiet=True) if deep else []
+        results = [path for path in inner if path.name == "results"]
+        for path in results or inner:  # beside results there may be much code, but no result
+            yield from self.result_folders(path, deep - 1)
+
+    def at(self, folder: Path, read: bool = True) -> ResultFolder:
+        """The result in a folder, with what the folder's place says about it."""
+        inside = self.inside(folder)
+        result = self.result(folder, None) if read else ResultFolder(self.shown(folder), None, ())
+        return replace(
+            result,
+            system=inside[0] if inside else None,
+            benchmark=folder.name,
+            scale=inside[-2] if len(inside) > 2 else None,
+        )
+
+    def root_of(self, folder: Path) -> Path:
+        """The submitter's folder around a result; the result itself where it lies in no layout."""
+        inside = self.inside(folder)
+        return folder.parents[len(inside)] if inside else folder
+
+    def inside(self, folder: Path) -> tuple[str, ...]:
+        """The names below ``results``: system, perhaps strong or weak, benchmark."""
+        for above, parent in enumerate(folder.parents):
+            if parent.name == "results" and 0 < above < FOLDERS_DEEP_MAX:
+                return folder.parts[-above - 1 :]
+        return ()
 
 
 def _why_not_read(entry: os.DirEntry[str]) -> str:

@@ -1,19 +1,23 @@
 """From the bytes of a run log to its records, within bounds and whatever the bytes are.
 
-Every record becomes an ``Event`` with its true line number, and all that does not follow rule T1 a
-``Problem``. Whether a problem matters is for the checks to say: real logs have text before the
-marker or two records on one line, and such records are read all the same.
+Two dialects are read: ``mllog``, ``:::MLLOG {json}`` with times in milliseconds, and that of MLPerf
+v0.6, ``:::MLL <seconds> <key>: {json}``. Every record becomes an ``Event`` with its true line
+number, and all that does not follow rule T1 a ``Problem``. Whether a problem matters is for the
+checks to say: real logs have text before the marker or two records on one line, and such records
+are read all the same.
 """
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import orjson
 
 from rules.events import CLOCK_METADATA, MARKER, is_integer, is_number
+from rules.rounds import Dialect, ProblemKind
 
 # What a log may hold (rule T1). Hostile input is cut off here, before it costs memory or time.
 LINE_BYTES_MAX = 2**20
@@ -32,15 +36,10 @@ FIELDS = ("namespace", "time_ms", "event_type", "key", "value", "metadata")
 EVENT_TYPES = ("INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME")
 
 _MARKER = MARKER.encode()
-
-ProblemKind = Literal[
-    "file",  # the file cannot be read, or not to its end
-    "text",  # not UTF-8 text
-    "place",  # a record that does not stand on a line of its own
-    "json",  # what follows the marker is not one JSON object; the record is lost
-    "truncated",  # the last line ends in the middle of a record; the record is lost
-    "fields",  # a field of a record is missing, unknown, twice there, or of a wrong type
-]
+_STEM = b":::MLL"  # what the markers of both dialects begin with
+_PLAIN = _MARKER + b" "
+_V06_RECORD = re.compile(rb":::MLL ([0-9.]{1,40}) ([A-Za-z0-9_]{1,200}) ?:[ \t]+(\{.*\})\s*", re.DOTALL)
+_V06_HEAD = re.compile(r":::MLL[ \t]+([0-9.]{1,40})[ \t]+([A-Za-z0-9_]{1,200})[ \t]?:[ \t]+")
 
 
 @dataclass(frozen=True)
@@ -84,6 +83,7 @@ class Reading:
 
     events: list[Event] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    dialects: dict[Dialect, int] = field(default_factory=dict)  # and the first line of each
     record_bytes: int = 0
     values: int = 0
     is_text: bool = True
@@ -112,7 +112,7 @@ class Reading:
         """
         first, lines, chunk = number, chunk.count(b"\n"), self.without_long_line(number, chunk)
         at = 0
-        while (found := chunk.find(_MARKER, at)) >= 0:
+        while (found := chunk.find(_STEM, at)) >= 0:
             start = max(at, chunk.rfind(b"\n", at, found) + 1)
             end = chunk.find(b"\n", found) + 1 or len(chunk)
             self.other_text(number, chunk[at:start])
@@ -163,63 +163,90 @@ class Reading:
             message = f"the record holds more than {VALUES_PER_RECORD_MAX:,} values"
             self.problem(number, "json", message, lost=True)
             return
-        if line.startswith(_MARKER + b" ") and self.plain_record(number, line):
-            return
-        self.other_records(number, line)
+        if not self.plain_record(number, line):
+            self.other_records(number, line)
 
     def plain_record(self, number: int, line: bytes) -> bool:
         """The usual line: the marker and one object. False where it needs a closer look."""
-        try:
-            record = orjson.loads(line[len(_MARKER) + 1 :])
-        except orjson.JSONDecodeError:
+        if line.startswith(_PLAIN):
+            record = _plain_object(line[len(_PLAIN) :])
+            if record is None:
+                return False
+            self.record(number, record)
+            return True
+        matched = _V06_RECORD.fullmatch(line)
+        content = _plain_object(matched[3]) if matched else None
+        if matched is None or not isinstance(content, dict):
             return False
-        keys = _keys_within(record)
-        if keys is None or keys != line.count(b":") - MARKER.count(":"):
-            return False  # nested deeply, or a colon in a string, or a key that is there twice
-        self.record(number, record)
+        self.v06_record(number, matched[1].decode(), matched[2].decode(), content)
         return True
 
     def other_records(self, number: int, line: bytes) -> None:
         """A line as it should not be: text around the record, several records, broken JSON."""
+        encoding = "utf-8"
         if _not_utf8(line) >= 0:
             self.problem(number, "text", "the line is not UTF-8 text")
-        text = line.decode("utf-8", "replace").rstrip()
-        at = text.index(MARKER)
+            encoding = "latin-1"  # whatever the bytes are, each is a character there
+        text = line.decode(encoding).rstrip()
+        at = text.index(_STEM.decode())
         if text[:at].strip():
-            self.problem(number, "place", "text stands before the marker", text[:at])
+            self.problem(number, "around", "text stands before the marker", text[:at])
         elif at > 0:
-            self.problem(number, "place", "blanks stand before the marker")
-        elif not text.startswith(MARKER + " "):
+            self.problem(number, "around", "blanks stand before the marker")
+        elif text.startswith(MARKER) and not text.startswith(MARKER + " "):
             self.problem(number, "place", "no blank follows the marker")
         while at >= 0:
-            start = _after_blanks(text, at + len(MARKER))
             duplicates: list[str] = []
+            head = None if text.startswith(MARKER, at) else _V06_HEAD.match(text, at)
+            start = head.end() if head else _after_blanks(text, at + len(MARKER))
             try:
+                if head is None and not text.startswith(MARKER, at):
+                    raise ValueError("no dialect has such a line")
                 record, end = _decoder(duplicates).raw_decode(text, start)
                 if _keys_within(record) is None:
                     raise ValueError("nested too deeply")
             except (ValueError, RecursionError):
-                at = text.find(MARKER, start)
+                broken_at, at = at, text.find(_STEM.decode(), at + len(_STEM))
                 if at < 0 and not line.endswith(b"\n"):
                     message = "the log ends in the middle of this record"
                     self.problem(number, "truncated", message, text[-60:], lost=True)
                 else:
-                    broken = text[start : at if at >= 0 else None]
+                    broken = text[broken_at : at if at >= 0 else None]
                     message = "what follows the marker is not JSON"
                     self.problem(number, "json", message, broken, lost=True)
                 continue
             if duplicates:
                 message = f'the record holds "{duplicates[0]}" more than once'
                 self.problem(number, "fields", message)
-            self.record(number, record)
-            at = text.find(MARKER, end)
-            between = text[end : at if at >= 0 else None].strip()
-            if between:
-                self.problem(number, "place", "text stands after the record", between)
-            elif at >= 0:
-                self.problem(number, "place", "several records stand on one line")
+            if head:
+                self.v06_record(number, head[1], head[2], record)
+            else:
+                self.record(number, record)
+            at = text.find(_STEM.decode(), end)
+            self.text_between(number, text[end : at if at >= 0 else None], is_last=at < 0)
 
-    def record(self, number: int, record: object) -> None:
+    def text_between(self, number: int, between: str, is_last: bool) -> None:
+        """What stands after a record. A carriage return ends a line too: progress bars write it."""
+        if between.lstrip(" \t").startswith("\r"):
+            self.problem(number, "around", "a carriage return follows the record", between.strip())
+        elif between.strip():
+            self.problem(number, "place", "text stands after the record", between.strip())
+        elif not is_last:
+            self.problem(number, "place", "several records stand on one line")
+
+    def v06_record(self, number: int, seconds: str, key: str, content: object) -> None:
+        """A record in the dialect of MLPerf v0.6, as one of today's."""
+        if not isinstance(content, dict):
+            message = "what follows the key is not a JSON object"
+            self.problem(number, "json", message, type(content).__name__, lost=True)
+            return
+        try:
+            time_ms: float | None = round(float(seconds) * 1000, 3)
+        except ValueError:  # for example 1.2.3
+            time_ms = None
+        self.record(number, {**content, "time_ms": time_ms, "key": key}, "mll")
+
+    def record(self, number: int, record: object, dialect: Dialect = "mllog") -> None:
         """One JSON value that followed a marker, as an event if it is one."""
         if not isinstance(record, dict):
             message = "what follows the marker is not a JSON object"
@@ -239,7 +266,10 @@ class Reading:
             self.problem(number, "fields", message, _shown_field(record, "time_ms"), lost=True)
             return
         metadata = record.get("metadata")
-        self.fields(number, record)
+        self.dialects.setdefault(dialect, number)
+        self.needed_fields(number, record)
+        if dialect == "mllog":
+            self.schema(number, record)
         if not isinstance(metadata, dict):
             metadata = {}
         monotonic_ms = metadata.get(CLOCK_METADATA)
@@ -258,33 +288,54 @@ class Reading:
             )
         )
 
-    def fields(self, number: int, record: Mapping[str, Any]) -> None:
-        """Whether a record has exactly the fields of ``event.schema.json``, with their types."""
+    def needed_fields(self, number: int, record: Mapping[str, Any]) -> None:
+        """Whether a record has what every dialect asks for: a value and metadata."""
+        if "value" not in record:
+            self.problem(number, "fields", 'the record lacks "value"')
+        if not isinstance(record.get("metadata"), dict):
+            if "metadata" in record:
+                self.wrong_field(number, record, "fields", "metadata", "is not an object")
+            else:
+                self.problem(number, "fields", 'the record lacks "metadata"')
+
+    def schema(self, number: int, record: Mapping[str, Any]) -> None:
+        """Whether the other fields are exactly those of ``event.schema.json``, with their types."""
         if len(record) != len(FIELDS) or any(name not in record for name in FIELDS):
-            for name in FIELDS:
+            for name in ("namespace", "event_type"):
                 if name not in record:
-                    self.problem(number, "fields", f'the record lacks "{name}"')
+                    self.problem(number, "schema", f'the record lacks "{name}"')
             for name in sorted(record.keys() - set(FIELDS)):
-                self.problem(number, "fields", f'the record has a field "{name[:80]}" too many')
+                self.problem(number, "schema", f'the record has a field "{name[:80]}" too many')
         if not is_integer(record["time_ms"]):
-            self.wrong_field(number, record, "time_ms", "is not an integer")
+            self.wrong_field(number, record, "schema", "time_ms", "is not an integer")
         if len(record["key"]) > NAME_CHARACTERS_MAX:
-            self.wrong_field(number, record, "key", "is too long")
+            self.wrong_field(number, record, "schema", "key", "is too long")
         namespace = record.get("namespace", "")
         if not isinstance(namespace, str) or len(namespace) > NAME_CHARACTERS_MAX:
-            self.wrong_field(number, record, "namespace", "is not a short string")
+            self.wrong_field(number, record, "schema", "namespace", "is not a short string")
         if record.get("event_type", EVENT_TYPES[0]) not in EVENT_TYPES:
             wrong = f"is none of {', '.join(EVENT_TYPES)}"
-            self.wrong_field(number, record, "event_type", wrong)
-        metadata = record.get("metadata", {"file": "", "lineno": 0})
-        if not isinstance(metadata, dict):
-            self.wrong_field(number, record, "metadata", "is not an object")
-        elif not _names_its_source(metadata):
+            self.wrong_field(number, record, "schema", "event_type", wrong)
+        metadata = record.get("metadata")
+        if isinstance(metadata, dict) and not _names_its_source(metadata):
             message = "metadata does not name the file and lineno that wrote the record"
-            self.problem(number, "fields", message)
+            self.problem(number, "schema", message)
 
-    def wrong_field(self, number: int, record: Mapping[str, Any], name: str, wrong: str) -> None:
-        self.problem(number, "fields", f"{name} {wrong}", _shown_field(record, name))
+    def wrong_field(
+        self, number: int, record: Mapping[str, Any], kind: ProblemKind, name: str, wrong: str
+    ) -> None:
+        self.problem(number, kind, f"{name} {wrong}", _shown_field(record, name))
+
+
+def _plain_object(text: bytes) -> object | None:
+    """The JSON of a record where nothing about it needs a closer look, else None."""
+    try:
+        record = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    keys = _keys_within(record)
+    # None: nested deeply. Another count: a colon in a string, or a key that is there twice.
+    return record if keys is not None and keys == text.count(b":") else None
 
 
 def _names_its_source(metadata: Mapping[str, Any]) -> bool:

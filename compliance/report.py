@@ -11,7 +11,7 @@ from compliance.finding import Finding, has_error
 from rules.definition import ROOT
 from rules.errors import UserError, did_you_mean
 
-_RULE_BOOKS = ("training.md", "submission.md")
+_RULE_BOOKS = ("training.md", "submission.md", "mlperf.md")
 
 
 def report_text(findings: Sequence[Finding], logs: int) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from compliance import records
 from compliance.records import Event, Problem, Reading
 from rules.events import STATUS_SUCCESS, is_integer, is_number
+from rules.rounds import Dialect
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class RunLog:
     path: Path
     events: tuple[Event, ...]
     problems: tuple[Problem, ...] = ()
+    dialects: Mapping[Dialect, int] = field(default_factory=dict)  # and the first line of each
 
     @cached_property
     def by_key(self) -> Mapping[str, tuple[Event, ...]]:
@@ -106,6 +108,17 @@ class RunLog:
         curve = self.quality_curve
         return curve[-1].samples if self.converged and curve else None
 
+    @property
+    def evaluations(self) -> tuple[Event, ...]:
+        """The results of the evaluations in a log of MLPerf, whatever the benchmark calls them."""
+        return self.all("eval_accuracy") or self.all("eval_error")
+
+    @property
+    def epochs_to_target(self) -> float | None:
+        """The epoch of the last evaluation; None for a run that did not converge."""
+        epochs = [event.metadata.get("epoch_num") for event in self.evaluations[-1:]]
+        return epochs[0] if self.converged and epochs and is_number(epochs[0]) else None
+
     @cached_property
     def quality_curve(self) -> tuple[QualityPoint, ...]:
         """The evaluations that can be read; seconds count from run_start."""
@@ -141,7 +154,7 @@ def read(path: Path) -> RunLog:
         reading.problem(None, "file", "the file cannot be read", str(error.strerror), lost=True)
     finally:
         os.close(descriptor)
-    return RunLog(path, tuple(reading.events), tuple(reading.problems))
+    return RunLog(path, tuple(reading.events), tuple(reading.problems), reading.dialects)
 
 
 def _read_file(descriptor: int, reading: Reading) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from compliance.finding import Finding
 from compliance.runlog import RunLog
-from rules.definition import Definition
+from rules.definition import Runs
 
 CONFIDENCE = 0.95
 
@@ -47,10 +47,10 @@ class Rejected:
 
 
 def score(
-    runs: Sequence[RunLog], definition: Definition, findings: Iterable[Finding]
+    runs: Sequence[RunLog], asked: Runs, findings: Iterable[Finding]
 ) -> Score | Provisional | Rejected:
     """Score a result by its logs and by everything that was found about it."""
-    required = definition.runs.required
+    required = asked.required
     minutes = [run_minutes(run) for run in runs]
     converged = [value for value in minutes if math.isfinite(value)]
     counted = (len(runs), required, len(converged))
@@ -59,8 +59,25 @@ def score(
         return Rejected(errors, *counted)
     if len(runs) < required:
         return Provisional(_mean(converged) if converged else None, *counted)
-    dropped = definition.runs.drop_fastest, definition.runs.drop_slowest
-    mean, half_width = trimmed_mean(minutes, *dropped)
+    return _trimmed(minutes, asked, counted)
+
+
+def historical_score(runs: Sequence[RunLog], asked: Runs) -> Score | None:
+    """The score that a published result has whatever is found about it, or None.
+
+    None where runs are missing, or more did not converge than are dropped at the slow end. A run
+    that was aborted, or whose log does not say how it ended, counts as the slowest: its time is
+    never averaged.
+    """
+    minutes = [run_minutes(run) for run in runs]
+    converged = sum(map(math.isfinite, minutes))
+    if len(runs) < asked.required or len(runs) - converged > asked.drop_slowest:
+        return None
+    return _trimmed(minutes, asked, (len(runs), asked.required, converged))
+
+
+def _trimmed(minutes: Sequence[float], asked: Runs, counted: tuple[int, int, int]) -> Score:
+    mean, half_width = trimmed_mean(minutes, asked.drop_fastest, asked.drop_slowest)
     if half_width is None:
         return Score(mean, None, None, *counted)
     return Score(mean, max(0.0, mean - half_width), mean + half_width, *counted)

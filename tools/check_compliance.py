@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.paths:
         raise UserError("check what? give a run log or a folder, e.g. cepheid check results/first")
     judged_in = rounds.load(arguments.round)
-    judgement = judge([package.read(path) for path in arguments.paths], judged_in)
+    judgement = judge([package.read(path, judged_in.layout) for path in arguments.paths], judged_in)
     if arguments.format == "json":
         text = report.report_json(judgement.findings, judgement.logs, judgement.round)
     else:

@@ -42,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add = made.add_argument
     add_paths(made, "a result's folder, a submitter's folder, or a folder of those")
+    add("--round", default=rounds.CURRENT, help=f"rules to judge by (default: {rounds.CURRENT})")
     add("--format", default="table", choices=tuple(FORMATS), help="table (default), csv, json, …")
     add("--output", type=Path, metavar="FILE", help="write the rows there instead")
     return made
@@ -52,11 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     if not arguments.paths:
         raise UserError("summarize what? give a folder, e.g. cepheid summary results/first")
-    packages = [package.read(path) for path in arguments.paths]
-    judgement = judge(packages, rounds.load())
+    judged_in = rounds.load(arguments.round)
+    packages = [package.read(path, judged_in.layout) for path in arguments.paths]
+    judgement = judge(packages, judged_in)
     rows = leaderboard.rows(judgement)
     report.write(FORMATS[arguments.format](rows), arguments.output)
-    is_rejected = any(row.verdict == "rejected" for row in rows)
+    is_rejected = any(row.verdict in ("rejected", "fail") for row in rows)
     return EXIT_FINDINGS if is_rejected else EXIT_FINE
 
 

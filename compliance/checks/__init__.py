@@ -13,6 +13,7 @@ from compliance.checks import (  # noqa: F401
     form,
     hyperparameters,
     identity,
+    mlperf,
     order,
     quality,
     result,
@@ -20,13 +21,18 @@ from compliance.checks import (  # noqa: F401
     timing,
 )
 from compliance.checks.form import is_whole
-from compliance.checks.identity import definition_named, definition_of, has_digest_of
+from compliance.checks.identity import (
+    definition_named,
+    definition_of,
+    has_digest_of,
+    round_benchmark_of,
+)
 from compliance.checks.registry import CHECKS, Needs, Place
 from compliance.finding import Finding, capped, in_order
 from compliance.package import ResultFolder, Submitter
 from compliance.runlog import RunLog
 from rules.definition import Definition
-from rules.rounds import Round
+from rules.rounds import Round, RoundBenchmark
 
 __all__ = [
     "CHECKS",
@@ -37,6 +43,7 @@ __all__ = [
     "check_submitter",
     "definition_named",
     "definition_of",
+    "round_benchmark_of",
 ]
 
 
@@ -51,18 +58,20 @@ def check_log(run: RunLog, place: Place, judged_in: Round) -> list[Finding]:
         in_turn = not any(finding.rule == "T3" for finding in findings)
         if in_turn and is_whole(run, definition):
             findings += _run(judged_in, Needs.TIMELINE, run, definition, place)
-    if definition and not place.in_result:  # T15 and T17 speak of a single log too
+    judged_by = definition or round_benchmark_of(run, place)
+    if judged_by and not place.in_result:  # T15 and T17 speak of a single log too
         alone = ResultFolder(run.path.parent, None, (run,))
-        findings += _run(judged_in, Needs.RESULT, alone, definition, place, only=("T15", "T17"))
+        findings += _run(judged_in, Needs.RESULT, alone, judged_by, place, only=("T15", "T17"))
     return capped(in_order(findings))
 
 
 def check_result(folder: ResultFolder, place: Place, judged_in: Round) -> list[Finding]:
     """The findings about the logs of a result together. There is at least one run."""
-    definition = next(filter(None, (definition_of(run, place) for run in folder.runs)), None)
-    if definition is None:
-        return []  # T14 or S1 says that there is no such benchmark
-    return in_order(_run(judged_in, Needs.RESULT, folder, definition, place))
+    found = (definition_of(run, place) or round_benchmark_of(run, place) for run in folder.runs)
+    judged_by = next(filter(None, found), None)
+    if judged_by is None:
+        return []  # T14, S1 or M2 says that there is no such benchmark
+    return in_order(_run(judged_in, Needs.RESULT, folder, judged_by, place))
 
 
 def check_submitter(who: Submitter, judged_in: Round) -> list[Finding]:
@@ -73,7 +82,7 @@ def check_submitter(who: Submitter, judged_in: Round) -> list[Finding]:
 def _run(
     judged_in: Round,
     needs: Needs,
-    *subject: RunLog | ResultFolder | Definition | Place | Submitter,
+    *subject: RunLog | ResultFolder | Definition | RoundBenchmark | Place | Submitter,
     only: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """The findings of all checks of one level, with the round's severity."""

@@ -10,6 +10,7 @@ from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, printable, shown
 from compliance.records import EVENT_TYPES, Event, Problem, ProblemKind
 from compliance.runlog import RunLog
+from rules import rounds
 from rules.definition import Definition
 from rules.errors import did_you_mean
 from rules.events import (
@@ -24,15 +25,18 @@ from rules.events import (
     has_type,
     hyperparameter_rule,
 )
+from rules.rounds import Dialect
 
 _MEND_FORM: Mapping[ProblemKind, str] = {
     "file": "check that this is the run log itself, a plain text file within the bounds of T1",
     "text": "write the log as UTF-8 text; keep binary output of other programs out of it",
+    "around": "begin each record at the start of a line; let other output end with a line feed",
     "place": "begin each record on a line of its own with the marker at its start; "
     "let only one process write to the log",
     "json": "write one JSON object after the marker, for example with mllog or json.dumps",
     "truncated": "the program was killed or the disk was full; run again, or copy the whole file",
-    "fields": "write namespace, time_ms, event_type, key, value and metadata, each once, "
+    "fields": "write key, time, value and metadata, each once; mllog does",
+    "schema": "write namespace, time_ms, event_type, key, value and metadata, each once, "
     "as rules/schemas/event.schema.json says",
 }
 
@@ -40,7 +44,11 @@ _MEND_FORM: Mapping[ProblemKind, str] = {
 @rule("T1", Needs.RECORDS)
 def form(run: RunLog, place: Place) -> Iterator[Finding]:
     """Every record is one JSON object of the right fields on a line of its own."""
+    asked = rounds.load(place.round).log
+    yield from _other_dialects(run, asked.dialect)
     for problem in run.problems:
+        if problem.kind in asked.tolerated and not problem.lost:
+            continue
         yield breach(
             run.path,
             problem.line,
@@ -58,8 +66,26 @@ def form(run: RunLog, place: Place) -> Iterator[Finding]:
         )
 
 
+def _other_dialects(run: RunLog, asked: Dialect) -> Iterator[Finding]:
+    for dialect, line in run.dialects.items():
+        if dialect != asked:
+            yield breach(
+                run.path,
+                line,
+                f"the record is in the dialect of {_SAID[dialect]}",
+                expected=f"records in the dialect of {_SAID[asked]}",
+                hint="write the log with the mllog of the round, or check with --round",
+            )
+
+
+_SAID: Mapping[Dialect, str] = {
+    "mllog": "MLPerf v0.7 and later, :::MLLOG {json}",
+    "mll": "MLPerf v0.6, :::MLL <seconds> <key>: {json}",
+}
+
+
 def _shown_problem(problem: Problem) -> str:
-    if problem.kind == "fields":  # JSON already, with its own quotes
+    if problem.kind in ("fields", "schema"):  # JSON already, with its own quotes
         return printable(problem.got)
     return shown(problem.got) if problem.got else ""
 

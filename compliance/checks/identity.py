@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, shown
 from compliance.runlog import RunLog
-from rules import definition
+from rules import definition, rounds
 from rules.definition import Definition
 from rules.errors import did_you_mean
 from rules.events import CHOICES
+from rules.rounds import RoundBenchmark
 
 DIVISIONS = CHOICES["submission_division"]
 
@@ -24,8 +25,10 @@ _IDENTITY = {
 def definition_of(run: RunLog, place: Place) -> Definition | None:
     """The definition that a log is judged by: that of its folder, else the one that it names.
 
-    None where there is no such benchmark or scale.
+    None where there is no such benchmark or scale, and in a round of MLPerf.
     """
+    if rounds.load(place.round).is_history:
+        return None
     return definition_named(place.benchmark, place.scale) or definition_named(
         run.text("submission_benchmark"), run.text("submission_scale")
     )
@@ -36,6 +39,13 @@ def definition_named(benchmark: str | None, scale: str | None) -> Definition | N
     if benchmark in definition.names() and scale in definition.scales(benchmark):
         return definition.load(benchmark, scale)
     return None
+
+
+def round_benchmark_of(run: RunLog, place: Place) -> RoundBenchmark | None:
+    """The benchmark of a round of MLPerf: the one that the log names, else that of its folder."""
+    judged_in = rounds.load(place.round)
+    named = judged_in.benchmark(run.text("submission_benchmark"))
+    return named or judged_in.benchmark(place.benchmark)
 
 
 def division_of(run: RunLog, place: Place) -> str | None:

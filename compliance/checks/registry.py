@@ -19,7 +19,7 @@ class Needs(IntEnum):
     RECORDS = 0  # the records that could be read: (run, place)
     DEFINITION = 1  # and the definition of the benchmark: (run, definition, place)
     TIMELINE = 2  # and every event of the timed part, in order: (run, definition, place)
-    RESULT = 3  # all logs of a result: (result, definition, place)
+    RESULT = 3  # all logs of a result: (result, definition or the round's benchmark, place)
     SUBMITTER = 4  # a submitter's folder as it was read: (who)
 
 

@@ -12,15 +12,21 @@ from compliance.checks.timing import BATCH_SIZE
 from compliance.finding import Finding, shown
 from compliance.package import ResultFolder
 from compliance.runlog import QualityPoint, RunLog
+from rules import rounds
 from rules.definition import Definition
 from rules.events import STATUS_ABORTED, Phase, is_integer
-from rules.rounds import Severity
+from rules.rounds import RoundBenchmark, Severity
 from rules.seeds import derived_seed
 
 
 @rule("T15", Needs.RESULT)
-def seeds(result: ResultFolder, definition: Definition, place: Place) -> Iterator[Finding]:
+def seeds(
+    result: ResultFolder, definition: Definition | RoundBenchmark, place: Place
+) -> Iterator[Finding]:
     """Seeds differ, one called derived is the derived one, and no completed run is set aside."""
+    if isinstance(definition, RoundBenchmark):
+        yield from _seeds_of_history(result, place)
+        return
     by_seed: dict[int, RunLog] = {}
     for run in result.runs:
         event = run.first("seed")
@@ -41,6 +47,37 @@ def seeds(result: ResultFolder, definition: Definition, place: Place) -> Iterato
     yield from _given_seeds(result.runs)
     for run in result.interrupted:
         yield from _set_aside(run, definition)
+
+
+def _seeds_of_history(result: ResultFolder, place: Place) -> Iterator[Finding]:
+    """Logs of MLPerf may hold several seeds: no two runs have one in common, of the same source."""
+    owners: dict[object, RunLog] = {}
+    for run in result.runs:
+        for event in run.all("seed"):
+            source = _canonical([event.metadata.get("file"), event.metadata.get("lineno")])
+            owner = owners.setdefault((_canonical(event.value), source), run)
+            if owner is not run:
+                yield breach(
+                    run.path,
+                    event.line,
+                    f"seed {shown(event.value)} is also that of {owner.path.name}",
+                    expected="a seed of its own for each run",
+                    hint="run again with another seed",
+                )
+                break
+        asked = rounds.load(place.round).log.seed_required
+        if asked and place.in_result and not run.all("seed") and _is_closed(run, place):
+            yield breach(
+                run.path,
+                None,
+                "the run logs no seed",
+                expected="a seed of its own for each run",
+                hint="log each seed with mllog",
+            )
+
+
+def _is_closed(run: RunLog, place: Place) -> bool:
+    return division_of(run, place) == "closed"
 
 
 def _given_seeds(runs: Sequence[RunLog]) -> Iterator[Finding]:
@@ -143,18 +180,28 @@ def number_of_runs(result: ResultFolder, definition: Definition, place: Place) -
 
 
 @rule("T17", Needs.RESULT)
-def not_converged(result: ResultFolder, definition: Definition, place: Place) -> Iterator[Finding]:
-    """At most `runs.drop.slowest` runs ended aborted; by itself an aborted run is an error."""
-    aborted = [run for run in result.runs if run.status == STATUS_ABORTED]
+def not_converged(
+    result: ResultFolder, definition: Definition | RoundBenchmark, place: Place
+) -> Iterator[Finding]:
+    """At most `runs.drop.slowest` runs ended aborted; by itself an aborted run is an error.
+
+    In a round of MLPerf a log that does not say success tells of such a run, also one cut short.
+    """
+    is_history = isinstance(definition, RoundBenchmark)
+    aborted = [
+        run
+        for run in result.runs
+        if run.status == STATUS_ABORTED or (is_history and not run.converged)
+    ]
     allowed = definition.runs.drop_slowest
     severity: Severity = "note" if place.in_result else "error"
     for run in aborted:
-        stop = run.all("run_stop")[0]
-        reason = stop.metadata.get("reason")
+        stop = run.first("run_stop")
+        reason = stop.metadata.get("reason") if stop else "the log ends without run_stop"
         because = f": {shown(reason)}" if isinstance(reason, str) and reason else ""
         yield breach(
             run.path,
-            stop.line,
+            stop.line if stop else run.events[-1].line if run.events else None,
             f"the run did not converge{because}",
             expected="" if place.in_result else "a run that reaches the targets",
             hint="see what the reason names; the run counts as the slowest run, "
@@ -232,8 +279,13 @@ def _logged(run: RunLog, key: str) -> str:
 
 
 @rule("T19", Needs.RESULT)
-def copies(result: ResultFolder, definition: Definition, place: Place) -> Iterator[Finding]:
+def copies(
+    result: ResultFolder, definition: Definition | RoundBenchmark, place: Place
+) -> Iterator[Finding]:
     """No two runs found the same quality, and none ran while another one did."""
+    if isinstance(definition, RoundBenchmark):  # whose runs may share a system at the same time
+        yield from _copied_in_history(result.runs)
+        return
     copied = list(_copied(result.runs, definition))
     yield from copied
     told = {finding.path for finding in copied}
@@ -262,6 +314,26 @@ def _copied(runs: Sequence[RunLog], definition: Definition) -> Iterator[Finding]
             )
         for trace, point in traces.items():
             seen.setdefault(trace, (run, point))
+
+
+def _copied_in_history(runs: Sequence[RunLog]) -> Iterator[Finding]:
+    """Runs that agree at all of their evaluations, two or more: one alone may agree by chance."""
+    seen: dict[object, RunLog] = {}
+    for run in runs:
+        course = run.evaluations
+        if len(course) < 2:
+            continue
+        trace = _canonical([[event.key, event.value] for event in course])
+        other = seen.setdefault(trace, run)
+        if other is not run:
+            yield breach(
+                run.path,
+                course[0].line,
+                f"the quality is exactly that of {other.path.name}, at all evaluations",
+                expected="other values: another seed gives another course",
+                got=f"{shown(course[-1].value)} at the last of {len(course):,}",
+                hint="put the log of each run into the result, and no copy of another",
+            )
 
 
 def _values(point: QualityPoint) -> tuple[object, ...]:

@@ -1,19 +1,35 @@
 """Rounds: frozen versions of the rules. ``load(name)`` reads ``rounds/<name>.yaml``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
+from rules.definition import Runs
 from rules.errors import UserError, did_you_mean
+from rules.requirements import Requirement, parse
 
 CURRENT = "v1.0"
+SHARED = Path(__file__).parent / "shared"  # requirements that several rounds include
 
 Severity = Literal["error", "warning", "note"]
+Dialect = Literal["mllog", "mll"]
+Layout = Literal["cepheid", "mlperf"]
+ProblemKind = Literal[
+    "file",  # the file cannot be read, or not to its end
+    "text",  # not UTF-8 text
+    "around",  # other text before the marker, or after a carriage return behind the record
+    "place",  # a record that does not stand on a line of its own
+    "json",  # what follows the marker is not one JSON object; the record is lost
+    "truncated",  # the last line ends in the middle of a record; the record is lost
+    "fields",  # key, time, value or metadata is missing, twice there, or of a wrong type
+    "schema",  # another field is not as event.schema.json says
+]
+"""What can be wrong with the form of a log (rule T1)."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +42,52 @@ class RoundRule:
 
 
 @dataclass(frozen=True)
+class LogForm:
+    """What a run log of a round looks like.
+
+    ``tolerated`` are problems of form that do not matter as long as no record is lost by them.
+    """
+
+    dialect: Dialect = "mllog"
+    monotonic_clock: bool = True
+    tolerated: frozenset[ProblemKind] = frozenset()
+    seed_required: bool = True
+
+
+@dataclass(frozen=True)
+class RoundBenchmark:
+    """A benchmark of a round of MLPerf: its name in the logs, other names that were used for it,
+    and how many runs a result holds and drops.
+    """
+
+    name: str
+    also_called: tuple[str, ...]
+    runs: Runs
+
+
+@dataclass(frozen=True)
 class Round:
-    """A round: its name, what it scores by, and the rules that are checked in it."""
+    """A round: its name, the rules that are checked in it, and what its logs look like.
+
+    A round of MLPerf is history: its scores stand beside their verdicts, its benchmarks and
+    requirements are listed here. Those of our own rounds are definitions.
+    """
 
     name: str
     title: str
     rules: Mapping[str, RoundRule]
+    is_history: bool = False
+    layout: Layout = "cepheid"
+    log: LogForm = LogForm()
+    benchmarks: Mapping[str, RoundBenchmark] = field(default_factory=dict)
+    requirements: tuple[Requirement, ...] = ()
+
+    def benchmark(self, name: str | None) -> RoundBenchmark | None:
+        """The benchmark that a log calls by this name, or None."""
+        for known in self.benchmarks.values():
+            if name == known.name or name in known.also_called:
+                return known
+        return None
 
 
 def names() -> tuple[str, ...]:
@@ -46,9 +102,47 @@ def load(name: str = CURRENT) -> Round:
         raise UserError(
             f'no round "{name}"{did_you_mean(name, names())} (all: {", ".join(names())})'
         )
-    document = yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
-    rules = {
-        rule_id: RoundRule(rule_id, entry["kind"], entry.get("severity", "error"))
-        for rule_id, entry in document["rules"].items()
-    }
-    return Round(document["name"], document["title"], MappingProxyType(rules))
+    document = _read(Path(__file__).parent / f"{name}.yaml")
+    form = document.get("log", {})
+    return Round(
+        document["name"],
+        document["title"],
+        MappingProxyType({rule.id: rule for rule in map(_rule, document["rules"].items())}),
+        is_history=document.get("is_history", False),
+        layout=document.get("layout", "cepheid"),
+        log=LogForm(**{**form, "tolerated": frozenset(form.get("tolerated", ()))}),
+        benchmarks=MappingProxyType(
+            {
+                benchmark: _benchmark(benchmark, entry)
+                for benchmark, entry in document.get("benchmarks", {}).items()
+            }
+        ),
+        requirements=tuple(
+            parse(
+                [
+                    *(_read(SHARED / f"{shared}.yaml") for shared in document.get("include", ())),
+                    *document.get("requirements", ()),
+                ]
+            )
+        ),
+    )
+
+
+def _rule(entry: tuple[str, Mapping[str, Any]]) -> RoundRule:
+    rule_id, how = entry
+    return RoundRule(rule_id, how["kind"], how.get("severity", "error"))
+
+
+def _benchmark(name: str, entry: Mapping[str, Any]) -> RoundBenchmark:
+    runs, drop = entry["runs"], entry["runs"]["drop"]
+    return RoundBenchmark(
+        name,
+        tuple(entry.get("also_called", ())),
+        Runs(runs["required"], drop["fastest"], drop["slowest"]),
+    )
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """A YAML file of ours; a test validates each against its schema."""
+    document: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return document

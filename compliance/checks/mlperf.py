@@ -1,0 +1,360 @@
+"""M1 to M8: what the rounds of MLPerf ask. The requirements are data of the round, judged here."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from compliance.checks.identity import round_benchmark_of
+from compliance.checks.registry import Needs, Place, breach, rule
+from compliance.finding import Finding, shown
+from compliance.package import ResultFolder
+from compliance.records import Event
+from compliance.runlog import RunLog
+from rules import rounds
+from rules.definition import Definition
+from rules.events import is_number
+from rules.requirements import Requirement
+from rules.rounds import Round, RoundBenchmark
+
+
+def _asked_of(run: RunLog, place: Place) -> Iterator[Requirement]:
+    """The requirements of the round that apply to a log by what the log says."""
+    judged_in = rounds.load(place.round)
+    for asked in judged_in.requirements:
+        applies = all(_says(run, key, value, judged_in) for key, value in asked.when.items())
+        is_exempt = any(_says(run, key, value, judged_in) for key, value in asked.unless.items())
+        if applies and not is_exempt:
+            yield asked
+
+
+def _says(run: RunLog, key: str, value: object, judged_in: Round) -> bool:
+    """Whether some record of a key has that value; a benchmark may go by another name."""
+    if key == "submission_benchmark":
+        known = judged_in.benchmark(run.text(key))
+        return known is not None and known.name == value
+    return any(event.value == value for event in run.all(key))
+
+
+@rule("M1", Needs.RECORDS)
+def counts(run: RunLog, place: Place) -> Iterator[Finding]:
+    """Every record that is asked for is there, as often as asked."""
+    told: set[frozenset[str]] = set()
+    for asked in _asked_of(run, place):
+        events = run.all(asked.key)
+        either = frozenset((asked.key, *asked.or_else))
+        if asked.count is None or either in told:
+            continue
+        if asked.count == "never":
+            if events:
+                told.add(either)
+                yield _too_many(run, asked, events)
+        elif not any(run.all(key) for key in either):
+            told.add(either)
+            if asked.key != "run_stop":  # T17 tells of a run that did not end
+                yield _missing(run, asked)
+        elif len(events) > 1 and asked.count != "at least once":
+            told.add(either)
+            yield _too_many(run, asked, events)
+
+
+def _missing(run: RunLog, asked: Requirement) -> Finding:
+    return breach(
+        run.path,
+        None,
+        " or ".join((asked.key, *asked.or_else)) + " is missing",
+        expected=f"{asked.key} {_because(asked)}{asked.count}",
+        hint=f"log {asked.key} with mllog when it is known or happens; run again",
+    )
+
+
+def _too_many(run: RunLog, asked: Requirement, events: tuple[Event, ...]) -> Finding:
+    """Records that repeat the same value are a warning only, unless none may be repeated."""
+    same = all(event.value == events[0].value for event in events)
+    first, odd = events[0], next((e for e in events if e.value != events[0].value), events[-1])
+    if asked.count == "never":
+        message, line = f"{asked.key} does not belong here", first.line
+    else:
+        message = f"{asked.key} is there {len(events):,} times, first on line {first.line}"
+        line = odd.line
+    return breach(
+        run.path,
+        line,
+        message,
+        expected=f"{asked.key} {_because(asked)}{asked.count}",
+        got=f"{shown(first.value)}" + ("" if same else f" and {shown(odd.value)}"),
+        hint="log it once, from one rank, with the value that was used",
+        severity="warning" if same and asked.count == "once" else "error",
+    )
+
+
+def _because(asked: Requirement) -> str:
+    """The conditions under which something is asked for: ``(opt_name lars) ``."""
+    said = [
+        f"{key.removeprefix('submission_')} {value}" for key, value in asked.when.items()
+    ] + [f"not {key.removeprefix('submission_')} {value}" for key, value in asked.unless.items()]
+    return f"({', '.join(said)}) " if said else ""
+
+
+@rule("M2", Needs.RECORDS)
+def values(run: RunLog, place: Place) -> Iterator[Finding]:
+    """Every value is as the round asks."""
+    for asked in _asked_of(run, place):
+        if asked.value is None:
+            continue
+        wrong = [event for event in run.all(asked.key) if not asked.value.holds(event.value)]
+        if wrong:
+            yield breach(
+                run.path,
+                wrong[0].line,
+                f"{asked.key} has a value that the round does not allow{_in_records(wrong)}",
+                expected=f"{_because(asked)}a value {asked.value}",
+                got=shown(wrong[0].value),
+                hint="run again with an allowed value, and log the one that was used",
+            )
+
+
+@rule("M3", Needs.RECORDS)
+def metadata(run: RunLog, place: Place) -> Iterator[Finding]:
+    """Records tell in their metadata what they belong to."""
+    for asked in _asked_of(run, place):
+        wrong = [
+            (event, lacks)
+            for event in run.all(asked.key)
+            if (lacks := _lacks(asked, event.metadata))
+        ]
+        if wrong:
+            event, lacks = wrong[0]
+            yield breach(
+                run.path,
+                event.line,
+                f"{asked.key} has wrong or missing metadata{_in_records([e for e, _ in wrong])}",
+                expected=lacks,
+                got=shown(
+                    {
+                        name: value
+                        for name, value in event.metadata.items()
+                        if name not in ("file", "lineno")
+                    }
+                ),
+                hint=f"give every {asked.key} these fields of metadata",
+            )
+
+
+def _lacks(asked: Requirement, found: Mapping[str, Any]) -> str:
+    """What metadata should have and have not, or an empty string."""
+    needs = asked.metadata
+    missing = [name for name in needs.has if name not in found]
+    for name, also in needs.having.items():
+        missing += [other for other in also if name in found and other not in found]
+    if missing:
+        return ", ".join(missing)
+    if needs.has_one_of and not any(name in found for name in needs.has_one_of):
+        return " or ".join(needs.has_one_of)
+    for name, condition in needs.values.items():
+        if name in found and not condition.holds(found[name]):
+            return f"{name} {condition}"
+    return ""
+
+
+def _in_records(events: list[Event]) -> str:
+    return f" (in {len(events):,} records)" if len(events) > 1 else ""
+
+
+@rule("M4", Needs.RECORDS)
+def places(run: RunLog, place: Place) -> Iterator[Finding]:
+    """What must come first stands before, by position in the log."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for position, event in enumerate(run.events):
+        first.setdefault(event.key, position)
+        last[event.key] = position
+    for asked in _asked_of(run, place):
+        if asked.key not in first:
+            continue
+        early, late = run.events[first[asked.key]], run.events[last[asked.key]]
+        for other in asked.after:
+            if other not in first or first[other] > first[asked.key]:
+                yield _misplaced(run, early, f"after {other}")
+        for other in asked.not_after:
+            if first.get(other, len(run.events)) < last[asked.key]:
+                yield _misplaced(run, late, f"before {other}")
+
+
+def _misplaced(run: RunLog, event: Event, where: str) -> Finding:
+    other = run.first(where.split()[1])
+    return breach(
+        run.path,
+        event.line,
+        f"{event.key} does not stand {where}",
+        expected=f"{event.key} {where}",
+        got=f"{where.split()[1]} on line {other.line}" if other else f"no {where.split()[1]}",
+        hint="log each event when it happens: initialisation ends before the run starts",
+    )
+
+
+@rule("M5", Needs.RECORDS)
+def time_to_initialise(run: RunLog, place: Place) -> Iterator[Finding]:
+    """Initialisation ends in time, counted from its first start."""
+    for asked in _asked_of(run, place):
+        if asked.within is None:
+            continue
+        started = [event.time_ms for event in run.all(asked.within.since)]
+        for event in run.all(asked.key)[:1]:
+            minutes = (event.time_ms - min(started)) / 60_000 if started else 0.0
+            if minutes >= asked.within.minutes:
+                yield breach(
+                    run.path,
+                    event.line,
+                    f"{asked.key} comes too late",
+                    expected=f"{_because(asked)}less than {asked.within.minutes:g} minutes "
+                    f"after {asked.within.since}",
+                    got=f"{minutes:.1f} minutes",
+                    hint="compile less, or keep what was compiled",
+                )
+
+
+@rule("M6", Needs.RECORDS)
+def target(run: RunLog, place: Place) -> Iterator[Finding]:
+    """A run that is called a success reached the target at an evaluation."""
+    if not run.converged:
+        return  # T17 tells
+    for asked in _asked_of(run, place):
+        events = run.all(asked.key)
+        if asked.some_value is None or not events:
+            continue
+        if not any(asked.some_value.holds(event.value) for event in events):
+            numbers = [event.value for event in events]
+            yield breach(
+                run.path,
+                events[-1].line,
+                f"no {asked.key} reaches the target, and the run is called a success",
+                expected=f"{_because(asked)}a value {asked.some_value}",
+                got=f"{shown(numbers[-1])} at the last of {len(numbers):,}",
+                hint="train until the target is reached, or end the run as aborted",
+            )
+
+
+@rule("M7", Needs.RECORDS)
+def turns(run: RunLog, place: Place) -> Iterator[Finding]:
+    """Epochs, evaluations and blocks take turns and are numbered on, as v0.6 asks."""
+    course = _Course()
+    wrong: dict[str, list[Event]] = {}
+    for event in run.events:
+        step = getattr(course, event.key, None) if event.key in _Course.KEYS else None
+        if step is not None and not step(event.metadata):
+            wrong.setdefault(event.key, []).append(event)
+    for key, events in wrong.items():
+        yield breach(
+            run.path,
+            events[0].line,
+            f"{key} is out of turn{_in_records(events)}",
+            expected=_Course.KEYS[key],
+            got=shown(
+                {k: v for k, v in events[0].metadata.items() if k not in ("file", "lineno")}
+            ),
+            hint="open and close blocks, epochs and evaluations in turn, between run_start and "
+            "run_stop, and number epochs 1, 2, 3 …",
+        )
+
+
+class _Course:
+    """Where a v0.6 run stands. Each method is told of a record and says whether it was in turn."""
+
+    KEYS: Mapping[str, str] = {
+        "run_start": "one run_start",
+        "run_stop": "run_stop while no evaluation is open",
+        "epoch_start": "the epoch after the last one, none open, between run_start and run_stop",
+        "epoch_stop": "the epoch that is open",
+        "eval_start": "a later epoch than the last evaluated one, already begun, no evaluation "
+        "open or without a result, between run_start and run_stop",
+        "eval_stop": "the evaluation that is open",
+        "eval_accuracy": "the epoch of the last eval_start",
+        "block_start": "the next epoch, or within one the last evaluated, no block open, "
+        "between run_start and run_stop",
+        "block_stop": "the block that is open, after the result of its evaluation",
+    }
+
+    def __init__(self) -> None:
+        self.running = self.stopped = False
+        self.in_epoch = self.in_eval = self.in_block = False
+        self.has_accuracy = True
+        self.epoch: Any = 0
+        self.evaluated: Any = 0
+        self.block: Any = None
+
+    def run_start(self, metadata: Mapping[str, Any]) -> bool:
+        self.running = True
+        return True
+
+    def run_stop(self, metadata: Mapping[str, Any]) -> bool:
+        self.stopped = True
+        return not self.in_eval
+
+    def epoch_start(self, metadata: Mapping[str, Any]) -> bool:
+        number = metadata.get("epoch_num")
+        in_turn = self._goes_on and not self.in_epoch and _is_next(number, self.epoch)
+        self.in_epoch, self.epoch = True, number
+        return in_turn
+
+    def epoch_stop(self, metadata: Mapping[str, Any]) -> bool:
+        in_turn = self.in_epoch and metadata.get("epoch_num") == self.epoch
+        self.in_epoch = False
+        return in_turn
+
+    def eval_start(self, metadata: Mapping[str, Any]) -> bool:
+        number = metadata.get("epoch_num")
+        in_turn = self._goes_on and not self.in_eval and self.has_accuracy
+        in_turn = in_turn and _is_less(self.evaluated, number) and not _is_less(self.epoch, number)
+        self.in_eval, self.has_accuracy, self.evaluated = True, False, number
+        return in_turn
+
+    def eval_stop(self, metadata: Mapping[str, Any]) -> bool:
+        in_turn = self.in_eval and metadata.get("epoch_num") == self.evaluated
+        self.in_eval = False
+        return in_turn
+
+    def eval_accuracy(self, metadata: Mapping[str, Any]) -> bool:
+        self.has_accuracy = True
+        return bool(metadata.get("epoch_num") == self.evaluated)
+
+    def block_start(self, metadata: Mapping[str, Any]) -> bool:
+        number = metadata.get("first_epoch_num")
+        begins = number == self.evaluated if self.in_epoch else _is_next(number, self.epoch)
+        in_turn = self._goes_on and not self.in_block and begins
+        self.in_block, self.has_accuracy, self.block = True, True, number
+        return in_turn
+
+    def block_stop(self, metadata: Mapping[str, Any]) -> bool:
+        number = metadata.get("first_epoch_num")
+        in_turn = self.in_block and self.has_accuracy and number == self.block
+        self.in_block = False
+        return in_turn
+
+    @property
+    def _goes_on(self) -> bool:
+        return self.running and not self.stopped
+
+
+def _is_next(number: object, before: object) -> bool:
+    return is_number(number) and is_number(before) and number == before + 1
+
+
+def _is_less(first: object, second: object) -> bool:
+    return is_number(first) and is_number(second) and first < second
+
+
+@rule("M8", Needs.RESULT)
+def number_of_runs(
+    result: ResultFolder, judged_by: Definition | RoundBenchmark, place: Place
+) -> Iterator[Finding]:
+    """As many logs as the round asks for, whatever their numbers."""
+    required, runs = judged_by.runs.required, len(result.runs)
+    if place.in_result and runs != required:
+        yield breach(
+            result.path,
+            None,
+            f"{runs} run{'' if runs == 1 else 's'} where a result of {judged_by.name} holds "
+            f"{required}",
+            expected=f"{required} logs named result_<k>.txt",
+            got=str(runs),
+            hint="put every run of the result into its folder, and nothing else",
+        )

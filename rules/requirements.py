@@ -1,0 +1,156 @@
+"""What a round of MLPerf asks of a log's records, as data: requirements and how they are read.
+
+A requirement speaks of the records of one key: how often they are there, what their values and
+metadata may be, what stands before them. ``rounds/*.yaml`` lists them; rules M1 to M6 of
+``mlperf.md`` say what each part means. Nothing here is evaluated as code.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rules.events import is_number
+
+RequiredCount = Literal["once", "strictly once", "at least once", "never"]
+
+CLOSE = 1e-5  # how far a quotient may be from an integer that it is to be
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a value must be: all that is given must hold. Bounds hold for numbers only."""
+
+    asked: Mapping[str, Any]
+
+    def holds(self, value: object) -> bool:
+        """True when the value is as asked."""
+        return all(_HOLDS[name](value, operand) for name, operand in self.asked.items())
+
+    def __str__(self) -> str:
+        """As a finding says it: ``at least 0.759, below 1.0``."""
+        return ", ".join(f"{_SAID[name]} {operand!r}" for name, operand in self.asked.items())
+
+
+def _is_near_integer(value: float) -> bool:
+    return math.isfinite(value) and abs(round(value) - value) < CLOSE
+
+
+def _is_power_of_two_times(value: object, unit: float) -> bool:
+    return is_number(value) and value > 0 and _is_near_integer(math.log2(value / unit))
+
+
+def _length(value: object) -> int | None:
+    return len(value) if isinstance(value, list | str | dict) else None
+
+
+# The vocabulary of conditions: JSON value, operand of the YAML file -> whether it holds.
+_HOLDS = {
+    "equals": lambda value, operand: value == operand,
+    "differs_from": lambda value, operand: value != operand,
+    "one_of": lambda value, operand: value in operand,
+    "above": lambda value, operand: is_number(value) and value > operand,
+    "below": lambda value, operand: is_number(value) and value < operand,
+    "min": lambda value, operand: is_number(value) and value >= operand,
+    "max": lambda value, operand: is_number(value) and value <= operand,
+    "close_to": lambda value, operand: is_number(value) and math.isclose(value, operand),
+    "multiple_of": lambda value, unit: is_number(value) and _is_near_integer(value / unit),
+    "power_of_two_times": _is_power_of_two_times,
+    "is_boolean": lambda value, operand: isinstance(value, bool) is operand,
+    "length": lambda value, operand: _length(value) == operand,
+    "length_min": lambda value, operand: (_length(value) or -1) >= operand,
+}
+_SAID = {
+    "equals": "equal to",
+    "differs_from": "other than",
+    "one_of": "one of",
+    "above": "above",
+    "below": "below",
+    "min": "at least",
+    "max": "at most",
+    "close_to": "close to",
+    "multiple_of": "a multiple of",
+    "power_of_two_times": "a power of two times",
+    "is_boolean": "a boolean:",
+    "length": "of length",
+    "length_min": "of a length of at least",
+}
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What the metadata of a record must hold.
+
+    ``has``: all of these fields. ``has_one_of``: at least one of these. ``having``: who has the
+    field has those too. ``values``: conditions on fields, where they are there.
+    """
+
+    has: tuple[str, ...] = ()
+    has_one_of: tuple[str, ...] = ()
+    having: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    values: Mapping[str, Condition] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Within:
+    """At most so many minutes after the first record of ``since``; the bound is excluded."""
+
+    since: str
+    minutes: float
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What is asked of the records of one key.
+
+    It applies to a log in which, for each key of ``when``, some record has that value, and for no
+    key of ``unless``. ``or_else`` are keys any of which may be there instead (rule M1).
+    """
+
+    key: str
+    when: Mapping[str, Any]
+    unless: Mapping[str, Any]
+    count: RequiredCount | None
+    or_else: tuple[str, ...]
+    value: Condition | None
+    some_value: Condition | None
+    metadata: Metadata
+    after: tuple[str, ...]
+    not_after: tuple[str, ...]
+    within: Within | None
+
+
+def parse(groups: Sequence[Mapping[str, Any]]) -> Iterator[Requirement]:
+    """The requirements of the groups of a round's YAML, validated by ``round.schema.json``."""
+    for group in groups:
+        for key, asked in group["keys"].items():
+            yield _requirement(key, asked or {}, group.get("when", {}), group.get("unless", {}))
+
+
+def _requirement(
+    key: str, asked: Mapping[str, Any], when: Mapping[str, Any], unless: Mapping[str, Any]
+) -> Requirement:
+    metadata = asked.get("metadata", {})
+    within = asked.get("within")
+    return Requirement(
+        key,
+        when,
+        unless,
+        asked.get("count"),
+        tuple(asked.get("or_else", ())),
+        _condition(asked, "value"),
+        _condition(asked, "some_value"),
+        Metadata(
+            tuple(metadata.get("has", ())),
+            tuple(metadata.get("has_one_of", ())),
+            {name: tuple(also) for name, also in metadata.get("having", {}).items()},
+            {name: Condition(value) for name, value in metadata.get("values", {}).items()},
+        ),
+        tuple(asked.get("after", ())),
+        tuple(asked.get("not_after", ())),
+        Within(within["since"], within["minutes"]) if within else None,
+    )
+
+
+def _condition(asked: Mapping[str, Any], name: str) -> Condition | None:
+    return Condition(asked[name]) if name in asked else None
