@@ -113,9 +113,9 @@ def _row(result: JudgedResult) -> Row:
     definition, benchmark, runs = result.definition, result.benchmark, result.folder.runs
     scored: Score | Provisional | Rejected | None = None
     if definition and runs:
-        scored = score(runs, definition.runs, result.findings)
+        scored = score(runs, definition, result.findings)
     elif benchmark and runs:
-        scored = historical_score(runs, benchmark.runs)
+        scored = historical_score(runs, benchmark)
     number = scored if isinstance(scored, Score) else None
     so_far = scored.minutes_so_far if isinstance(scored, Provisional) else None
     errors = tuple(finding for finding in result.findings if finding.is_error)

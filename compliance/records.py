@@ -38,8 +38,8 @@ EVENT_TYPES = ("INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME")
 _MARKER = MARKER.encode()
 _STEM = b":::MLL"  # what the markers of both dialects begin with
 _PLAIN = _MARKER + b" "
-_V06_RECORD = re.compile(rb":::MLL ([0-9.]{1,40}) ([A-Za-z0-9_]{1,200}) ?:[ \t]+(\{.*\})\s*", re.DOTALL)
-_V06_HEAD = re.compile(r":::MLL[ \t]+([0-9.]{1,40})[ \t]+([A-Za-z0-9_]{1,200})[ \t]?:[ \t]+")
+_V06_RECORD = re.compile(rb":::MLL ([0-9.]{1,40}) (\w{1,200}) ?:[ \t]+(\{.*\})\s*", re.DOTALL)
+_V06_HEAD = re.compile(r":::MLL[ \t]+([0-9.]{1,40})[ \t]+(\w{1,200})[ \t]?:[ \t]+", re.ASCII)
 
 
 @dataclass(frozen=True)

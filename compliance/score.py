@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from compliance.finding import Finding
 from compliance.runlog import RunLog
-from rules.definition import Runs
+from rules.definition import Definition, Runs
+from rules.rounds import RoundBenchmark
 
 CONFIDENCE = 0.95
 
@@ -47,10 +48,10 @@ class Rejected:
 
 
 def score(
-    runs: Sequence[RunLog], asked: Runs, findings: Iterable[Finding]
+    runs: Sequence[RunLog], definition: Definition, findings: Iterable[Finding]
 ) -> Score | Provisional | Rejected:
     """Score a result by its logs and by everything that was found about it."""
-    required = asked.required
+    required = definition.runs.required
     minutes = [run_minutes(run) for run in runs]
     converged = [value for value in minutes if math.isfinite(value)]
     counted = (len(runs), required, len(converged))
@@ -59,17 +60,17 @@ def score(
         return Rejected(errors, *counted)
     if len(runs) < required:
         return Provisional(_mean(converged) if converged else None, *counted)
-    return _trimmed(minutes, asked, counted)
+    return _trimmed(minutes, definition.runs, counted)
 
 
-def historical_score(runs: Sequence[RunLog], asked: Runs) -> Score | None:
+def historical_score(runs: Sequence[RunLog], benchmark: RoundBenchmark) -> Score | None:
     """The score that a published result has whatever is found about it, or None.
 
     None where runs are missing, or more did not converge than are dropped at the slow end. A run
     that was aborted, or whose log does not say how it ended, counts as the slowest: its time is
     never averaged.
     """
-    minutes = [run_minutes(run) for run in runs]
+    minutes, asked = [run_minutes(run) for run in runs], benchmark.runs
     converged = sum(map(math.isfinite, minutes))
     if len(runs) < asked.required or len(runs) - converged > asked.drop_slowest:
         return None

@@ -6,7 +6,7 @@ metadata may be, what stands before them. ``rounds/*.yaml`` lists them; rules M1
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -103,13 +103,10 @@ class Within:
 class Requirement:
     """What is asked of the records of one key.
 
-    It applies to a log in which, for each key of ``when``, some record has that value, and for no
-    key of ``unless``. ``or_else`` are keys any of which may be there instead (rule M1).
+    ``or_else`` are keys any of which may be there instead (rule M1).
     """
 
     key: str
-    when: Mapping[str, Any]
-    unless: Mapping[str, Any]
     count: RequiredCount | None
     or_else: tuple[str, ...]
     value: Condition | None
@@ -120,22 +117,34 @@ class Requirement:
     within: Within | None
 
 
-def parse(groups: Sequence[Mapping[str, Any]]) -> Iterator[Requirement]:
-    """The requirements of the groups of a round's YAML, validated by ``round.schema.json``."""
-    for group in groups:
-        for key, asked in group["keys"].items():
-            yield _requirement(key, asked or {}, group.get("when", {}), group.get("unless", {}))
+@dataclass(frozen=True)
+class Requirements:
+    """Requirements that apply together: to a log in which, for each key of ``when``, some record
+    has that value, and for no key of ``unless``.
+    """
+
+    when: Mapping[str, Any]
+    unless: Mapping[str, Any]
+    of_keys: tuple[Requirement, ...]
+
+    def __str__(self) -> str:
+        """When they apply, as a finding says it: ``(division closed, opt_name lars) ``."""
+        said = [f"{key} {value}" for key, value in self.when.items()]
+        said += [f"not {key} {value}" for key, value in self.unless.items()]
+        return f"({', '.join(said)}) ".replace("submission_", "") if said else ""
 
 
-def _requirement(
-    key: str, asked: Mapping[str, Any], when: Mapping[str, Any], unless: Mapping[str, Any]
-) -> Requirement:
+def parse(group: Mapping[str, Any]) -> Requirements:
+    """The requirements of a group of a round's YAML, validated by ``round.schema.json``."""
+    of_keys = tuple(_requirement(key, asked) for key, asked in group["keys"].items())
+    return Requirements(group.get("when", {}), group.get("unless", {}), of_keys)
+
+
+def _requirement(key: str, asked: Mapping[str, Any]) -> Requirement:
     metadata = asked.get("metadata", {})
     within = asked.get("within")
     return Requirement(
         key,
-        when,
-        unless,
         asked.get("count"),
         tuple(asked.get("or_else", ())),
         _condition(asked, "value"),

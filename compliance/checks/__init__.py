@@ -58,7 +58,7 @@ def check_log(run: RunLog, place: Place, judged_in: Round) -> list[Finding]:
         in_turn = not any(finding.rule == "T3" for finding in findings)
         if in_turn and is_whole(run, definition):
             findings += _run(judged_in, Needs.TIMELINE, run, definition, place)
-    judged_by = definition or round_benchmark_of(run, place)
+    judged_by: Definition | RoundBenchmark | None = definition or round_benchmark_of(run, place)
     if judged_by and not place.in_result:  # T15 and T17 speak of a single log too
         alone = ResultFolder(run.path.parent, None, (run,))
         findings += _run(judged_in, Needs.RESULT, alone, judged_by, place, only=("T15", "T17"))
@@ -67,8 +67,9 @@ def check_log(run: RunLog, place: Place, judged_in: Round) -> list[Finding]:
 
 def check_result(folder: ResultFolder, place: Place, judged_in: Round) -> list[Finding]:
     """The findings about the logs of a result together. There is at least one run."""
-    found = (definition_of(run, place) or round_benchmark_of(run, place) for run in folder.runs)
-    judged_by = next(filter(None, found), None)
+    judged_by: Definition | RoundBenchmark | None = None
+    for run in folder.runs:
+        judged_by = judged_by or definition_of(run, place) or round_benchmark_of(run, place)
     if judged_by is None:
         return []  # T14, S1 or M2 says that there is no such benchmark
     return in_order(_run(judged_in, Needs.RESULT, folder, judged_by, place))

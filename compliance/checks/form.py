@@ -8,7 +8,7 @@ from typing import Any
 from compliance.checks.identity import definition_of
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, printable, shown
-from compliance.records import EVENT_TYPES, Event, Problem, ProblemKind
+from compliance.records import EVENT_TYPES, Event, Problem
 from compliance.runlog import RunLog
 from rules import rounds
 from rules.definition import Definition
@@ -25,7 +25,7 @@ from rules.events import (
     has_type,
     hyperparameter_rule,
 )
-from rules.rounds import Dialect
+from rules.rounds import Dialect, ProblemKind
 
 _MEND_FORM: Mapping[ProblemKind, str] = {
     "file": "check that this is the run log itself, a plain text file within the bounds of T1",

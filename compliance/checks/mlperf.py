@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from compliance.checks.identity import round_benchmark_of
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, shown
 from compliance.package import ResultFolder
@@ -16,14 +15,16 @@ from rules.requirements import Requirement
 from rules.rounds import Round, RoundBenchmark
 
 
-def _asked_of(run: RunLog, place: Place) -> Iterator[Requirement]:
-    """The requirements of the round that apply to a log by what the log says."""
+def _asked_of(run: RunLog, place: Place) -> Iterator[tuple[Requirement, str]]:
+    """The requirements of the round that apply to a log by what the log says, and why they do."""
     judged_in = rounds.load(place.round)
-    for asked in judged_in.requirements:
-        applies = all(_says(run, key, value, judged_in) for key, value in asked.when.items())
-        is_exempt = any(_says(run, key, value, judged_in) for key, value in asked.unless.items())
+    for group in judged_in.requirements:
+        applies = all(_says(run, key, value, judged_in) for key, value in group.when.items())
+        is_exempt = any(_says(run, key, value, judged_in) for key, value in group.unless.items())
         if applies and not is_exempt:
-            yield asked
+            why = str(group)
+            for asked in group.of_keys:
+                yield asked, why
 
 
 def _says(run: RunLog, key: str, value: object, judged_in: Round) -> bool:
@@ -38,7 +39,7 @@ def _says(run: RunLog, key: str, value: object, judged_in: Round) -> bool:
 def counts(run: RunLog, place: Place) -> Iterator[Finding]:
     """Every record that is asked for is there, as often as asked."""
     told: set[frozenset[str]] = set()
-    for asked in _asked_of(run, place):
+    for asked, why in _asked_of(run, place):
         events = run.all(asked.key)
         either = frozenset((asked.key, *asked.or_else))
         if asked.count is None or either in told:
@@ -46,27 +47,27 @@ def counts(run: RunLog, place: Place) -> Iterator[Finding]:
         if asked.count == "never":
             if events:
                 told.add(either)
-                yield _too_many(run, asked, events)
+                yield _too_many(run, asked, why, events)
         elif not any(run.all(key) for key in either):
             told.add(either)
             if asked.key != "run_stop":  # T17 tells of a run that did not end
-                yield _missing(run, asked)
+                yield _missing(run, asked, why)
         elif len(events) > 1 and asked.count != "at least once":
             told.add(either)
-            yield _too_many(run, asked, events)
+            yield _too_many(run, asked, why, events)
 
 
-def _missing(run: RunLog, asked: Requirement) -> Finding:
+def _missing(run: RunLog, asked: Requirement, why: str) -> Finding:
     return breach(
         run.path,
         None,
         " or ".join((asked.key, *asked.or_else)) + " is missing",
-        expected=f"{asked.key} {_because(asked)}{asked.count}",
+        expected=f"{asked.key} {why}{asked.count}",
         hint=f"log {asked.key} with mllog when it is known or happens; run again",
     )
 
 
-def _too_many(run: RunLog, asked: Requirement, events: tuple[Event, ...]) -> Finding:
+def _too_many(run: RunLog, asked: Requirement, why: str, events: tuple[Event, ...]) -> Finding:
     """Records that repeat the same value are a warning only, unless none may be repeated."""
     same = all(event.value == events[0].value for event in events)
     first, odd = events[0], next((e for e in events if e.value != events[0].value), events[-1])
@@ -79,25 +80,17 @@ def _too_many(run: RunLog, asked: Requirement, events: tuple[Event, ...]) -> Fin
         run.path,
         line,
         message,
-        expected=f"{asked.key} {_because(asked)}{asked.count}",
+        expected=f"{asked.key} {why}{asked.count}",
         got=f"{shown(first.value)}" + ("" if same else f" and {shown(odd.value)}"),
         hint="log it once, from one rank, with the value that was used",
         severity="warning" if same and asked.count == "once" else "error",
     )
 
 
-def _because(asked: Requirement) -> str:
-    """The conditions under which something is asked for: ``(opt_name lars) ``."""
-    said = [
-        f"{key.removeprefix('submission_')} {value}" for key, value in asked.when.items()
-    ] + [f"not {key.removeprefix('submission_')} {value}" for key, value in asked.unless.items()]
-    return f"({', '.join(said)}) " if said else ""
-
-
 @rule("M2", Needs.RECORDS)
 def values(run: RunLog, place: Place) -> Iterator[Finding]:
     """Every value is as the round asks."""
-    for asked in _asked_of(run, place):
+    for asked, why in _asked_of(run, place):
         if asked.value is None:
             continue
         wrong = [event for event in run.all(asked.key) if not asked.value.holds(event.value)]
@@ -106,7 +99,7 @@ def values(run: RunLog, place: Place) -> Iterator[Finding]:
                 run.path,
                 wrong[0].line,
                 f"{asked.key} has a value that the round does not allow{_in_records(wrong)}",
-                expected=f"{_because(asked)}a value {asked.value}",
+                expected=f"{why}a value {asked.value}",
                 got=shown(wrong[0].value),
                 hint="run again with an allowed value, and log the one that was used",
             )
@@ -115,7 +108,7 @@ def values(run: RunLog, place: Place) -> Iterator[Finding]:
 @rule("M3", Needs.RECORDS)
 def metadata(run: RunLog, place: Place) -> Iterator[Finding]:
     """Records tell in their metadata what they belong to."""
-    for asked in _asked_of(run, place):
+    for asked, _ in _asked_of(run, place):
         wrong = [
             (event, lacks)
             for event in run.all(asked.key)
@@ -128,13 +121,7 @@ def metadata(run: RunLog, place: Place) -> Iterator[Finding]:
                 event.line,
                 f"{asked.key} has wrong or missing metadata{_in_records([e for e, _ in wrong])}",
                 expected=lacks,
-                got=shown(
-                    {
-                        name: value
-                        for name, value in event.metadata.items()
-                        if name not in ("file", "lineno")
-                    }
-                ),
+                got=_told(event),
                 hint=f"give every {asked.key} these fields of metadata",
             )
 
@@ -155,6 +142,11 @@ def _lacks(asked: Requirement, found: Mapping[str, Any]) -> str:
     return ""
 
 
+def _told(event: Event) -> str:
+    """The metadata of a record but for its source."""
+    return shown({k: v for k, v in event.metadata.items() if k not in ("file", "lineno")})
+
+
 def _in_records(events: list[Event]) -> str:
     return f" (in {len(events):,} records)" if len(events) > 1 else ""
 
@@ -167,7 +159,7 @@ def places(run: RunLog, place: Place) -> Iterator[Finding]:
     for position, event in enumerate(run.events):
         first.setdefault(event.key, position)
         last[event.key] = position
-    for asked in _asked_of(run, place):
+    for asked, _ in _asked_of(run, place):
         if asked.key not in first:
             continue
         early, late = run.events[first[asked.key]], run.events[last[asked.key]]
@@ -194,7 +186,7 @@ def _misplaced(run: RunLog, event: Event, where: str) -> Finding:
 @rule("M5", Needs.RECORDS)
 def time_to_initialise(run: RunLog, place: Place) -> Iterator[Finding]:
     """Initialisation ends in time, counted from its first start."""
-    for asked in _asked_of(run, place):
+    for asked, why in _asked_of(run, place):
         if asked.within is None:
             continue
         started = [event.time_ms for event in run.all(asked.within.since)]
@@ -205,7 +197,7 @@ def time_to_initialise(run: RunLog, place: Place) -> Iterator[Finding]:
                     run.path,
                     event.line,
                     f"{asked.key} comes too late",
-                    expected=f"{_because(asked)}less than {asked.within.minutes:g} minutes "
+                    expected=f"{why}less than {asked.within.minutes:g} minutes "
                     f"after {asked.within.since}",
                     got=f"{minutes:.1f} minutes",
                     hint="compile less, or keep what was compiled",
@@ -217,7 +209,7 @@ def target(run: RunLog, place: Place) -> Iterator[Finding]:
     """A run that is called a success reached the target at an evaluation."""
     if not run.converged:
         return  # T17 tells
-    for asked in _asked_of(run, place):
+    for asked, why in _asked_of(run, place):
         events = run.all(asked.key)
         if asked.some_value is None or not events:
             continue
@@ -227,7 +219,7 @@ def target(run: RunLog, place: Place) -> Iterator[Finding]:
                 run.path,
                 events[-1].line,
                 f"no {asked.key} reaches the target, and the run is called a success",
-                expected=f"{_because(asked)}a value {asked.some_value}",
+                expected=f"{why}a value {asked.some_value}",
                 got=f"{shown(numbers[-1])} at the last of {len(numbers):,}",
                 hint="train until the target is reached, or end the run as aborted",
             )
@@ -248,9 +240,7 @@ def turns(run: RunLog, place: Place) -> Iterator[Finding]:
             events[0].line,
             f"{key} is out of turn{_in_records(events)}",
             expected=_Course.KEYS[key],
-            got=shown(
-                {k: v for k, v in events[0].metadata.items() if k not in ("file", "lineno")}
-            ),
+            got=_told(events[0]),
             hint="open and close blocks, epochs and evaluations in turn, between run_start and "
             "run_stop, and number epochs 1, 2, 3 …",
         )

@@ -11,7 +11,7 @@ import yaml
 
 from rules.definition import Runs
 from rules.errors import UserError, did_you_mean
-from rules.requirements import Requirement, parse
+from rules.requirements import Requirements, parse
 
 CURRENT = "v1.0"
 SHARED = Path(__file__).parent / "shared"  # requirements that several rounds include
@@ -80,7 +80,7 @@ class Round:
     layout: Layout = "cepheid"
     log: LogForm = LogForm()
     benchmarks: Mapping[str, RoundBenchmark] = field(default_factory=dict)
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[Requirements, ...] = ()
 
     def benchmark(self, name: str | None) -> RoundBenchmark | None:
         """The benchmark that a log calls by this name, or None."""
@@ -118,11 +118,10 @@ def load(name: str = CURRENT) -> Round:
             }
         ),
         requirements=tuple(
-            parse(
-                [
-                    *(_read(SHARED / f"{shared}.yaml") for shared in document.get("include", ())),
-                    *document.get("requirements", ()),
-                ]
+            parse(group)
+            for group in (
+                *(_read(SHARED / f"{shared}.yaml") for shared in document.get("include", ())),
+                *document.get("requirements", ()),
             )
         ),
     )
