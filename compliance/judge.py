@@ -1,5 +1,6 @@
 """From what was read to what is found: every check that a round asks for, over a whole package."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,7 +83,7 @@ def place_of(folder: ResultFolder, who: Submitter, judged_in: Round) -> Place:
     if judged_in.layout == "mlperf":
         return Place(
             round=judged_in.name,
-            submitter=who.path.absolute().name if folder.system else None,
+            submitter=Path(os.path.abspath(who.path)).name if folder.system else None,
             system=folder.system,
             benchmark=folder.benchmark,
             scale=folder.scale,

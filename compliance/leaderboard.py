@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ def _row(result: JudgedResult) -> Row:
     scored: Score | Provisional | Rejected | None = None
     if definition and runs:
         scored = score(runs, definition, result.findings)
-    elif benchmark and runs:
+    elif benchmark and runs and result.folder.scale != "weak":
         scored = historical_score(runs, benchmark)
     number = scored if isinstance(scored, Score) else None
     so_far = scored.minutes_so_far if isinstance(scored, Provisional) else None
@@ -125,7 +126,7 @@ def _row(result: JudgedResult) -> Row:
     samples, quality = _course(result) if verdict != "rejected" else (None, {})
     asked = definition or benchmark
     names = _names(result)
-    system = result.system
+    system = _machine(result)
     return Row(
         **names,
         accelerators=_accelerators(system),
@@ -208,6 +209,14 @@ def _text(system: Mapping[str, object], key: str) -> str:
     return printable(value[:200]) if isinstance(value, str) else ""
 
 
+def _machine(result: JudgedResult) -> Mapping[str, object]:
+    """The system's description; without one, what logs of MLPerf HPC say of nodes."""
+    if result.system or not (result.is_history and result.folder.runs):
+        return result.system
+    first = result.folder.runs[0]
+    return {key: first.value(key) for key in ("number_of_nodes", "accelerators_per_node")}
+
+
 def _accelerators(system: Mapping[str, object]) -> int | None:
     """Of all nodes together; descriptions of MLPerf write numbers as text. None: not known."""
     per_node = _count(system, "accelerators_per_node")
@@ -217,7 +226,7 @@ def _accelerators(system: Mapping[str, object]) -> int | None:
 
 def _count(system: Mapping[str, object], key: str) -> int | None:
     value = system.get(key)
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+    if isinstance(value, str) and re.fullmatch(r" *[0-9]{1,9} *", value):
         return int(value)
     return value if is_integer(value) and value >= 0 else None
 
@@ -342,10 +351,14 @@ def _below(members: Sequence[Row]) -> list[str]:
     """What the table has no room for: why a row has no score, and warnings."""
     lines = []
     for row in members:
+        slow = row.runs - row.converged
+        if row.score_minutes is not None and slow:
+            runs = "1 run did" if slow == 1 else f"{slow} runs did"
+            lines.append(f"  {row.submitter}/{row.system}: {runs} not converge: the slowest")
         if not (row.standing or row.reasons):
             continue
         so_far = "" if row.provisional_minutes is None else " (in brackets: the mean so far)"
-        standing = f"{row.standing}{so_far}" or "scored, with a warning"
+        standing = f"{row.standing}{so_far}" or f"{row.verdict}, with a warning"
         name = _cut(f"{row.submitter}/{row.system}", TABLE_WIDTH - len(standing) - 4)
         lines.append(f"  {name}: {standing}")
         lines += [_cut(f"    {reason}", TABLE_WIDTH) for reason in row.reasons[:3]]

@@ -358,13 +358,27 @@ class _MlperfReader(_Reader):
         found: dict[Path, list[Path]] = {}
         for result in self.result_folders(folder, FOLDERS_DEEP_MAX):
             found.setdefault(self.root_of(result), []).append(result)
-        for root, results in found.items():
-            yield self.made(root, self.systems(root), [self.at(result) for result in results])
+        for root, folders in found.items():
+            results = [self.at(folder) for folder in folders]
+            yield self.made(root, self.described(root, results), results)
 
     def single_log(self, file: Path) -> Submitter:
         root = self.root_of(file.parent)
         result = replace(self.at(file.parent, read=False), runs=(runlog.read(self.shown(file)),))
-        return self.made(root, self.systems(root, result.system), [result])
+        return self.made(root, self.described(root, [result]), [result])
+
+    def described(self, root: Path, results: list[ResultFolder]) -> dict[str, SystemFile]:
+        """The descriptions by the names of the folders, which are not always those of the files:
+        some agree only with ``system_name``, or in another case.
+        """
+        found = self.systems(root)
+        by_other_name = {system.name.casefold(): system for system in found.values()}
+        by_other_name |= {(system.text("system_name") or ""): system for system in found.values()}
+        for name in {result.system for result in results if result.system} - found.keys():
+            other = by_other_name.get(name) or by_other_name.get(name.casefold())
+            if other is not None:
+                found[name] = other
+        return found
 
     def result_folders(self, folder: Path, deep: int) -> Iterator[Path]:
         """Every folder with run logs, below ``folder`` or itself."""

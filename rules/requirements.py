@@ -5,6 +5,7 @@ metadata may be, what stands before them. ``rounds/*.yaml`` lists them; rules M1
 ``mlperf.md`` say what each part means. Nothing here is evaluated as code.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +30,12 @@ class Condition:
 
     def __str__(self) -> str:
         """As a finding says it: ``at least 0.759, below 1.0``."""
-        return ", ".join(f"{_SAID[name]} {operand!r}" for name, operand in self.asked.items())
+        return ", ".join(f"{_SAID[name]} {_text(operand)}" for name, operand in self.asked.items())
+
+
+def _text(operand: object) -> str:
+    said = [json.dumps(one) for one in (operand if isinstance(operand, list) else [operand])]
+    return ", ".join(said)
 
 
 def _is_near_integer(value: float) -> bool:
@@ -40,8 +46,9 @@ def _is_power_of_two_times(value: object, unit: float) -> bool:
     return is_number(value) and value > 0 and _is_near_integer(math.log2(value / unit))
 
 
-def _length(value: object) -> int | None:
-    return len(value) if isinstance(value, list | str | dict) else None
+def _length(value: object) -> int:
+    """Elements of a list, characters of a text; -1 for a value that has no length."""
+    return len(value) if isinstance(value, list | str | dict) else -1
 
 
 # The vocabulary of conditions: JSON value, operand of the YAML file -> whether it holds.
@@ -58,7 +65,7 @@ _HOLDS = {
     "power_of_two_times": _is_power_of_two_times,
     "is_boolean": lambda value, operand: isinstance(value, bool) is operand,
     "length": lambda value, operand: _length(value) == operand,
-    "length_min": lambda value, operand: (_length(value) or -1) >= operand,
+    "length_min": lambda value, operand: _length(value) >= operand,
 }
 _SAID = {
     "equals": "equal to",

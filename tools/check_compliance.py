@@ -19,6 +19,8 @@ examples:
       one log by itself; one that ended without reaching its targets is an error here
   cepheid check submissions/acme --format json --output findings.json
       for a program: round, verdict, number of logs, and every finding with file and line
+  cepheid check training_results_v4.0/acme --round mlperf-training-4.0
+      published logs of MLPerf, by the rules of their round (rules/mlperf.md)
   cepheid check --explain T8                       what rule T8 says, and why
 
 A finding names the file, the line, the rule, what was expected, what is there, and how to mend it.

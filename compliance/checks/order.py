@@ -135,9 +135,12 @@ def _turns(run: RunLog) -> Iterator[Finding]:
 @rule("T4", Needs.RECORDS)
 def clock(run: RunLog, place: Place) -> Iterator[Finding]:
     """Neither clock steps back, and both advance by the same amount between any two records."""
+    if not rounds.load(place.round).log.monotonic_clock:
+        yield from _steps_back(run)
+        return
     broken_lines = {problem.line for problem in run.problems}  # T1's
     without = [e for e in run.events if e.line not in broken_lines and _has_no_clock(e)]
-    if without and rounds.load(place.round).log.monotonic_clock:
+    if without:
         yield breach(
             run.path,
             without[0].line,
@@ -178,6 +181,25 @@ def clock(run: RunLog, place: Place) -> Iterator[Finding]:
             )
             drift = _Drift()
             drift.apart_ms(event.time_ms, event.monotonic_ms)
+
+
+def _steps_back(run: RunLog) -> Iterator[Finding]:
+    """All steps of the only clock as one finding: where ranks share a log there may be many."""
+    steps = [
+        (event, before.time_ms - event.time_ms)
+        for before, event in zip(run.events, run.events[1:], strict=False)
+        if event.time_ms < before.time_ms
+    ]
+    if steps:
+        furthest = max(milliseconds for _, milliseconds in steps)
+        times = "" if len(steps) == 1 else f" {len(steps):,} times, at most"
+        yield breach(
+            run.path,
+            steps[0][0].line,
+            f"time_ms steps back{times} by {furthest:,.0f} ms",
+            expected="a time that is not before the record above",
+            hint="write records in order from one process, and never change the log",
+        )
 
 
 def _logged(event: Event, name: str) -> str:

@@ -197,8 +197,9 @@ def not_converged(
     severity: Severity = "note" if place.in_result else "error"
     for run in aborted:
         stop = run.first("run_stop")
-        reason = stop.metadata.get("reason") if stop else "the log ends without run_stop"
+        reason = stop.metadata.get("reason") if stop else None
         because = f": {shown(reason)}" if isinstance(reason, str) and reason else ""
+        because = because if stop else ": the log ends without run_stop"
         yield breach(
             run.path,
             stop.line if stop else run.events[-1].line if run.events else None,
