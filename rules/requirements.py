@@ -7,7 +7,7 @@ metadata may be, what stands before them. ``rounds/*.yaml`` lists them; rules M1
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -26,11 +26,13 @@ class Condition:
 
     def holds(self, value: object) -> bool:
         """True when the value is as asked."""
-        return all(_HOLDS[name](value, operand) for name, operand in self.asked.items())
+        return all(CONDITIONS[name][1](value, operand) for name, operand in self.asked.items())
 
     def __str__(self) -> str:
         """As a finding says it: ``at least 0.759, below 1.0``."""
-        return ", ".join(f"{_SAID[name]} {_text(operand)}" for name, operand in self.asked.items())
+        return ", ".join(
+            f"{CONDITIONS[name][0]} {_text(operand)}" for name, operand in self.asked.items()
+        )
 
 
 def _text(operand: object) -> str:
@@ -51,36 +53,28 @@ def _length(value: object) -> int:
     return len(value) if isinstance(value, list | str | dict) else -1
 
 
-# The vocabulary of conditions: JSON value, operand of the YAML file -> whether it holds.
-_HOLDS = {
-    "equals": lambda value, operand: value == operand,
-    "differs_from": lambda value, operand: value != operand,
-    "one_of": lambda value, operand: value in operand,
-    "above": lambda value, operand: is_number(value) and value > operand,
-    "below": lambda value, operand: is_number(value) and value < operand,
-    "min": lambda value, operand: is_number(value) and value >= operand,
-    "max": lambda value, operand: is_number(value) and value <= operand,
-    "close_to": lambda value, operand: is_number(value) and math.isclose(value, operand),
-    "multiple_of": lambda value, unit: is_number(value) and _is_near_integer(value / unit),
-    "power_of_two_times": _is_power_of_two_times,
-    "is_boolean": lambda value, operand: isinstance(value, bool) is operand,
-    "length": lambda value, operand: _length(value) == operand,
-    "length_min": lambda value, operand: _length(value) >= operand,
-}
-_SAID = {
-    "equals": "equal to",
-    "differs_from": "other than",
-    "one_of": "one of",
-    "above": "above",
-    "below": "below",
-    "min": "at least",
-    "max": "at most",
-    "close_to": "close to",
-    "multiple_of": "a multiple of",
-    "power_of_two_times": "a power of two times",
-    "is_boolean": "a boolean:",
-    "length": "of length",
-    "length_min": "of a length of at least",
+# The vocabulary of conditions: how a finding says each, and whether it holds for a JSON value and
+# the operand that the YAML file gives.
+CONDITIONS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "equals": ("equal to", lambda value, operand: value == operand),
+    "differs_from": ("other than", lambda value, operand: value != operand),
+    "one_of": ("one of", lambda value, operand: value in operand),
+    "above": ("above", lambda value, operand: is_number(value) and value > operand),
+    "below": ("below", lambda value, operand: is_number(value) and value < operand),
+    "min": ("at least", lambda value, operand: is_number(value) and value >= operand),
+    "max": ("at most", lambda value, operand: is_number(value) and value <= operand),
+    "close_to": (
+        "close to",
+        lambda value, operand: is_number(value) and math.isclose(value, operand),
+    ),
+    "multiple_of": (
+        "a multiple of",
+        lambda value, unit: is_number(value) and _is_near_integer(value / unit),
+    ),
+    "power_of_two_times": ("a power of two times", _is_power_of_two_times),
+    "is_boolean": ("a boolean:", lambda value, operand: isinstance(value, bool) is operand),
+    "length": ("of length", lambda value, operand: _length(value) == operand),
+    "length_min": ("of a length of at least", lambda value, operand: _length(value) >= operand),
 }
 
 

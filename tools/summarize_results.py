@@ -23,8 +23,8 @@ examples:
 A score is the olympic mean of the times of all required runs, in minutes, with its 95% interval
 (rule T20). With fewer runs a result is provisional, and the mean so far stands in brackets. With an
 error it is rejected and has no number: `cepheid check` tells each error and how to mend it.
-In rounds of MLPerf, which are history, the score stands beside its verdict, pass or fail. A run that
-did not converge counts as the slowest, and its time is never averaged: Google's ResNet-50 on
+In rounds of MLPerf, which are history, the score stands beside its verdict, pass or fail. A run
+that did not converge counts as the slowest, and its time is never averaged: Google's ResNet-50 on
 tpu-v3-1024 in v0.6 has 2.304 minutes, not 2.273.
 
 exit codes: 0 no result is rejected; 1 at least one is; 2 wrong use, for example an empty folder

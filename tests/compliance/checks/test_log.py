@@ -68,7 +68,7 @@ def test_a_log_cut_off_anywhere_gives_few_findings(lines: int, tmp_path: Path) -
 
 def test_every_rule_of_a_single_log_is_in_the_catalogue() -> None:
     of_logs = {check.rule for check in CHECKS.values() if check.needs < Needs.RESULT}
-    assert of_logs <= {case.rule for case in CASES}
+    assert of_logs & set(ROUND.rules) <= {case.rule for case in CASES}
 
 
 def test_a_rule_has_one_check() -> None:

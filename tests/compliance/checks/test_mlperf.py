@@ -1,0 +1,290 @@
+"""Rules of published rounds: one change of a compliant synthetic log each, and what is found."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from compliance import package, runlog
+from compliance.checks import CHECKS, Needs, Place, check_log
+from compliance.finding import Finding
+from compliance.judge import Judgement, judge
+from rules import rounds
+from tests.compliance.history import (
+    Entry,
+    changed,
+    cosmoflow_20,
+    gnmt_06,
+    mll_lines,
+    mllog_lines,
+    moved,
+    resnet_40,
+    without,
+    write,
+)
+
+TRAINING_40 = rounds.load("mlperf-training-4.0")
+TRAINING_06 = rounds.load("mlperf-training-0.6")
+HPC_20 = rounds.load("mlperf-hpc-2.0")
+
+CLOSED, OPEN = resnet_40(), resnet_40(division="open")
+SGD, V06, HPC = resnet_40(optimizer="sgd"), gnmt_06(), cosmoflow_20()
+
+
+def check(lines: Sequence[str], round_name: str, tmp_path: Path) -> list[Finding]:
+    """The findings of one log by itself."""
+    path = write(tmp_path / "result_0.txt", lines)
+    return check_log(runlog.read(path), Place(round_name), rounds.load(round_name))
+
+
+def check_40(entries: Sequence[Entry], tmp_path: Path) -> list[Finding]:
+    return check(mllog_lines(entries), TRAINING_40.name, tmp_path)
+
+
+def check_06(entries: Sequence[Entry], tmp_path: Path) -> list[Finding]:
+    return check(mll_lines(entries), TRAINING_06.name, tmp_path)
+
+
+@pytest.mark.parametrize("entries", [CLOSED, OPEN, SGD], ids=["closed", "open", "sgd"])
+def test_a_compliant_v40_log_raises_nothing(entries: list[Entry], tmp_path: Path) -> None:
+    assert check_40(entries, tmp_path) == []
+
+
+def test_compliant_logs_of_other_rounds_raise_nothing(tmp_path: Path) -> None:
+    assert check_06(V06, tmp_path) == []
+    assert check(mllog_lines(HPC), HPC_20.name, tmp_path) == []
+
+
+def test_ranks_may_prefix_lines_and_write_other_bytes(tmp_path: Path) -> None:
+    text = "".join(f"rank 0: {line}\n" for line in mllog_lines(CLOSED)).replace("acme", "München")
+    path = tmp_path / "result_0.txt"
+    path.write_bytes(b"caf\xe9\n\0\n" + text.encode("latin-1"))
+    found = check_log(runlog.read(path), Place(TRAINING_40.name), TRAINING_40)
+    assert found == []
+
+
+@dataclass(frozen=True)
+class Case:
+    """A changed log, the rule that it breaks, the key whose record is named (None: the file)."""
+
+    name: str
+    rule: str
+    key: str | None
+    entries: list[Entry]
+    severity: str = "error"
+    nth: int = 0
+
+
+def repeated(entries: list[Entry], key: str, value: object) -> list[Entry]:
+    at = next(number for number, entry in enumerate(entries) if entry.key == key)
+    return [*entries[: at + 1], replace(entries[at], value=value), *entries[at + 1 :]]
+
+
+BLOCKS = [  # the same run in blocks
+    replace(entry, key=entry.key.replace("epoch_", "block_"), metadata={"samples_count": 5})
+    if entry.key in ("epoch_start", "epoch_stop")
+    else entry
+    for entry in CLOSED
+]
+
+CASES_40 = (
+    Case("org is missing", "M1", None, without(CLOSED, "submission_org")),
+    Case("no epoch and no block", "M1", None, without(CLOSED, "epoch_start")),
+    Case("batch size twice, other value", "M1", "global_batch_size",
+         repeated(CLOSED, "global_batch_size", 4096), nth=1),
+    Case("batch size twice", "M1", "global_batch_size",
+         repeated(CLOSED, "global_batch_size", 2048), "warning", 1),
+    Case("no hyperparameter of lars", "M1", None, without(CLOSED, "lars_opt_momentum")),
+    Case("no hyperparameter of sgd", "M1", None, without(SGD, "model_bn_span")),
+    Case("empty org", "M2", "submission_org", changed(CLOSED, "submission_org", value="")),
+    Case("unknown division", "M2", "submission_division",
+         changed(OPEN, "submission_division", value="Open")),
+    Case("unknown status", "M2", "submission_status",
+         changed(CLOSED, "submission_status", value="on-prem")),
+    Case("optimizer", "M2", "opt_name",
+         changed(CLOSED, "opt_name", value="adam")),
+    Case("fixed value", "M2", "lars_epsilon", changed(CLOSED, "lars_epsilon", value=1e-5)),
+    Case("a text for a number", "M2", "global_batch_size",
+         changed(CLOSED, "global_batch_size", value="2048")),
+    Case("no power of two", "M2", "lars_opt_weight_decay",
+         changed(CLOSED, "lars_opt_weight_decay", value=0.0003)),
+    Case("no multiple", "M2", "sgd_opt_base_learning_rate",
+         changed(SGD, "sgd_opt_base_learning_rate", value=0.0105)),
+    Case("not in open", "M2", "submission_benchmark",
+         changed(OPEN, "submission_benchmark", value="llama2_70b_lora")),
+    Case("epoch without number", "M3", "epoch_start", changed(CLOSED, "epoch_start", metadata={})),
+    Case("evaluation without epoch", "M3", "eval_accuracy",
+         changed(CLOSED, "eval_accuracy", metadata={"samples_count": 7})),
+    Case("evaluation of nothing", "M3", "eval_stop", changed(CLOSED, "eval_stop", 1, metadata={}),
+         nth=1),
+    Case("block of no epochs", "M3", "block_start",
+         changed(BLOCKS, "block_start", metadata={"epoch_count": 0, "first_epoch_num": 1})),
+    Case("block without first epoch", "M3", "block_start",
+         changed(BLOCKS, "block_start", metadata={"epoch_count": 1})),
+    Case("no status", "M3", "run_stop", changed(CLOSED, "run_stop", metadata={})),
+    Case("run before initialisation ends", "M4", "run_start",
+         moved(CLOSED, "run_start", "init_stop")),
+    Case("initialisation without start", "M4", "init_start",
+         moved(CLOSED, "init_stop", "init_start")),
+    Case("division after initialisation", "M4", "init_stop",
+         moved(CLOSED, "submission_division", "run_start")),
+    Case("closed initialisation", "M5", "init_stop",
+         changed(CLOSED, "init_stop", after_ms=30 * 60_000)),
+    Case("open initialisation", "M5", "init_stop",
+         changed(OPEN, "init_stop", after_ms=240 * 60_000)),
+    Case("target", "M6", "eval_accuracy",
+         changed(CLOSED, "eval_accuracy", 2, value=0.7589), nth=2),
+    Case("a share above one", "M6", "eval_accuracy",
+         changed(CLOSED, "eval_accuracy", 2, value=1.0), nth=2),
+    Case("did not converge", "T17", "run_stop", resnet_40(status="aborted")),
+    Case("cut short", "T17", "eval_stop", without(CLOSED, "run_stop"), nth=2),
+    Case("after the end", "T3", "seed", [*without(CLOSED, "seed"), Entry("seed", 1)]),
+    Case("clock", "T4", "epoch_stop", changed(CLOSED, "epoch_stop", after_ms=-20)),
+    Case("not finite", "T5", "eval_accuracy",
+         changed(CLOSED, "eval_accuracy", value=float("nan"))),
+)  # fmt: skip
+
+CASES_06 = (
+    Case("no contact", "M1", None, without(V06, "submission_poc_name")),
+    Case("caches", "M2", "cache_clear", changed(V06, "cache_clear", value=None)),
+    Case("no boolean", "M2", "opt_learning_rate_alt_decay_func",
+         changed(V06, "opt_learning_rate_alt_decay_func", value="True")),
+    Case("caches after start", "M4", "cache_clear", moved(V06, "cache_clear", "global_batch_size")),
+    Case("20 minutes", "M5", "init_stop", changed(V06, "init_stop", after_ms=20 * 60_000)),
+    Case("epoch left out", "M7", "epoch_start",
+         changed(V06, "epoch_start", 1, metadata={"epoch_num": 3}), nth=1),
+    Case("evaluation of another epoch", "M7", "eval_accuracy",
+         changed(V06, "eval_accuracy", 1, metadata={"epoch_num": 1}), nth=1),
+    Case("block of another epoch", "M7", "block_stop",
+         changed(V06, "block_stop", metadata={"first_epoch_num": 9})),
+    Case("evaluation open at the end", "M7", "run_stop", moved(V06, "run_stop", "eval_stop")),
+    Case("did not converge", "T17", "run_stop", gnmt_06(status="aborted")),
+    Case("after the end", "T3", "run_final", [*V06, Entry("run_final")], "warning"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES_40, ids=lambda case: case.name)
+def test_v40_finds(case: Case, tmp_path: Path) -> None:
+    _assert_found(case, check_40(case.entries, tmp_path))
+
+
+@pytest.mark.parametrize("case", CASES_06, ids=lambda case: case.name)
+def test_v06_finds(case: Case, tmp_path: Path) -> None:
+    _assert_found(case, check_06(case.entries, tmp_path))
+
+
+def _assert_found(case: Case, found: list[Finding]) -> None:
+    line = None
+    if case.key is not None:
+        line = [n for n, entry in enumerate(case.entries, 1) if entry.key == case.key][case.nth]
+    assert (case.rule, case.severity, line) in {(f.rule, f.severity, f.line) for f in found}
+    assert all(finding.hint for finding in found)
+
+
+def test_every_rule_of_a_single_log_has_a_case() -> None:
+    for judged_in, cases in ((TRAINING_40, CASES_40), (TRAINING_06, CASES_06)):
+        of_logs = {rule for rule in judged_in.rules if CHECKS[rule].needs < Needs.RESULT}
+        elsewhere = {"T1"} | ({"M3", "T4", "T5"} if judged_in is TRAINING_06 else set())
+        assert of_logs - elsewhere <= {case.rule for case in cases}
+
+
+def test_lars_keys_belong_to_lars_alone_in_v06(tmp_path: Path) -> None:
+    entries = [
+        *V06[:9],
+        Entry("opt_name", "sgd"),
+        Entry("lars_epsilon", 0.1),
+        *V06[9:],
+    ]
+    found = check_06(changed(entries, "submission_benchmark", value="resnet"), tmp_path)
+    said = {finding.message: finding.line for finding in found}
+    assert said["lars_epsilon does not belong here"] == 11
+    assert "opt_learning_rate_decay_boundary_epochs is missing" in said
+
+
+def test_another_name_of_a_benchmark_is_told_and_judged(tmp_path: Path) -> None:
+    found = check_06(changed(V06, "submission_benchmark", value="mask"), tmp_path)
+    assert ("M2", 1) in {(finding.rule, finding.line) for finding in found}
+    assert any("num_image_candidates is missing" in finding.message for finding in found)
+
+
+def test_steps_of_the_clock_are_one_finding(tmp_path: Path) -> None:
+    entries = changed(changed(HPC, "eval_start", after_ms=-70), "eval_error", after_ms=-500)
+    found = check(mllog_lines(entries), HPC_20.name, tmp_path)
+    assert [(f.rule, f.severity) for f in found] == [("T4", "warning")]
+    assert "2 times, at most by 500 ms" in found[0].message
+
+
+def test_the_dialect_is_that_of_the_round(tmp_path: Path) -> None:
+    told = check(mll_lines(CLOSED), TRAINING_40.name, tmp_path)
+    assert [(f.rule, f.line, f.severity) for f in told] == [("T1", 1, "error")]
+    told = check(mllog_lines(V06), TRAINING_06.name, tmp_path)
+    assert [(f.rule, f.line, f.severity) for f in told] == [("T1", 1, "warning")]
+
+
+def test_a_glued_line_and_a_truncated_one_are_errors(tmp_path: Path) -> None:
+    lines = mllog_lines(CLOSED)
+    glued = [*lines[:3], lines[3] + lines[4], *lines[5:]]
+    assert [(f.rule, f.line) for f in check(glued, TRAINING_40.name, tmp_path)] == [("T1", 4)]
+    path = tmp_path / "result_0.txt"
+    path.write_text("\n".join(lines)[:-9], encoding="utf-8")
+    found = check_log(runlog.read(path), Place(TRAINING_40.name), TRAINING_40)
+    assert [(f.rule, f.line) for f in found] == [("T17", len(lines) - 1), ("T1", len(lines))]
+
+
+def submit(
+    root: Path, runs: Sequence[list[Entry]], system: str = "box", described: str | None = None
+) -> Path:
+    """A submitter's folder with one ResNet-50 result."""
+    folder = root / "acme" / "results" / system / "resnet"
+    for index, entries in enumerate(runs):
+        write(folder / f"result_{index}.txt", mllog_lines(entries, index))
+    description = {
+        "submitter": "Acme Inc.", "division": "closed", "system_name": "The Box",
+        "number_of_nodes": "2", "accelerators_per_node": "8",
+    }  # fmt: skip
+    systems = root / "acme" / "systems"
+    systems.mkdir(exist_ok=True)
+    (systems / f"{described or system}.json").write_text(json.dumps(description))
+    return folder
+
+
+def judged(path: Path) -> Judgement:
+    return judge([package.read(path, TRAINING_40.layout)], TRAINING_40)
+
+
+def test_a_compliant_result_raises_nothing(tmp_path: Path) -> None:
+    submit(tmp_path, [resnet_40(index) for index in range(5)])
+    assert judged(tmp_path).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "runs", "rule", "severity"),
+    [
+        ("too few", [resnet_40(k) for k in range(4)], "M8", "error"),
+        ("too many", [resnet_40(k) for k in range(6)], "M8", "error"),
+        ("same seed", [changed(resnet_40(k), "seed", value=1) for k in range(5)], "T15", "error"),
+        ("no seed", [without(resnet_40(k), "seed") for k in range(5)], "T15", "error"),
+        ("copy", [changed(resnet_40(k // 2), "seed", value=k) for k in range(5)], "T19", "error"),
+        (
+            "one not converged",
+            [resnet_40(k, status="aborted" if k == 3 else "success") for k in range(5)],
+            "T17",
+            "note",
+        ),
+        (
+            "two not converged",
+            [resnet_40(k, status="aborted" if k > 2 else "success") for k in range(5)],
+            "T17",
+            "error",
+        ),
+    ],
+)
+def test_a_result(
+    name: str, runs: list[list[Entry]], rule: str, severity: str, tmp_path: Path
+) -> None:
+    submit(tmp_path, runs)
+    found = judged(tmp_path).findings
+    assert (rule, severity) in {(finding.rule, finding.severity) for finding in found}
+    assert {finding.rule for finding in found} == {rule}

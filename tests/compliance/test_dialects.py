@@ -1,0 +1,163 @@
+"""The dialect of MLPerf v0.6, and what both dialects do with lines as real logs have them."""
+
+import json
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from compliance import records, runlog
+from compliance.checks import Place, check_log
+from compliance.runlog import RunLog
+from rules import rounds
+from tests.compliance.history import gnmt_06, mll_lines
+
+LINES = mll_lines(gnmt_06())
+ROUND = rounds.load("mlperf-training-0.6")
+ANY_TIME = settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-99, 2**53) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+keys = st.text(string.ascii_letters + string.digits + "_", min_size=1, max_size=30)
+
+
+def read(content: bytes, tmp_path: Path) -> RunLog:
+    path = tmp_path / "result_0.txt"
+    path.write_bytes(content)
+    return runlog.read(path)
+
+
+def test_a_v06_log_is_read_as_any_other(tmp_path: Path) -> None:
+    run = read("\n".join(LINES).encode(), tmp_path)  # without a line feed at its end
+    assert run.problems == ()
+    assert run.dialects == {"mll": 1}
+    assert len(run.events) == len(LINES)
+    assert run.text("submission_benchmark") == "gnmt"
+    assert run.converged
+    assert run.seconds == pytest.approx(68.11, abs=1e-6)
+    assert run.epochs_to_target == 2
+    assert [event.value for event in run.evaluations] == [20.1, 24.3]
+
+
+@ANY_TIME
+@given(
+    key=keys,
+    value=json_values,
+    metadata=st.dictionaries(st.text(), json_values, max_size=3),
+    milliseconds=st.integers(0, 10**13),
+    prefix=st.text(string.printable, max_size=20).filter(lambda text: ":" not in text),
+)
+def test_what_is_written_is_read(
+    key: str,
+    value: object,
+    metadata: dict[str, object],
+    milliseconds: int,
+    prefix: str,
+    tmp_path: Path,
+) -> None:
+    content = json.dumps({"value": value, "metadata": metadata})
+    seconds = f"{milliseconds // 1000}.{milliseconds % 1000:03d}"
+    text = f"{prefix}:::MLL {seconds} {key}: {content}\r\n"
+    run = read(text.encode(), tmp_path)
+    (event,) = run.events
+    assert (event.key, event.value, event.metadata) == (key, value, metadata)
+    assert event.time_ms == pytest.approx(milliseconds, abs=0.01)
+    assert event.line == prefix.count("\n") + 1
+    assert {problem.kind for problem in run.problems} <= {"around"}
+
+
+@ANY_TIME
+@given(data=st.data())
+def test_flipped_bytes_can_be_read_and_checked(data: st.DataObject, tmp_path: Path) -> None:
+    content = bytearray("\n".join(LINES).encode())
+    for position in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=5)):
+        content[position] = data.draw(st.integers(0, 255))
+    for name in rounds.names():
+        check_log(read(bytes(content), tmp_path), Place(name), rounds.load(name))
+
+
+@ANY_TIME
+@given(key=st.sampled_from([line.split()[2][:-1] for line in LINES]), value=json_values)
+def test_any_value_can_be_judged(key: str, value: object, tmp_path: Path) -> None:
+    entries = [
+        f':::MLL 1.0 {key}: {{"value": {json.dumps(value)}, "metadata": {{"epoch_num": '
+        f'{json.dumps(value)}, "first_epoch_num": {json.dumps(value)}, "epoch_count": '
+        f"{json.dumps(value)}}}}}"
+        if line.split()[2] == f"{key}:"
+        else line
+        for line in LINES
+    ]
+    check_log(read("\n".join(entries).encode(), tmp_path), Place(ROUND.name), ROUND)
+
+
+@ANY_TIME
+@given(cut=st.integers(1, 60))
+def test_a_last_line_cut_off_is_truncated(cut: int, tmp_path: Path) -> None:
+    text = "\n".join(LINES)
+    last = len(LINES[-1])
+    run = read(text[: -min(cut, last - 4)].encode(), tmp_path)
+    assert [(problem.line, problem.kind) for problem in run.problems] == [(len(LINES), "truncated")]
+    assert len(run.events) == len(LINES) - 1
+
+
+def test_glued_records_are_both_read_and_told(tmp_path: Path) -> None:
+    run = read(f"{LINES[0]}{LINES[1]}\n{LINES[2]}\n".encode(), tmp_path)
+    assert [event.line for event in run.events] == [1, 1, 2]
+    assert [(problem.line, problem.kind) for problem in run.problems] == [(1, "place")]
+
+
+def test_a_carriage_return_parts_records_from_progress_bars(tmp_path: Path) -> None:
+    text = f"10%\r20%\r{LINES[0]}\r30%\r{LINES[1]}\r\n{LINES[2]}\n"
+    run = read(text.encode(), tmp_path)
+    assert [event.line for event in run.events] == [1, 1, 2]
+    assert {problem.kind for problem in run.problems} == {"around"}
+
+
+def test_bytes_that_are_not_utf8_are_read_as_latin_1(tmp_path: Path) -> None:
+    run = read(LINES[1].replace("acme", "Müller").encode("latin-1") + b"\n", tmp_path)
+    assert run.text("submission_org") == "Müller"
+    assert [problem.kind for problem in run.problems] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (":::MLL 1.2.3 a: {}", "fields"),
+        (":::MLL 1.0 a: 5", "json"),
+        (":::MLL 1.0 a: {", "json"),
+        (":::MLL 1.0 a {}", "json"),
+        (":::MLL -1.0 a: {}", "json"),
+        (":::MLL 1e9 a: {}", "json"),
+        (":::MLL 1.0 ü: {}", "json"),
+        (":::MLL", "json"),
+        (":::MLLX {}", "json"),
+        (":::MLL 1.0 a: {}", "fields"),
+        (':::MLL 1.0 a: {"value": 1}', "fields"),
+        (':::MLL 1.0 a: {"value": 1, "metadata": 2}', "fields"),
+        (':::MLL 1.0 a: {"value": 1, "value": 2, "metadata": {}}', "fields"),
+        (':::MLL 1.0 a: {"value": 1, "metadata": {}} tail', "place"),
+        (":::MLL 1.0 a: " + "[" * 100_000, "json"),
+        (":::MLL 1.0 a: {" + " } " * 300_000, "place"),
+        (":::MLL " * 100_000, "json"),
+        (":::MLL 1.0 a: {}" * 5_000, "fields"),
+        (":::MLL " + "9" * 900_000 + " a: {}", "json"),
+    ],
+)
+def test_broken_lines_are_problems_and_no_exceptions(line: str, kind: str, tmp_path: Path) -> None:
+    run = read(f"{line}\n".encode(), tmp_path)
+    assert kind in {problem.kind for problem in run.problems}
+    assert all(problem.line in (1, None) for problem in run.problems)
+    assert len(run.problems) <= records.PROBLEMS_MAX + 1
+
+
+def test_a_time_or_key_in_the_content_is_not_that_of_the_record(tmp_path: Path) -> None:
+    content = '{"value": 1, "metadata": {}, "time_ms": 7, "key": "other"}'
+    run = read(f":::MLL 2.5 mine: {content}\n".encode(), tmp_path)
+    assert [(event.key, event.time_ms) for event in run.events] == [("mine", 2500)]

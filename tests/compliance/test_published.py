@@ -1,0 +1,235 @@
+"""Published results of MLPerf: their folders, scores and verdicts.
+
+The real logs lie beside the checkout, not in it; tests that need them are skipped elsewhere.
+"""
+
+import csv
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from compliance import leaderboard, package, score
+from compliance.finding import has_error
+from compliance.judge import Judgement, judge
+from compliance.leaderboard import Row
+from rules import rounds
+from rules.definition import ROOT
+from rules.errors import UserError
+from tests.compliance.checks.test_mlperf import submit
+from tests.compliance.history import cosmoflow_20, gnmt_06, mll_lines, mllog_lines, resnet_40, write
+from tools import summarize_results
+
+PUBLISHED = ROOT.parent / "shared" / "published_logs"
+needs_published = pytest.mark.skipif(
+    not PUBLISHED.is_dir(), reason="the published logs are not beside the checkout"
+)
+
+
+def judged(path: Path, round_name: str) -> Judgement:
+    judged_in = rounds.load(round_name)
+    return judge([package.read(path, judged_in.layout)], judged_in)
+
+
+def rows(path: Path, round_name: str) -> list[Row]:
+    return leaderboard.rows(judged(path, round_name))
+
+
+@cache
+def published_rows(round_name: str) -> dict[str, Row]:
+    """The rows of a published round by the folder of their result."""
+    found = rows(PUBLISHED / round_name, round_name)
+    return {str(row.judged.folder.path.relative_to(PUBLISHED)): row for row in found}
+
+
+def expected(name: str) -> list[dict[str, str]]:
+    if not PUBLISHED.is_dir():
+        return []
+    return list(csv.DictReader((PUBLISHED / name).open(encoding="utf-8")))
+
+
+@needs_published
+@pytest.mark.parametrize(
+    "row", expected("expected_scores.csv"), ids=lambda row: row["results_folder"]
+)
+def test_published_scores(row: dict[str, str]) -> None:
+    found = published_rows(row["results_folder"].split("/")[0])[row["results_folder"]]
+    assert found.score_minutes == pytest.approx(
+        float(row["olympic_mean_seconds"]) / 60, abs=0.001, rel=0
+    )
+    assert found.runs == found.required == int(row["runs"])
+
+
+@needs_published
+@pytest.mark.parametrize("row", expected("expected_runs.csv"), ids=lambda row: row["log"])
+def test_published_logs(row: dict[str, str]) -> None:
+    """Time, status and verdict of each log by itself; ours always answers, also with FAILED."""
+    round_name = row["log"].split("/")[0]
+    judgement = judged(PUBLISHED / row["log"], round_name)
+    run = judgement.results[0].folder.runs[0]
+    assert (run.status or "") == row["status"]
+    if row["seconds_run_start_to_run_stop"]:
+        seconds = float(row["seconds_run_start_to_run_stop"])
+        assert run.seconds == pytest.approx(seconds, abs=0.0006, rel=0)
+    else:
+        assert run.seconds is None
+    verdict = "FAILED" if has_error(judgement.findings) else "SUCCESS"
+    peers = row["mlperf_logging_4.1.68_verdict"]
+    assert verdict == ("FAILED" if peers == "CRASH" else peers)
+
+
+@needs_published
+def test_no_integrity_rule_fires_on_published_v40_logs_alone() -> None:
+    for row in published_rows("mlperf-training-4.0").values():
+        assert {finding.rule for finding in row.findings} <= {"T17"}
+        assert row.verdict == "pass"
+
+
+def write_runs(
+    folder: Path, times_ms: Sequence[int | None], raw_ms: int = 9_000_000
+) -> dict[str, object]:
+    """ResNet-50 runs with these times beside a fixed one; None: aborted. The only row as JSON."""
+    for index, time_ms in enumerate(times_ms):
+        status = "success" if time_ms is not None else "aborted"
+        entries = resnet_40(index, status=status, epoch_ms=time_ms or raw_ms)
+        write(folder / f"result_{index}.txt", mllog_lines(entries, index))
+    found = json.loads(leaderboard.as_json(rows(folder, "mlperf-training-4.0")))
+    assert len(found) == 1
+    return dict(found[0])
+
+
+def test_an_aborted_run_counts_as_the_slowest_whatever_its_time(tmp_path: Path) -> None:
+    times = [60_000, 62_000, None, 64_000, 66_000]
+    quick = write_runs(tmp_path / "quick", times, raw_ms=1_000)
+    late = write_runs(tmp_path / "late", times, raw_ms=99_000_000)
+    assert quick["score_minutes"] == late["score_minutes"]
+    assert quick["converged"] == 4
+    assert quick["verdict"] == "pass"
+    slowest = write_runs(tmp_path / "slowest", [60_000, 62_000, 990_000, 64_000, 66_000])
+    assert quick["score_minutes"] == pytest.approx(slowest["score_minutes"], abs=1e-4)
+
+
+def test_two_aborted_runs_leave_no_score(tmp_path: Path) -> None:
+    row = write_runs(tmp_path, [60_000, None, None, 64_000, 66_000])
+    assert (row["score_minutes"], row["verdict"]) == (None, "fail")
+
+
+def test_too_few_runs_leave_no_score(tmp_path: Path) -> None:
+    row = write_runs(tmp_path, [60_000, 61_000, 64_000, 66_000])
+    assert (row["score_minutes"], row["verdict"]) == (None, "fail")
+
+
+def test_drops_are_those_of_the_benchmark(tmp_path: Path) -> None:
+    unet = rounds.load("mlperf-training-4.0").benchmark("unet3d")
+    assert unet is not None
+    for index in range(40):
+        status = "aborted" if index < 4 else "success"
+        write(
+            tmp_path / f"result_{index}.txt",
+            mllog_lines(resnet_40(index, status=status, epoch_ms=10_000 + 10 * index), index),
+        )
+    runs = package.read(tmp_path, "mlperf").submitters[0].results[0].runs
+    found = score.historical_score(runs, unet)
+    assert found is not None
+    kept = [run.seconds for run in runs[8:]]  # four aborted, the four fastest are dropped
+    assert found.minutes == pytest.approx(sum(filter(None, kept)) / len(kept) / 60)
+
+
+def test_an_error_does_not_withhold_a_published_score(tmp_path: Path) -> None:
+    submit(tmp_path, [resnet_40(index)[1:] for index in range(5)])  # without submission_benchmark
+    (row,) = rows(tmp_path, "mlperf-training-4.0")
+    assert row.verdict == "fail"
+    assert row.score_minutes is not None  # the folder says what it is a result of
+    assert row.benchmark == "resnet"
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["", "acme", "acme/results", "acme/results/box", "acme/results/box/resnet"],
+)
+def test_any_part_of_a_tree_may_be_asked_about(part: str, tmp_path: Path) -> None:
+    submit(tmp_path, [resnet_40(index) for index in range(5)])
+    (row,) = rows(tmp_path / part, "mlperf-training-4.0")
+    assert (row.submitter, row.system, row.division) == ("acme", "box", "closed")
+    assert (row.benchmark, row.scale, row.accelerators) == ("resnet", None, 16)
+    assert row.verdict == "pass"
+
+
+def test_one_log_has_the_place_of_its_folder(tmp_path: Path) -> None:
+    folder = submit(tmp_path, [resnet_40(index) for index in range(5)])
+    judgement = judged(folder / "result_3.txt", "mlperf-training-4.0")
+    assert judgement.logs == 1
+    assert judgement.results[0].place.submitter == "acme"
+    assert judgement.findings == ()
+
+
+@pytest.mark.parametrize("described", ["The Box", "BOX"])
+def test_a_description_may_have_another_name_than_the_folder(
+    described: str, tmp_path: Path
+) -> None:
+    system = {"The Box": "The Box", "BOX": "box"}[described]
+    submit(tmp_path, [resnet_40(k) for k in range(5)], system=system, described="BOX")
+    (row,) = rows(tmp_path, "mlperf-training-4.0")
+    assert row.accelerators == 16
+
+
+def test_hpc_folders_have_one_name_more(tmp_path: Path) -> None:
+    folder = tmp_path / "acme" / "results" / "box" / "strong" / "cosmoflow"
+    for index in range(1, 11):
+        write(folder / f"result_{index}.txt", mllog_lines(cosmoflow_20(index), index))
+    (row,) = rows(tmp_path, "mlperf-hpc-2.0")
+    assert (row.submitter, row.system, row.scale) == ("acme", "box", "strong")
+    assert row.accelerators == 32  # the logs say it: there is no description
+    assert row.verdict == "pass"
+    assert row.score_minutes is not None
+
+
+def test_weak_scaling_has_no_time_to_train(tmp_path: Path) -> None:
+    folder = tmp_path / "acme" / "results" / "box" / "weak" / "cosmoflow"
+    for index in range(12):
+        write(folder / f"result_{index}.txt", mllog_lines(cosmoflow_20(index), index))
+    (row,) = rows(tmp_path, "mlperf-hpc-2.0")
+    assert (row.scale, row.verdict, row.score_minutes) == ("weak", "pass", None)
+
+
+def test_v06_results_are_scored(tmp_path: Path) -> None:
+    for index in range(10):
+        write(tmp_path / f"result_{index}.txt", mll_lines(gnmt_06(index), index))
+    (row,) = rows(tmp_path, "mlperf-training-0.6")
+    assert (row.submitter, row.benchmark, row.accelerators) == ("acme", "gnmt", None)
+    assert row.score_minutes == pytest.approx(68.11 / 60, rel=1e-3)
+    assert row.epochs_to_target == 2
+
+
+def test_a_folder_without_logs_is_a_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no run logs here"):
+        package.read(tmp_path, "mlperf")
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    folder = submit(tmp_path, [resnet_40(index) for index in range(5)])
+    (folder.parent / "other").symlink_to(folder)
+    (folder / "result_9.txt").symlink_to(folder / "result_0.txt")
+    judgement = judged(tmp_path, "mlperf-training-4.0")
+    assert judgement.logs == 5
+    assert [finding.rule for finding in judgement.findings] == ["S5"]
+
+
+def test_summary_keys_and_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    submit(tmp_path, [resnet_40(index) for index in range(5)])
+    call = [str(tmp_path), "--round", "mlperf-training-4.0", "--format", "json"]
+    assert summarize_results.main(call) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    keys = "submitter system division benchmark scale accelerators runs converged score_minutes"
+    assert row.keys() >= {*keys.split(), "score_low", "score_high", "verdict", "findings"}
+    submit(tmp_path, [resnet_40(5)[1:]])
+    assert summarize_results.main(call) == 1
+
+
+def test_the_table_says_which_way_an_aborted_run_counts(tmp_path: Path) -> None:
+    submit(tmp_path, [resnet_40(k, status="aborted" if k == 1 else "success") for k in range(5)])
+    text = leaderboard.as_table(rows(tmp_path, "mlperf-training-4.0"))
+    assert "resnet, closed division" in text
+    assert "acme/box: 1 run did not converge: the slowest" in text
