@@ -9,7 +9,8 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Literal
+from operator import itemgetter
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import orjson
 
@@ -32,6 +33,8 @@ FIELDS = ("namespace", "time_ms", "event_type", "key", "value", "metadata")
 EVENT_TYPES = ("INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME")
 
 _MARKER = MARKER.encode()
+_fields_of = itemgetter(*FIELDS)
+_new_tuple = tuple.__new__
 
 ProblemKind = Literal[
     "file",  # the file cannot be read, or not to its end
@@ -58,11 +61,11 @@ class Problem:
     lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One record. ``line`` counts the lines of the file from 1; times are in milliseconds.
 
-    ``monotonic_ms`` is None where ``metadata.monotonic_ms`` is no number.
+    ``monotonic_ms`` is None where ``metadata.monotonic_ms`` is no number. (A tuple, because a frozen
+    dataclass takes longer to make than its line takes to parse.)
     """
 
     line: int
@@ -87,6 +90,7 @@ class Reading:
     record_bytes: int = 0
     values: int = 0
     is_text: bool = True
+    not_finite: set[int] = field(default_factory=set)  # lines that hold NaN or an infinite number
 
     def problem(
         self, line: int | None, kind: ProblemKind, message: str, got: str = "", lost: bool = False
@@ -113,11 +117,15 @@ class Reading:
         first, lines, chunk = number, chunk.count(b"\n"), self.without_long_line(number, chunk)
         at = 0
         while (found := chunk.find(_MARKER, at)) >= 0:
-            start = max(at, chunk.rfind(b"\n", at, found) + 1)
+            start = at
+            if found > at:
+                start = max(at, chunk.rfind(b"\n", at, found) + 1)
+                self.other_text(number, chunk[at:start])
+                number += chunk.count(b"\n", at, start)
             end = chunk.find(b"\n", found) + 1 or len(chunk)
-            self.other_text(number, chunk[at:start])
-            number += chunk.count(b"\n", at, start)
-            self.line_with_marker(number, chunk[start:end])
+            line = chunk[start:end]
+            if found > start or not self.plain_record(number, line):
+                self.line_with_marker(number, line)
             number, at = number + 1, end
         self.other_text(number, chunk[at:])
         last = chunk[chunk.rfind(b"\n") + 1 :]
@@ -146,7 +154,60 @@ class Reading:
             self.is_text = False  # one finding says it
             self.problem(number + text.count(b"\n", 0, at), "text", message)
 
+    def plain_record(self, number: int, line: bytes) -> bool:
+        """The usual line: the marker and one object as it should be. False, with nothing done,
+        where it needs a closer look.
+
+        Nearly all lines of nearly all logs end here, so this is written for speed.
+        """
+        if (
+            len(line) > VALUES_PER_RECORD_MAX  # shorter, it holds fewer
+            or len(self.events) >= EVENTS_MAX
+            or self.record_bytes + len(line) > RECORD_BYTES_MAX
+        ):
+            return False
+        try:
+            record = orjson.loads(line[len(_MARKER) :])
+            namespace, time_ms, event_type, key, value, metadata = _fields_of(record)
+            colons, file, lineno = line.count(b":"), metadata["file"], metadata["lineno"]
+        except (ValueError, TypeError, KeyError):
+            return False
+        fields = len(FIELDS) + len(metadata)
+        if type(value) is dict:
+            fields += len(value)
+        if type(metadata.get("metrics")) is dict:
+            fields += len(metadata["metrics"])
+        if colons != fields + 3 or b"[" in line or len(record) != len(FIELDS):
+            # Nested deeper, or a colon in a string, or a key that is there twice. (The marker has
+            # three colons, an object one for each of its keys.)
+            return False
+        monotonic_ms = metadata.get(CLOCK_METADATA)
+        if (
+            line[len(_MARKER)] != 32  # the blank after the marker
+            or type(time_ms) is not int
+            or not 0 <= time_ms < INTEGER_MAX
+            or event_type not in EVENT_TYPES
+            or type(key) is not str
+            or not 0 < len(key) <= NAME_CHARACTERS_MAX
+            or type(namespace) is not str
+            or len(namespace) > NAME_CHARACTERS_MAX
+            or type(file) is not str
+            or len(file) > SOURCE_CHARACTERS_MAX
+            or type(lineno) is not int
+            or lineno < 0
+            or self.values + fields > VALUES_MAX
+        ):
+            return False
+        if monotonic_ms is not None and type(monotonic_ms) is not float:
+            monotonic_ms = monotonic_ms if is_number(monotonic_ms) else None
+        self.record_bytes += len(line)
+        self.values += fields
+        event = (number, time_ms, monotonic_ms, event_type, key, value, metadata)
+        self.events.append(_new_tuple(Event, event))
+        return True
+
     def line_with_marker(self, number: int, line: bytes) -> None:
+        """Any other line with a record, within the bounds."""
         self.record_bytes += len(line)
         if self.record_bytes > RECORD_BYTES_MAX:
             message = f"the records are larger than {RECORD_BYTES_MAX // 2**20} MiB together"
@@ -163,12 +224,11 @@ class Reading:
             message = f"the record holds more than {VALUES_PER_RECORD_MAX:,} values"
             self.problem(number, "json", message, lost=True)
             return
-        if line.startswith(_MARKER + b" ") and self.plain_record(number, line):
-            return
-        self.other_records(number, line)
+        if not (line.startswith(_MARKER + b" ") and self.nested_record(number, line)):
+            self.other_records(number, line)
 
-    def plain_record(self, number: int, line: bytes) -> bool:
-        """The usual line: the marker and one object. False where it needs a closer look."""
+    def nested_record(self, number: int, line: bytes) -> bool:
+        """The marker and one object. False where it needs a closer look."""
         try:
             record = orjson.loads(line[len(_MARKER) + 1 :])
         except orjson.JSONDecodeError:
@@ -211,6 +271,8 @@ class Reading:
             if duplicates:
                 message = f'the record holds "{duplicates[0]}" more than once'
                 self.problem(number, "fields", message)
+            if not _is_finite(record):
+                self.not_finite.add(number)
             self.record(number, record)
             at = text.find(MARKER, end)
             between = text[end : at if at >= 0 else None].strip()
@@ -342,6 +404,14 @@ def _keys_within(record: object) -> int | None:
             return keys
         layer = inner
     return None
+
+
+def _is_finite(value: object) -> bool:
+    """False where NaN or an infinite number is in it. (``orjson`` refuses to read those.)"""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return all(map(_is_finite, inner))
 
 
 def _decoder(duplicates: list[str]) -> json.JSONDecoder:

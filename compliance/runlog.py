@@ -34,6 +34,7 @@ class RunLog:
     path: Path
     events: tuple[Event, ...]
     problems: tuple[Problem, ...] = ()
+    not_finite: frozenset[int] = frozenset()  # lines that hold NaN or an infinite number
 
     @cached_property
     def by_key(self) -> Mapping[str, tuple[Event, ...]]:
@@ -141,7 +142,13 @@ def read(path: Path) -> RunLog:
         reading.problem(None, "file", "the file cannot be read", str(error.strerror), lost=True)
     finally:
         os.close(descriptor)
-    return RunLog(path, tuple(reading.events), tuple(reading.problems))
+    return run_log(path, reading)
+
+
+def run_log(path: Path, reading: Reading) -> RunLog:
+    """What has been read so far."""
+    problems, not_finite = tuple(reading.problems), frozenset(reading.not_finite)
+    return RunLog(path, tuple(reading.events), problems, not_finite)
 
 
 def _read_file(descriptor: int, reading: Reading) -> None:
