@@ -12,7 +12,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from operator import itemgetter
+from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
@@ -40,6 +41,8 @@ _STEM = b":::MLL"  # what the markers of both dialects begin with
 _PLAIN = _MARKER + b" "
 _V06_RECORD = re.compile(rb":::MLL ([0-9.]{1,40}) (\w{1,200}) ?:[ \t]+(\{.*\})\s*", re.DOTALL)
 _V06_HEAD = re.compile(r":::MLL[ \t]+([0-9.]{1,40})[ \t]+(\w{1,200})[ \t]?:[ \t]+", re.ASCII)
+_fields_of = itemgetter(*FIELDS)
+_new_tuple = tuple.__new__
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,11 @@ class Problem:
     lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One record. ``line`` counts the lines of the file from 1; times are in milliseconds.
 
-    ``monotonic_ms`` is None where ``metadata.monotonic_ms`` is no number.
+    ``monotonic_ms`` is None where ``metadata.monotonic_ms`` is no number. (A tuple: a frozen
+    dataclass takes longer to make than its line takes to parse.)
     """
 
     line: int
@@ -87,6 +90,7 @@ class Reading:
     record_bytes: int = 0
     values: int = 0
     is_text: bool = True
+    not_finite: set[int] = field(default_factory=set)  # lines that hold NaN or an infinite number
 
     def problem(
         self, line: int | None, kind: ProblemKind, message: str, got: str = "", lost: bool = False
@@ -113,11 +117,15 @@ class Reading:
         first, lines, chunk = number, chunk.count(b"\n"), self.without_long_line(number, chunk)
         at = 0
         while (found := chunk.find(_STEM, at)) >= 0:
-            start = max(at, chunk.rfind(b"\n", at, found) + 1)
+            start = at
+            if found > at:
+                start = max(at, chunk.rfind(b"\n", at, found) + 1)
+                self.other_text(number, chunk[at:start])
+                number += chunk.count(b"\n", at, start)
             end = chunk.find(b"\n", found) + 1 or len(chunk)
-            self.other_text(number, chunk[at:start])
-            number += chunk.count(b"\n", at, start)
-            self.line_with_marker(number, chunk[start:end])
+            line = chunk[start:end]
+            if found > start or not self.plain_record(number, line):
+                self.line_with_marker(number, line)
             number, at = number + 1, end
         self.other_text(number, chunk[at:])
         last = chunk[chunk.rfind(b"\n") + 1 :]
@@ -146,7 +154,61 @@ class Reading:
             self.is_text = False  # one finding says it
             self.problem(number + text.count(b"\n", 0, at), "text", message)
 
+    def plain_record(self, number: int, line: bytes) -> bool:
+        """The usual line: the marker and one object as it should be. False, with nothing done,
+        where it needs a closer look.
+
+        Nearly all lines of nearly all logs end here, so this is written for speed.
+        """
+        if (
+            len(line) > VALUES_PER_RECORD_MAX  # shorter, it holds fewer
+            or len(self.events) >= EVENTS_MAX
+            or self.record_bytes + len(line) > RECORD_BYTES_MAX
+        ):
+            return False
+        try:
+            record = orjson.loads(line[len(_MARKER) :])
+            namespace, time_ms, event_type, key, value, metadata = _fields_of(record)
+            colons, file, lineno = line.count(b":"), metadata["file"], metadata["lineno"]
+        except (ValueError, TypeError, KeyError):
+            return False
+        fields = len(FIELDS) + len(metadata)
+        if type(value) is dict:
+            fields += len(value)
+        if type(metadata.get("metrics")) is dict:
+            fields += len(metadata["metrics"])
+        if colons != fields + 3 or b"[" in line or len(record) != len(FIELDS):
+            # Nested deeper, or a colon in a string, or a key that is there twice. (The marker has
+            # three colons, an object one for each of its keys.)
+            return False
+        monotonic_ms = metadata.get(CLOCK_METADATA)
+        if (
+            not line.startswith(_PLAIN)
+            or type(time_ms) is not int
+            or not 0 <= time_ms < INTEGER_MAX
+            or event_type not in EVENT_TYPES
+            or type(key) is not str
+            or not 0 < len(key) <= NAME_CHARACTERS_MAX
+            or type(namespace) is not str
+            or len(namespace) > NAME_CHARACTERS_MAX
+            or type(file) is not str
+            or len(file) > SOURCE_CHARACTERS_MAX
+            or type(lineno) is not int
+            or lineno < 0
+            or self.values + fields > VALUES_MAX
+        ):
+            return False
+        if monotonic_ms is not None and type(monotonic_ms) is not float:
+            monotonic_ms = monotonic_ms if is_number(monotonic_ms) else None
+        self.record_bytes += len(line)
+        self.values += fields
+        self.dialects.setdefault("mllog", number)
+        event = (number, time_ms, monotonic_ms, event_type, key, value, metadata)
+        self.events.append(_new_tuple(Event, event))
+        return True
+
     def line_with_marker(self, number: int, line: bytes) -> None:
+        """Any other line with a record, within the bounds."""
         self.record_bytes += len(line)
         if self.record_bytes > RECORD_BYTES_MAX:
             message = f"the records are larger than {RECORD_BYTES_MAX // 2**20} MiB together"
@@ -163,11 +225,11 @@ class Reading:
             message = f"the record holds more than {VALUES_PER_RECORD_MAX:,} values"
             self.problem(number, "json", message, lost=True)
             return
-        if not self.plain_record(number, line):
+        if not self.nested_record(number, line):
             self.other_records(number, line)
 
-    def plain_record(self, number: int, line: bytes) -> bool:
-        """The usual line: the marker and one object. False where it needs a closer look."""
+    def nested_record(self, number: int, line: bytes) -> bool:
+        """The marker and one object. False where it needs a closer look."""
         if line.startswith(_PLAIN):
             record = _plain_object(line[len(_PLAIN) :])
             if record is None:
@@ -218,6 +280,8 @@ class Reading:
             if duplicates:
                 message = f'the record holds "{duplicates[0]}" more than once'
                 self.problem(number, "fields", message)
+            if not _is_finite(record):
+                self.not_finite.add(number)
             if head:
                 self.v06_record(number, head[1], head[2], record)
             else:
@@ -393,6 +457,14 @@ def _keys_within(record: object) -> int | None:
             return keys
         layer = inner
     return None
+
+
+def _is_finite(value: object) -> bool:
+    """False where NaN or an infinite number is in it. (``orjson`` refuses to read those.)"""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return all(map(_is_finite, inner))
 
 
 def _decoder(duplicates: list[str]) -> json.JSONDecoder:

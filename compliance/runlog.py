@@ -35,6 +35,7 @@ class RunLog:
     path: Path
     events: tuple[Event, ...]
     problems: tuple[Problem, ...] = ()
+    not_finite: frozenset[int] = frozenset()  # lines that hold NaN or an infinite number
     dialects: Mapping[Dialect, int] = field(default_factory=dict)  # and the first line of each
 
     @cached_property
@@ -154,7 +155,13 @@ def read(path: Path) -> RunLog:
         reading.problem(None, "file", "the file cannot be read", str(error.strerror), lost=True)
     finally:
         os.close(descriptor)
-    return RunLog(path, tuple(reading.events), tuple(reading.problems), reading.dialects)
+    return run_log(path, reading)
+
+
+def run_log(path: Path, reading: Reading) -> RunLog:
+    """What has been read so far."""
+    problems, not_finite = tuple(reading.problems), frozenset(reading.not_finite)
+    return RunLog(path, tuple(reading.events), problems, not_finite, reading.dialects)
 
 
 def _read_file(descriptor: int, reading: Reading) -> None:
