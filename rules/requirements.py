@@ -112,7 +112,7 @@ class Requirement:
     or_else: tuple[str, ...]
     value: Condition | None
     some_value: Condition | None
-    metadata: Metadata
+    metadata: Metadata | None
     after: tuple[str, ...]
     not_after: tuple[str, ...]
     within: Within | None
@@ -142,7 +142,6 @@ def parse(group: Mapping[str, Any]) -> Requirements:
 
 
 def _requirement(key: str, asked: Mapping[str, Any]) -> Requirement:
-    metadata = asked.get("metadata", {})
     within = asked.get("within")
     return Requirement(
         key,
@@ -150,15 +149,19 @@ def _requirement(key: str, asked: Mapping[str, Any]) -> Requirement:
         tuple(asked.get("or_else", ())),
         _condition(asked, "value"),
         _condition(asked, "some_value"),
-        Metadata(
-            tuple(metadata.get("has", ())),
-            tuple(metadata.get("has_one_of", ())),
-            {name: tuple(also) for name, also in metadata.get("having", {}).items()},
-            {name: Condition(value) for name, value in metadata.get("values", {}).items()},
-        ),
+        _metadata(asked["metadata"]) if "metadata" in asked else None,
         tuple(asked.get("after", ())),
         tuple(asked.get("not_after", ())),
         Within(within["since"], within["minutes"]) if within else None,
+    )
+
+
+def _metadata(asked: Mapping[str, Any]) -> Metadata:
+    return Metadata(
+        tuple(asked.get("has", ())),
+        tuple(asked.get("has_one_of", ())),
+        {name: tuple(also) for name, also in asked.get("having", {}).items()},
+        {name: Condition(value) for name, value in asked.get("values", {}).items()},
     )
 
 

@@ -11,20 +11,19 @@ from compliance.runlog import RunLog
 from rules import rounds
 from rules.definition import Definition
 from rules.events import is_number
-from rules.requirements import Requirement
+from rules.requirements import Metadata, Requirement, Requirements
 from rules.rounds import Round, RoundBenchmark
 
 
-def _asked_of(run: RunLog, place: Place) -> Iterator[tuple[Requirement, str]]:
+def _asked_of(run: RunLog, place: Place) -> Iterator[tuple[Requirement, Requirements]]:
     """The requirements of the round that apply to a log by what the log says, and why they do."""
     judged_in = rounds.load(place.round)
     for group in judged_in.requirements:
         applies = all(_says(run, key, value, judged_in) for key, value in group.when.items())
         is_exempt = any(_says(run, key, value, judged_in) for key, value in group.unless.items())
         if applies and not is_exempt:
-            why = str(group)
             for asked in group.of_keys:
-                yield asked, why
+                yield asked, group
 
 
 def _says(run: RunLog, key: str, value: object, judged_in: Round) -> bool:
@@ -57,7 +56,7 @@ def counts(run: RunLog, place: Place) -> Iterator[Finding]:
             yield _too_many(run, asked, why, events)
 
 
-def _missing(run: RunLog, asked: Requirement, why: str) -> Finding:
+def _missing(run: RunLog, asked: Requirement, why: Requirements) -> Finding:
     return breach(
         run.path,
         None,
@@ -67,7 +66,9 @@ def _missing(run: RunLog, asked: Requirement, why: str) -> Finding:
     )
 
 
-def _too_many(run: RunLog, asked: Requirement, why: str, events: tuple[Event, ...]) -> Finding:
+def _too_many(
+    run: RunLog, asked: Requirement, why: Requirements, events: tuple[Event, ...]
+) -> Finding:
     """Records that repeat the same value are a warning only, unless none may be repeated."""
     same = all(event.value == events[0].value for event in events)
     first, odd = events[0], next((e for e in events if e.value != events[0].value), events[-1])
@@ -109,10 +110,12 @@ def values(run: RunLog, place: Place) -> Iterator[Finding]:
 def metadata(run: RunLog, place: Place) -> Iterator[Finding]:
     """Records tell in their metadata what they belong to."""
     for asked, _ in _asked_of(run, place):
+        if asked.metadata is None:
+            continue
         wrong = [
             (event, lacks)
             for event in run.all(asked.key)
-            if (lacks := _lacks(asked, event.metadata))
+            if (lacks := _lacks(asked.metadata, event.metadata))
         ]
         if wrong:
             event, lacks = wrong[0]
@@ -126,9 +129,8 @@ def metadata(run: RunLog, place: Place) -> Iterator[Finding]:
             )
 
 
-def _lacks(asked: Requirement, found: Mapping[str, Any]) -> str:
+def _lacks(needs: Metadata, found: Mapping[str, Any]) -> str:
     """What metadata should have and have not, or an empty string."""
-    needs = asked.metadata
     missing = [name for name in needs.has if name not in found]
     for name, also in needs.having.items():
         missing += [other for other in also if name in found and other not in found]
@@ -154,31 +156,28 @@ def _in_records(events: list[Event]) -> str:
 @rule("M4", Needs.RECORDS)
 def places(run: RunLog, place: Place) -> Iterator[Finding]:
     """What must come first stands before, by position in the log."""
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for position, event in enumerate(run.events):
-        first.setdefault(event.key, position)
-        last[event.key] = position
     for asked, _ in _asked_of(run, place):
-        if asked.key not in first:
+        events = run.all(asked.key)
+        if not events:
             continue
-        early, late = run.events[first[asked.key]], run.events[last[asked.key]]
-        for other in asked.after:
-            if other not in first or first[other] > first[asked.key]:
-                yield _misplaced(run, early, f"after {other}")
-        for other in asked.not_after:
-            if first.get(other, len(run.events)) < last[asked.key]:
-                yield _misplaced(run, late, f"before {other}")
+        for key in asked.after:
+            other = run.first(key)
+            if other is None or other.line > events[0].line:
+                yield _misplaced(run, events[0], "after", key)
+        for key in asked.not_after:
+            other = run.first(key)
+            if other is not None and other.line < events[-1].line:
+                yield _misplaced(run, events[-1], "before", key)
 
 
-def _misplaced(run: RunLog, event: Event, where: str) -> Finding:
-    other = run.first(where.split()[1])
+def _misplaced(run: RunLog, event: Event, where: str, key: str) -> Finding:
+    other = run.first(key)
     return breach(
         run.path,
         event.line,
-        f"{event.key} does not stand {where}",
-        expected=f"{event.key} {where}",
-        got=f"{where.split()[1]} on line {other.line}" if other else f"no {where.split()[1]}",
+        f"{event.key} does not stand {where} {key}",
+        expected=f"{event.key} {where} {key}",
+        got=f"{key} on line {other.line}" if other else f"no {key}",
         hint="log each event when it happens: initialisation ends before the run starts",
     )
 

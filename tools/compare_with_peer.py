@@ -1,0 +1,155 @@
+"""`cepheid compare-with-peer`: our verdicts beside those of mlcommons' checker, log by log."""
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compliance import package, report
+from compliance.finding import Finding, has_error
+from compliance.judge import judge
+from rules import rounds
+from rules.errors import UserError
+from tools.arguments import command_parser
+from tools.cli import EXIT_FINE, run_tool
+
+DESCRIPTION = """\
+Give every published log of the rounds of MLPerf to mlcommons' compliance checker and to ours, each
+log by itself, and write what they say as Markdown: the counts, every disagreement with its reason,
+and why the logs that both refuse are refused. LOGS holds a folder for each round.
+"""
+EXAMPLES = """\
+example, as compliance/README.md was made (less than a minute):
+  python tools/compare_with_peer.py ../shared/published_logs --into compliance/README.md
+"""
+BEGIN, END = "<!-- published logs: begin -->", "<!-- published logs: end -->"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What both checkers say about one log. ``peer_says`` is the last line of a traceback."""
+
+    round: str
+    log: Path
+    peer: str
+    peer_says: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def ours(self) -> str:
+        """Our verdict in the peer's words."""
+        return "FAILED" if has_error(self.findings) else "SUCCESS"
+
+    @property
+    def breaches(self) -> str:
+        """Our errors in a few words: ``M1 is missing: epoch_start, epoch_stop``."""
+        keys_of: dict[str, set[str]] = {}
+        for finding in self.findings:
+            if finding.is_error:
+                said = re.sub(r" \(in .*|: .*", "", finding.message)
+                key, _, what = said.partition(" ")
+                known = "_" in key  # else the message does not begin with the key of a record
+                keys = keys_of.setdefault(f"{finding.rule} {what if known else said}", set())
+                keys |= {key} if known else set()
+        said_of = (
+            f"{what}: {', '.join(sorted(keys))}".rstrip(": ") for what, keys in keys_of.items()
+        )
+        return "; ".join(sorted(said_of))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `cepheid compare-with-peer`."""
+    made = command_parser("compare-with-peer", DESCRIPTION, EXAMPLES)
+    made.add_argument("logs", type=Path, metavar="LOGS", help="a folder with one for each round")
+    made.add_argument(
+        "--into", type=Path, metavar="FILE", help="replace the section between the marks in FILE"
+    )
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compare, then print the section or write it into a file."""
+    arguments = parser().parse_args(argv)
+    compared = [pair for name in rounds.names() for pair in compare(arguments.logs, name)]
+    if not compared:
+        raise UserError(f"{arguments.logs}: no folder of a round here, such as mlperf-training-4.0")
+    section = "\n".join([BEGIN, *markdown(compared), END])
+    report.write(put_into(arguments.into, section) if arguments.into else section, arguments.into)
+    return EXIT_FINE
+
+
+def compare(logs: Path, round_name: str) -> Iterator[Compared]:
+    """Both verdicts for each log of a round, in the order of the folders."""
+    judged_in, folder = rounds.load(round_name), logs / round_name
+    if not judged_in.is_history or not folder.is_dir():
+        return
+    for who in package.read(folder, judged_in.layout).submitters:
+        for path in (run.path for result in who.results for run in result.runs):
+            alone = judge([package.read(path, judged_in.layout)], judged_in)
+            peer, says = ask_peer(path, round_name)
+            yield Compared(round_name, path.relative_to(folder), peer, says, alone.findings)
+
+
+def ask_peer(log: Path, round_name: str) -> tuple[str, str]:
+    """SUCCESS, FAILED, or CRASH with the last line of its traceback."""
+    _, usage, version = round_name.split("-")
+    call = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--log_output", "/dev/null"]
+    call += ["--usage", usage, "--ruleset", f"{version}.0", str(log)]
+    done = subprocess.run(call, capture_output=True, text=True, errors="replace", check=False)
+    said = (done.stdout + done.stderr).strip().splitlines()
+    if "Traceback (most recent call last):" in said:
+        return "CRASH", re.sub(r"'/\S*/([^/]+/[^/]+)'", r"`\1`", said[-1])
+    for verdict in ("SUCCESS", "FAILED"):
+        if any(line.endswith(verdict) for line in said):
+            return verdict, ""
+    raise UserError("mlcommons' checker gave no verdict; is mlperf-logging installed?")
+
+
+def markdown(compared: Sequence[Compared]) -> Iterator[str]:
+    """The section: counts, disagreements, and what is wrong with what both refuse."""
+    yield "| round | logs | both accept | both refuse | disagree |"
+    yield "|---|---|---|---|---|"
+    for name in dict.fromkeys(pair.round for pair in compared):
+        pairs = [pair for pair in compared if pair.round == name]
+        accept = sum(pair.ours == pair.peer == "SUCCESS" for pair in pairs)
+        refuse = sum(pair.ours == pair.peer == "FAILED" for pair in pairs)
+        apart = len(pairs) - accept - refuse
+        yield f"| `{name}` | {len(pairs)} | {accept} | {refuse} | {apart} |"
+    yield from ["", "Every disagreement:", ""]
+    yield "| logs | mlcommons | Cepheid | mlcommons says | Cepheid says |"
+    yield "|---|---|---|---|---|"
+    apart_pairs = [pair for pair in compared if pair.ours != pair.peer]
+    for logs, pair in alike(apart_pairs):
+        yield f"| {logs} | {pair.peer} | {pair.ours} | {pair.peer_says} | {pair.breaches} |"
+    yield from ["", "Why logs that both refuse are refused, in our words:", ""]
+    yield "| logs | reason |"
+    yield "|---|---|"
+    for logs, pair in alike([pair for pair in compared if pair.ours == pair.peer == "FAILED"]):
+        yield f"| {logs} | {pair.breaches} |"
+
+
+def alike(pairs: Sequence[Compared]) -> Iterator[tuple[str, Compared]]:
+    """The logs of a result of which the same is said, and one of them."""
+    groups: dict[tuple[str, ...], list[Compared]] = {}
+    for pair in pairs:
+        where = f"{pair.round}/{pair.log.parent}"
+        groups.setdefault((where, pair.peer, pair.peer_says, pair.breaches), []).append(pair)
+    for (where, *_), same in groups.items():
+        yield f"`{where}`: {', '.join(f'`{pair.log.name}`' for pair in same)}", same[0]
+
+
+def put_into(file: Path, section: str) -> str:
+    """The file with the section in place of the one between the marks. Raises UserError where
+    there are no marks."""
+    before, begin, rest = file.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise UserError(f"{file}: no lines {BEGIN} and {END} to write between")
+    return (before + section + after).removesuffix("\n")
+
+
+if __name__ == "__main__":
+    run_tool(main)
