@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "summary": ("tools.summarize_results", "one row per result: time to train, or why rejected"),
     "leaderboard": ("tools.build_leaderboard", "write the results as a page with plots"),
     "data": ("tools.prepare_data", "prepare or verify a dataset"),
+    "compare-with-peer": ("tools.compare_with_peer", "our verdicts beside those of mlcommons"),
     "check-targets": ("tools.check_targets", "measure that targets separate correct from broken"),
 }
 

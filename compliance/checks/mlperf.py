@@ -205,14 +205,22 @@ def time_to_initialise(run: RunLog, place: Place) -> Iterator[Finding]:
 
 @rule("M6", Needs.RECORDS)
 def target(run: RunLog, place: Place) -> Iterator[Finding]:
-    """A run that is called a success reached the target at an evaluation."""
-    if not run.converged:
-        return  # T17 tells
+    """Qualities are numbers, and a run that is called a success reached the target."""
     for asked, why in _asked_of(run, place):
         events = run.all(asked.key)
         if asked.some_value is None or not events:
             continue
-        if not any(asked.some_value.holds(event.value) for event in events):
+        wrong = [event for event in events if not is_number(event.value)]
+        if wrong:
+            yield breach(
+                run.path,
+                wrong[0].line,
+                f"{asked.key} is no number{_in_records(wrong)}",
+                expected=f"{why}a number",
+                got=shown(wrong[0].value),
+                hint="log what the evaluation found",
+            )
+        elif run.converged and not any(asked.some_value.holds(event.value) for event in events):
             numbers = [event.value for event in events]
             yield breach(
                 run.path,

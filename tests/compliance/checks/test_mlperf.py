@@ -138,6 +138,8 @@ CASES_40 = (
          changed(CLOSED, "eval_accuracy", 2, value=0.7589), nth=2),
     Case("a share above one", "M6", "eval_accuracy",
          changed(CLOSED, "eval_accuracy", 2, value=1.0), nth=2),
+    Case("no number", "M6", "eval_accuracy", changed(CLOSED, "eval_accuracy", 1, value="0.7"),
+         nth=1),
     Case("did not converge", "T17", "run_stop", resnet_40(status="aborted")),
     Case("cut short", "T17", "eval_stop", without(CLOSED, "run_stop"), nth=2),
     Case("after the end", "T3", "seed", [*without(CLOSED, "seed"), Entry("seed", 1)]),
