@@ -86,8 +86,10 @@ def _trimmed(minutes: Sequence[float], asked: Runs, counted: tuple[int, int, int
 
 
 def run_minutes(run: RunLog) -> float:
-    """Time of a run in minutes; infinite for one that did not converge: it is the slowest."""
-    if not run.converged or run.seconds is None:
+    """Time of a run in minutes; infinite for one that did not converge: it is the slowest. So is
+    one whose clock does not advance (rules T7 and M5 tell of it).
+    """
+    if not run.converged or run.seconds is None or run.seconds <= 0:
         return math.inf
     return run.seconds / 60
 

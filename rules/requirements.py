@@ -115,6 +115,7 @@ class Requirement:
     metadata: Metadata | None
     after: tuple[str, ...]
     not_after: tuple[str, ...]
+    later_than: tuple[str, ...]
     within: Within | None
 
 
@@ -152,6 +153,7 @@ def _requirement(key: str, asked: Mapping[str, Any]) -> Requirement:
         _metadata(asked["metadata"]) if "metadata" in asked else None,
         tuple(asked.get("after", ())),
         tuple(asked.get("not_after", ())),
+        tuple(asked.get("later_than", ())),
         Within(within["since"], within["minutes"]) if within else None,
     )
 

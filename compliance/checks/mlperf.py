@@ -183,14 +183,26 @@ def _misplaced(run: RunLog, event: Event, where: str, key: str) -> Finding:
 
 
 @rule("M5", Needs.RECORDS)
-def time_to_initialise(run: RunLog, place: Place) -> Iterator[Finding]:
-    """Initialisation ends in time, counted from its first start."""
+def times(run: RunLog, place: Place) -> Iterator[Finding]:
+    """Initialisation ends in time, counted from its first start, and a run takes some time."""
     for asked, why in _asked_of(run, place):
-        if asked.within is None:
+        event = run.first(asked.key)
+        if event is None:
             continue
-        started = [event.time_ms for event in run.all(asked.within.since)]
-        for event in run.all(asked.key)[:1]:
-            minutes = (event.time_ms - min(started)) / 60_000 if started else 0.0
+        for key in asked.later_than:
+            other = run.first(key)
+            if other is not None and event.time_ms <= other.time_ms:
+                yield breach(
+                    run.path,
+                    event.line,
+                    f"{asked.key} is not later than {key}",
+                    expected=f"a time after that of line {other.line}",
+                    got=f"{(event.time_ms - other.time_ms) / 1000:,.3f} seconds after it",
+                    hint="write each record when it happens, with the clock of that moment",
+                )
+        if asked.within is not None and run.all(asked.within.since):
+            since_ms = min(started.time_ms for started in run.all(asked.within.since))
+            minutes = (event.time_ms - since_ms) / 60_000
             if minutes >= asked.within.minutes:
                 yield breach(
                     run.path,

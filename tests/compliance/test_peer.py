@@ -24,6 +24,7 @@ OURS_ALONE = {
     "T4": "it does not compare times",
     "T5": "it compares NaN, which is neither good nor bad",
     "T17": "it asks for a status, not for success, where no target is set (open) or one is reached",
+    "M5": "it does not ask whether a run took any time",
     "M6": "it stops looking, or raises TypeError, at a quality that is no number",
     "M2": "it takes true and false for the numbers 1 and 0",
 }
