@@ -28,7 +28,8 @@ EVENTS_MAX = 250_000
 VALUES_PER_RECORD_MAX = 20_000
 VALUES_MAX = 4_000_000
 NESTING_MAX = 32
-PROBLEMS_MAX = 1_000
+PROBLEMS_MAX = 1_000  # of one kind
+GOT_CHARACTERS_MAX = 1_000  # of what a problem repeats
 NAME_CHARACTERS_MAX = 200  # of a key or a namespace
 SOURCE_CHARACTERS_MAX = 1_000  # of metadata.file
 INTEGER_MAX = 2**53  # beyond it a float, and so most readers of JSON, loses digits
@@ -86,6 +87,7 @@ class Reading:
 
     events: list[Event] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    problem_counts: dict[ProblemKind, int] = field(default_factory=dict)
     dialects: dict[Dialect, int] = field(default_factory=dict)  # and the first line of each
     record_bytes: int = 0
     values: int = 0
@@ -95,8 +97,15 @@ class Reading:
     def problem(
         self, line: int | None, kind: ProblemKind, message: str, got: str = "", lost: bool = False
     ) -> None:
-        self.problems.append(Problem(line, kind, message, got, lost))
-        if len(self.problems) >= PROBLEMS_MAX:
+        """Note a problem; of each kind the first thousand are kept.
+
+        More of a kind by which records are lost end the reading. Others do not: a rank may stand
+        before each record of a log that is sound otherwise.
+        """
+        self.problem_counts[kind] = self.problem_counts.get(kind, 0) + 1
+        if self.problem_counts[kind] <= PROBLEMS_MAX:
+            self.problems.append(Problem(line, kind, message, got[:GOT_CHARACTERS_MAX], lost))
+        elif lost:
             last = Problem(line, "file", f"more than {PROBLEMS_MAX} problems", lost=True)
             self.problems.append(last)
             raise _StopReadingError
