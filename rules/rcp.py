@@ -17,6 +17,7 @@ from rules.definition import Definition, Value, first_schema_problem
 from rules.errors import UserError
 
 FILE = "rcp.json"
+BATCH_SIZE = "global_batch_size"
 RUNS_REQUIRED = 5  # of each batch size
 BATCH_SIZES_REQUIRED = 3
 
@@ -50,7 +51,7 @@ class Point:
     @property
     def batch_size(self) -> int:
         """The global batch size."""
-        return int(self.hyperparameters["global_batch_size"])
+        return int(self.hyperparameters[BATCH_SIZE])
 
     @property
     def samples(self) -> tuple[int, ...]:
@@ -86,7 +87,7 @@ class ReferencePoints:
 
         Raises ValueError for others.
         """
-        known = self.at(int(hyperparameters["global_batch_size"])) or Point(hyperparameters, (), ())
+        known = self.at(int(hyperparameters[BATCH_SIZE])) or Point(hyperparameters, (), ())
         if known.hyperparameters != hyperparameters:
             raise ValueError(f"batch size {known.batch_size} has other hyperparameters")
         on = known.measured if measured in known.measured else (*known.measured, measured)
@@ -180,8 +181,6 @@ def _lacks(point: Point, definition: Definition) -> list[str]:
     if len({run.seed for run in point.runs}) < len(point.runs):
         found.append("two runs have the same seed")
     found += [
-        f"seed {run.seed} missed the targets"
-        for run in point.runs
-        if run.samples_to_target is None
+        f"seed {run.seed} missed the targets" for run in point.runs if run.samples_to_target is None
     ]
     return found

@@ -1,6 +1,6 @@
-"""What tools measured about a benchmark and keep beside its definition: ``evidence.json``, ``rcp.json``.
+"""What tools measured about a benchmark and keep beside its definition.
 
-Each is one JSON object with an entry for each scale.
+``evidence.json`` and ``rcp.json``: each is one JSON object with an entry for each scale.
 """
 
 import json
