@@ -275,8 +275,11 @@ def _header(members: Sequence[Row]) -> tuple[str, ...]:
 
 
 def rcp_cell(row: Row) -> str:
-    """The verdict of rule T21 and the factor, e.g. ``pass 1.02``; empty where nothing is known."""
-    if row.rcp_verdict in ("", "not measured"):
+    """The verdict of rule T21 and the factor, e.g. ``pass 1.02``.
+
+    Empty where nothing was compared, or something stands against the result.
+    """
+    if row.verdict == "rejected" or row.rcp_verdict in ("", "not measured"):
         return ""
     return row.rcp_verdict + (f" {row.rcp_factor:.2f}" if row.rcp_factor else "")
 
