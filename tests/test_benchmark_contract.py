@@ -23,7 +23,7 @@ from reference.config import RunConfig, configure
 from reference.distributed import Ranks, started
 from reference.log import RunLogWriter
 from reference.train import run
-from rules import definition, evidence, rounds
+from rules import definition, evidence, rcp, rounds
 from rules.definition import Block, Definition
 from tests.distributed import on_ranks
 
@@ -264,3 +264,13 @@ def test_evidence_supports_the_targets(name: str, scale: str) -> None:
     variants = tuple(importlib.import_module(f"benchmarks.{name}.broken").VARIANTS)
     assert len(variants) >= 2, f"{name} declares too few broken variants"
     assert not (found := evidence.problems(recorded, chosen, variants)), f"{found}; {again}"
+
+
+@pytest.mark.parametrize(("name", "scale"), SCALED)
+def test_reference_convergence_points_are_complete(name: str, scale: str) -> None:
+    chosen = definition.load(name, scale)
+    points = rcp.load(name, scale)
+    measures = f"`cepheid rcp {name} --scale {scale} --batch-size B` measures them"
+    if points is None:
+        pytest.skip(f"{name} at {scale}: reference convergence points are not yet measured")
+    assert not (found := rcp.problems(points, chosen)), f"{found}; {measures}"

@@ -14,6 +14,8 @@ from rules import definition, rounds
 from rules.errors import UserError
 from tests.compliance.builder import SYSTEM, write_result
 
+pytestmark = pytest.mark.usefixtures("fast_reference")
+
 MINI = definition.load("galaxy_shape", "mini")
 NAME = "galaxy_shape-mini-closed"
 
