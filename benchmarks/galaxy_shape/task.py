@@ -10,6 +10,7 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from benchmarks.galaxy_shape import science
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood, whitened
+from benchmarks.galaxy_shape.science import RADIUS_SQUARED
 from reference import precision
 from reference.compilation import Compiled
 from reference.config import RunConfig
@@ -22,9 +23,6 @@ from reference.seeding import seed_everything
 from rules.definition import Block
 
 EVALUATION_BATCH_PER_RANK = 256
-# Squared radii that hold 68% and 95% of a bivariate normal: χ² with 2 degrees of freedom, whose
-# distribution function is 1 − exp(−r²/2).
-RADIUS_SQUARED = {"coverage_68": -2 * np.log(1 - 0.68), "coverage_95": -2 * np.log(1 - 0.95)}
 
 
 def create(config: RunConfig, ranks: Ranks) -> "GalaxyShape":
