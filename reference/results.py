@@ -41,6 +41,10 @@ class ResultFolder:
         """Where the log of run ``index`` stands when that run has ended."""
         return self.path / f"result_{index}.txt"
 
+    def report(self, index: int) -> Path:
+        """What was reported after run ``index``, beside its log (rule S1)."""
+        return self.path / f"report_{index}.json"
+
     def present(self) -> list[int]:
         """The runs that have ended, whether they reached the targets or not."""
         numbers = (re.fullmatch(r"result_(\d+)\.txt", path.name) for path in self.path.iterdir())

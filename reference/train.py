@@ -11,7 +11,10 @@ from rules.definition import Block, Definition
 
 
 class Task(Protocol):
-    """The code of a benchmark for one framework. On several ranks each one has its own."""
+    """The code of a benchmark for one framework. On several ranks each one has its own.
+
+    One that has something to say beside its quality also keeps ``reference.report.Reports``.
+    """
 
     data_digest: str
     """Digest of the prepared data, from the manifest alone."""

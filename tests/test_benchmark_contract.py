@@ -22,6 +22,7 @@ from reference import checkpoint, data
 from reference.config import RunConfig, configure
 from reference.distributed import Ranks, started
 from reference.log import RunLogWriter
+from reference.report import Reports
 from reference.train import run
 from rules import definition, evidence, rcp, rounds
 from rules.definition import Block, Definition
@@ -240,6 +241,26 @@ def test_log_passes_the_checker(
     findings = check_log(read(path), Place(rounds.CURRENT), rounds.load())
     errors = [str(finding) for finding in findings if finding.is_error]
     assert not errors, "\n".join(errors)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_report_changes_nothing_and_has_a_value_in_every_cell(name: str, data_root: Path) -> None:
+    task = built(configuration(name, data_root))
+    if not isinstance(task, Reports):
+        pytest.skip(f"{name} has no report: its quality says it all")
+    trained(task, 32)
+    before = weights(task)
+    told: list[tuple[int, int]] = []
+    tables = task.report(lambda done, total: told.append((done, total)))
+    assert_same(before, weights(task), f"{name}: weights before and after the report")
+    assert told, f"{name}: the report does not tell how far it is"
+    assert told[-1][0] == told[-1][1], f"{name}: the report does not tell that it is done"
+    for table in tables:
+        assert table.rows, f"{name}: the table {table.title} is empty"
+        for row in table.rows:
+            assert row.keys() == table.rows[0].keys(), f"{name}: {table.title} is ragged"
+            numbers = [value for value in row.values() if not isinstance(value, str)]
+            assert all(map(math.isfinite, numbers)), f"{name}: {table.title}: {row}"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -168,11 +168,12 @@ def _one_run(
     folder: "ResultFolder | None",
     console: "Console",
 ) -> "Outcome":
-    """One run, its log, which is kept whatever happens, and the weights it ended with."""
+    """One run, its log, which is kept whatever happens, the weights it ended with, its report."""
     from reference import checkpoint
     from reference.compilation import forget_earlier_tasks
     from reference.log import RunLogWriter
     from reference.train import run
+    from tools import run_report
     from tools.progress import RunDisplay
 
     console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
@@ -195,6 +196,8 @@ def _one_run(
             console.print(f"run {config.index}: its weights could not be kept: {error}")
     how = "all targets reached" if outcome.reached else outcome.reason
     console.print(f"run {config.index}: {how} after {outcome.samples:,} samples; log: {where}")
+    if folder:
+        run_report.make(task, config, folder.report(config.index), console)
     return outcome
 
 

@@ -73,6 +73,11 @@ def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_pat
     assert "all targets reached" in first.stdout
     (folder,) = (tmp_path / "out" / "results").glob("*/galaxy_shape-mini-closed")
     before = (folder / "result_0.txt").read_bytes()
+    assert events(folder / "result_0.txt")[-1]["key"] == "run_stop"  # the report is not in the log
+    assert "Shear bias, 16 galaxies" in first.stdout
+    report = json.loads((folder / "report_0.json").read_text())
+    assert report["seed"] in [event["value"] for event in events(folder / "result_0.txt")]
+    assert len(report["tables"]) == 3
 
     more = cepheid("galaxy_shape", *FAST, "--runs", "+1", *where)
     assert more.returncode == 0, more.stderr
@@ -127,6 +132,7 @@ def test_interruption_closes_the_log_and_the_run_is_made_again(
     assert "Traceback" not in err
     assert "does not count" in out
     (log,) = tmp_path.glob("results/*/*/interrupted_result_0_0.txt")
+    assert not list(tmp_path.glob("results/*/*/report_*"))
     stops = [event for event in events(log) if event["key"] == "run_stop"]
     assert len(stops) == 1
     assert number.name in str(stops[0]["metadata"])
@@ -164,6 +170,8 @@ def test_two_ranks_leave_one_log(data_root: Path, tmp_path: Path) -> None:
     (log,) = (tmp_path / "b").glob("results/*/*/result_*.txt")
     implementation = next(e["value"] for e in events(log) if e["key"] == "implementation")
     assert implementation["ranks"] == 2  # type: ignore[index]
+    assert ended.stdout.count("Shear bias") == 1
+    assert (log.parent / "report_0.json").is_file()
     # Wrong use that only the first rank notices ends the other one too, without a traceback.
     torchrun[-1] = "/proc/nowhere"
     ended = subprocess.run(
