@@ -234,7 +234,7 @@ def test_log_passes_the_checker(
     log = RunLogWriter(tmp_path / "result_0.txt")
     task = module.create(config, Ranks(0, 1, torch.device("cpu")))
     assert run(chosen, task, config, log).reached
-    path = log.close(counts=True)
+    path = log.close()
     assert path is not None
     # Not errors here: a seed that was given, and data that are not the reference's.
     findings = check_log(read(path), Place(rounds.CURRENT), rounds.load())
