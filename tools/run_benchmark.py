@@ -154,6 +154,8 @@ def _run(
                 ).reached
                 for index in runs
             ]
+            # A rank that leaves with exit code 1 has torchrun end the others, reporting or not.
+            ranks.barrier()
     return EXIT_FINE if all(reached) else EXIT_FINDINGS
 
 
