@@ -57,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     size_mib = sum(array.bytes for array in manifest.arrays.values()) / 2**20
     console.print(
         f"{folder}: {manifest.rows:,} samples of {manifest.generator}, {size_mib:,.0f} MiB, "
-        f"digest {manifest.digest}"
+        f"digest {manifest.digest}",
+        markup=False,
     )
     if chosen.data_digest and manifest.digest != chosen.data_digest:
         console.print(f"these are not the reference's data, whose digest is {chosen.data_digest}")
