@@ -110,8 +110,10 @@ def _told_once() -> Iterator[None]:
     try:
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             yield
-    except (UserError, SystemExit):
+    except UserError:
         leave_quietly(EXIT_WRONG_USE)
+    except SystemExit as error:  # argparse's
+        leave_quietly(int(error.code or EXIT_FINE))
 
 
 def _run(
@@ -228,8 +230,9 @@ def _one_run(
     from tools.progress import RunDisplay
 
     console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
-    forget_earlier_tasks()
-    task = _created(module, config, ranks)
+    with interruption.possible():
+        forget_earlier_tasks()
+        task = _created(module, config, ranks)
     log = RunLogWriter(folder.log(config.index) if folder else None)
     try:
         with interruption.possible(), RunDisplay(config.definition, console) as display:
