@@ -115,7 +115,7 @@ def _unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
     for key, events in run.by_key.items():
         if key in known:
             continue
-        guess = did_you_mean(key[:100], [meant[key]] if key in meant else known)
+        guess = did_you_mean(meant.get(key, key[:100]), [meant[key]] if key in meant else known)
         times = "" if len(events) == 1 else f" ({len(events):,} times)"
         if not key.isascii():  # it may look like another one
             times += f", in ASCII {key[:100]!a}"

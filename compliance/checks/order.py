@@ -33,11 +33,11 @@ def order(run: RunLog, place: Place) -> Iterator[Finding]:
     definition = definition_of(run, place)
     if definition is None or not is_whole(run, definition):
         return
-    yield from _phases(run, definition)
-    yield from _turns(run)
+    out_of_place = [*_phases(run, definition), *_turns(run)]
+    yield from out_of_place
     stop = run.all("run_stop")[0]
     after = [event for event in run.events if event.line > stop.line]
-    if after:
+    if after and not out_of_place:  # else it may be run_stop that stands too early
         yield breach(
             run.path,
             after[0].line,

@@ -104,7 +104,7 @@ def _gaps(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
     if not gaps:
         return
     longest_ms, end, after = max(gaps, key=lambda gap: gap[0])
-    if longest_ms > max(GAP_SECONDS_MIN * 1000, *blocks):
+    if longest_ms > max([GAP_SECONDS_MIN * 1000, *blocks]):
         yield breach(
             run.path,
             after.line,

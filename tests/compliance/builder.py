@@ -114,7 +114,7 @@ def run_records(
             "block_stop",
             block_num=block.number,
             samples_count=samples,
-            train_loss=1 / (block.number + index / 7),
+            train_loss=1 / (block.number + index / 7.3),
         )
         metrics = quality(definition, block.number, converged and block.number == blocks, index)
         log.event("eval_start", samples_count=samples)
