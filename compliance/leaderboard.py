@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import statistics
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -23,6 +24,7 @@ Verdict = Literal["scored", "provisional", "rejected"]
 
 ORIGINS = CHOICES["origin"]
 TABLE_WIDTH = 100  # columns of a terminal
+REASON_LINES_MAX = 8  # of one reason below a table
 _ORDER: Mapping[str, int] = {"scored": 0, "provisional": 1, "rejected": 2}
 
 
@@ -341,7 +343,11 @@ def _below(members: Sequence[Row]) -> list[str]:
         standing = f"{row.standing}{so_far}" or "scored, with a warning"
         name = _cut(f"{row.submitter}/{row.system}", TABLE_WIDTH - len(standing) - 4)
         lines.append(f"  {name}: {standing}")
-        lines += [_cut(f"    {reason}", TABLE_WIDTH) for reason in row.reasons[:3]]
+        for reason in row.reasons[:3]:
+            lines += textwrap.wrap(
+                reason, TABLE_WIDTH, initial_indent="    ", subsequent_indent="      ",
+                max_lines=REASON_LINES_MAX, placeholder=" …",
+            )  # fmt: skip
         if len(row.reasons) > 3:
             lines.append(f"    and {len(row.reasons) - 3} more: `cepheid check` lists them")
     return ["", *lines] if lines else []
@@ -361,9 +367,11 @@ def as_markdown(table: Sequence[Row]) -> str:
             if row.standing:
                 cells[6] = f"{row.standing} {cells[6]}".strip()
             lines.append(f"| {' | '.join(_markdown(cell) for cell in cells)} |")
-        measured = [row for row in members if row.energy_joules is not None]
-        for row in measured:
-            lines += ["", _markdown(f"{row.submitter}/{row.system}: {energy(row)}")]
+        for row in members:
+            said = [energy(row)] if row.energy_joules is not None else []
+            said += row.reasons if row.score_minutes is not None else []  # warnings, waivers
+            name = f"{row.submitter}/{row.system}"
+            lines += ["", *(f"- {_markdown(f'{name}: {text}')}" for text in said)] if said else []
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 

@@ -27,6 +27,12 @@ def test_what_the_books_call_checked_is_in_the_round() -> None:
     assert checked == set(rounds.load("v1.0").rules)
 
 
+def test_every_rule_says_who_looks_and_why() -> None:
+    for rule, text in _rules_of_the_books().items():
+        assert "*Checked" in text or "*Reviewed" in text, rule
+        assert "*Why:*" in text or rule == "T21", rule
+
+
 def test_the_books_number_without_gaps() -> None:
     rules = list(_rules_of_the_books())
     for letter in "TS":

@@ -305,6 +305,8 @@ CASES = [
         *text(RECORDS[at("opt_name"):])], says="opt_momentum"),
     Case("division in another case", "T2", at("submission_division"),
          put("submission_division", value="Closed"), says='"closed" or "open"'),
+    Case("a path for a division", "T2", at("submission_division"),
+         put("submission_division", value="../../tmp/closed")),
     Case("status in another case", "T2", STOP, meta("run_stop", status="SUCCESS"), says="status"),
     Case("HTML for a status", "T2", STOP, meta("run_stop", status="<b>success</b>")),
     Case("a target of its own", "T2", at("run_start"), [

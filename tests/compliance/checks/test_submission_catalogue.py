@@ -249,6 +249,19 @@ def same_readings(root: Path) -> None:
     write_power(root / RESULT, 1, partial(_give_readings, of=2))
 
 
+def copied_run(root: Path) -> None:
+    """A copy under the seed of the run that it replaces, a day later."""
+    seed = next(record for record in run_records(MINI, 3) if record["key"] == "seed")
+    records = run_records(MINI, 1)
+    for record in records:
+        record["time_ms"] += 86_400_000
+        record["metadata"]["monotonic_ms"] += 86_400_000
+        if record["key"] == "seed":
+            record["value"] = seed["value"]
+    write_log(root / RESULT / "result_3.txt", records)
+    (root / RESULT / "power_3.csv").write_text("\n".join(power_lines(records, WATTS)))
+
+
 def one_more(root: Path) -> None:
     write_power(root / RESULT, 5)
     write_log(root / RESULT / "result_5.txt", run_records(MINI, 5))
@@ -290,6 +303,8 @@ CASES = [
          log(2, "opt_base_learning_rate", value=0.002), at("opt_base_learning_rate")),
     Case("the quality of another run", "T19", f"{RESULT}/result_3.txt",
          copied(3, 1, "eval_accuracy", same_quality), STEP, "result_1.txt"),
+    Case("a copy of another run, a day later", "T19", f"{RESULT}/result_3.txt", copied_run, STEP,
+         "result_1.txt"),
     Case("the losses of another run", "T19", f"{RESULT}/result_3.txt",
          copied(3, 1, "block_stop", same_losses), at("block_stop"), "result_1.txt"),
     Case("the times of another run, a day later", "T19", f"{RESULT}/result_3.txt",
@@ -388,8 +403,8 @@ CASES = [
     Case("a waiver of the targets", "S9", "waivers.yaml", waiver(rule="T9"), 2, "cannot be"),
     Case("a waiver of waivers", "S9", "waivers.yaml", waiver(rule="S9"), 2, "cannot be waived"),
     Case("a waiver of no rule", "S9", "waivers.yaml", waiver(rule="T99"), 2, "T99"),
-    Case("a field too many", "S9", "waivers.yaml", waiver(silent="yes"), 2, "silent"),
-    Case("a field twice", "S9", "waivers.yaml",
+    Case("a field of a waiver too many", "S9", "waivers.yaml", waiver(silent="yes"), 2, "silent"),
+    Case("a field of a waiver twice", "S9", "waivers.yaml",
          waivers(yaml_of(WAIVER) + '    rule: "T4"\n'), 7, "more than once"),
     Case("a YAML bomb", "S9", "waivers.yaml", waivers(BOMB), 1, "anchors"),
     Case("YAML that runs code", "S9", "waivers.yaml",
