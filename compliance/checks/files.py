@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import PurePosixPath
 
 from compliance.checks.registry import Needs, breach, rule
@@ -13,6 +14,7 @@ from rules import definition
 
 FILE_BYTES_MAX = 16 * 2**20  # of a file that is no log
 PATH_CHARACTERS_MAX = 200
+PROBLEMS_MAX = 100  # that are told one by one
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._+][A-Za-z0-9._+-]{0,99}")
 _DEVICE_NAME = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 _LICENCE_NAME = re.compile(r"(LICEN[CS]E|COPYING)(\.(txt|md))?", re.IGNORECASE)
@@ -71,6 +73,19 @@ def hygiene(who: Submitter) -> Iterator[Finding]:
             expected="plain files and folders",
             hint="replace it by the file itself, or remove it",
         )
+    of_files = list(islice(_of_files(who), PROBLEMS_MAX + 1))
+    yield from of_files[:PROBLEMS_MAX]
+    if len(of_files) > PROBLEMS_MAX:
+        yield breach(
+            who.path,
+            None,
+            f"more than {PROBLEMS_MAX} files have such names or sizes",
+            hint="mend those that are told, then check again",
+        )
+
+
+def _of_files(who: Submitter) -> Iterator[Finding]:
+    """Names and sizes of all files of a submission."""
     folded: dict[str, SubmittedFile] = {}
     for file in sorted(who.files or (), key=lambda file: file.name):
         yield from _name(who, file)

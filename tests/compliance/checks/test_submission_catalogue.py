@@ -533,3 +533,11 @@ def test_a_sensor_may_be_read_less_often_than_another(root: Path) -> None:
     for index in range(MINI.runs.required):
         power(index, every_third)(root)
     assert findings_of(root) == []
+
+
+def test_many_bad_names_are_told_in_bounds(root: Path) -> None:
+    for number in range(150):
+        (root / CODE / f"a b {number}").write_text("x")
+    found = [finding for finding in findings_of(root) if finding.rule == "S5"]
+    assert len(found) == 101
+    assert "more than 100 files" in found[0].message
