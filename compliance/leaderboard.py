@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import statistics
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,13 +17,17 @@ from compliance.checks.convergence import convergence_of
 from compliance.convergence import Convergence
 from compliance.finding import Finding, printable
 from compliance.judge import JudgedResult, Judgement
-from compliance.score import Provisional, Score, score
+from compliance.runlog import RunLog
+from compliance.score import Provisional, Score, energy_joules, score
 from rules import rcp
 from rules.definition import Definition
+from rules.events import CHOICES
 
 Verdict = Literal["scored", "provisional", "rejected"]
 
+ORIGINS = CHOICES["origin"]
 TABLE_WIDTH = 100  # columns of a terminal
+REASON_LINES_MAX = 8  # of one reason below a table
 _ORDER: Mapping[str, int] = {"scored": 0, "provisional": 1, "rejected": 2}
 
 
@@ -64,6 +69,9 @@ class Row:
     findings: tuple[Finding, ...]
     provisional_targets: str
     judged: JudgedResult
+    energy_joules: float | None = None  # of one run (rule T23), with a score only
+    not_measured: str = ""  # what the power logs leave out
+    seeds: str = ""  # "derived" where all are, so that none was chosen (rule T15)
 
     @property
     def group(self) -> tuple[str, str, str]:
@@ -147,10 +155,29 @@ def _row(result: JudgedResult) -> Row:
         findings=result.findings,
         provisional_targets=(definition.provisional or "") if definition else "",
         judged=result,
+        **(_energy(result) if number else {}),
+        seeds=_seeds(runs),
     )
 
 
-def _names(result: JudgedResult) -> dict[str, str]:
+def _energy(result: JudgedResult) -> dict[str, Any]:
+    """Energy of a run, and what its sensors did not measure; nothing without power logs."""
+    power, definition = result.folder.power, result.definition
+    if not power or definition is None:
+        return {}
+    dropped = definition.runs.drop_fastest, definition.runs.drop_slowest
+    joules = energy_joules(result.folder.runs, power, *dropped)
+    return {"energy_joules": joules, "not_measured": printable(power[0].not_measured)}
+
+
+def _seeds(runs: Sequence[RunLog]) -> str:
+    """Where the seeds come from: ``derived``, ``given``, or both."""
+    events = [event for run in runs if (event := run.first("seed"))]
+    origins = {origin for event in events if (origin := event.metadata.get("origin")) in ORIGINS}
+    return " and ".join(sorted(map(str, origins)))
+
+
+def _names(result: JudgedResult) -> dict[str, Any]:
     """Who, what and where: as the folders say, else as the first log says."""
     place, first = result.place, result.folder.runs[0] if result.folder.runs else None
 
@@ -210,6 +237,7 @@ COLUMNS = (
     "processor", "framework", "runs", "required", "converged", "score_minutes", "score_low",
     "score_high", "provisional_minutes", "samples_to_target",
     "rcp_verdict", "rcp_factor", "verdict", "provisional_targets",
+    "energy_joules", "not_measured", "seeds",
 )  # fmt: skip
 
 
@@ -318,6 +346,12 @@ def interval(row: Row) -> str:
     return f"{minutes(row.score_low)} to {minutes(row.score_high)}"
 
 
+def energy(row: Row) -> str:
+    """The energy of a run and what was not measured: ``1.23 kJ a run, not measured: nothing``."""
+    kilojoules = (row.energy_joules or 0.0) / 1000
+    return f"{kilojoules:,.3g} kJ a run, not measured: {row.not_measured}"
+
+
 def _shortened(body: list[list[str]], excess: int) -> list[list[str]]:
     """Cut hardware, then system names, until ``excess`` columns are saved."""
     for column, least in ((2, 10), (1, 20)):
@@ -339,13 +373,19 @@ def _below(members: Sequence[Row]) -> list[str]:
     """What the table has no room for: why a row has no score, and warnings."""
     lines = []
     for row in members:
+        if row.energy_joules is not None:
+            lines.append(_cut(f"  {row.submitter}/{row.system}: {energy(row)}", TABLE_WIDTH))
         if not (row.standing or row.reasons):
             continue
         so_far = "" if row.provisional_minutes is None else " (in brackets: the mean so far)"
         standing = f"{row.standing}{so_far}" or "scored, with a warning"
         name = _cut(f"{row.submitter}/{row.system}", TABLE_WIDTH - len(standing) - 4)
         lines.append(f"  {name}: {standing}")
-        lines += [_cut(f"    {reason}", TABLE_WIDTH) for reason in row.reasons[:3]]
+        for reason in row.reasons[:3]:
+            lines += textwrap.wrap(
+                reason, TABLE_WIDTH, initial_indent="    ", subsequent_indent="      ",
+                max_lines=REASON_LINES_MAX, placeholder=" …",
+            )  # fmt: skip
         if len(row.reasons) > 3:
             lines.append(f"    and {len(row.reasons) - 3} more: `cepheid check` lists them")
     return ["", *lines] if lines else []
@@ -366,6 +406,11 @@ def as_markdown(table: Sequence[Row]) -> str:
                 cells[6] = f"{row.standing} {cells[6]}".strip()
             shown = cells[: len(header)]
             lines.append(f"| {' | '.join(_markdown(cell) for cell in shown)} |")
+        for row in members:
+            said = [energy(row)] if row.energy_joules is not None else []
+            said += row.reasons if row.score_minutes is not None else []  # warnings, waivers
+            name = f"{row.submitter}/{row.system}"
+            lines += ["", *(f"- {_markdown(f'{name}: {text}')}" for text in said)] if said else []
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 

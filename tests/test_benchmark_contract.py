@@ -26,6 +26,7 @@ from reference.report import Reports
 from reference.train import run
 from rules import definition, evidence, rcp, rounds
 from rules.definition import Block, Definition
+from rules.events import is_number
 from tests.distributed import on_ranks
 
 NAMES = definition.names()
@@ -103,8 +104,11 @@ def test_folder_is_complete(name: str) -> None:
 @pytest.mark.parametrize(("name", "scale"), SCALED)
 def test_definition_is_valid(name: str, scale: str) -> None:
     chosen = definition.load(name, scale)
+    defaults = {key: rule.default for key, rule in chosen.hyperparameters.items()}
     for rule in chosen.hyperparameters.values():
-        problem = rule.why_not(rule.default)
+        problem = rule.why_not(rule.default) or (
+            rule.why_not_with(rule.default, defaults) if is_number(rule.default) else None
+        )
         assert not problem, f"{name}: the default of {rule.name} breaks its own rule: {problem}"
     assert "global_batch_size" in chosen.hyperparameters, f"{name} defines no global_batch_size"
     dropped = chosen.runs.drop_fastest + chosen.runs.drop_slowest

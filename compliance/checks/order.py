@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from compliance.checks.form import WHERE, is_whole
 from compliance.checks.identity import definition_of
+from compliance.checks.pace import unexplained_times
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, shown
 from compliance.records import Event
@@ -32,11 +33,11 @@ def order(run: RunLog, place: Place) -> Iterator[Finding]:
     definition = definition_of(run, place)
     if definition is None or not is_whole(run, definition):
         return
-    yield from _phases(run, definition)
-    yield from _turns(run)
+    out_of_place = [*_phases(run, definition), *_turns(run)]
+    yield from out_of_place
     stop = run.all("run_stop")[0]
     after = [event for event in run.events if event.line > stop.line]
-    if after:
+    if after and not out_of_place:  # else it may be run_stop that stands too early
         yield breach(
             run.path,
             after[0].line,
@@ -128,7 +129,7 @@ def _turns(run: RunLog) -> Iterator[Finding]:
 
 @rule("T4", Needs.RECORDS)
 def clock(run: RunLog, place: Place) -> Iterator[Finding]:
-    """Neither clock steps back, and both advance by the same amount between any two records."""
+    """Neither clock steps back, both advance alike, and events account for the time they tell."""
     broken_lines = {problem.line for problem in run.problems}  # T1's
     without = [e for e in run.events if e.line not in broken_lines and _has_no_clock(e)]
     if without:
@@ -141,6 +142,14 @@ def clock(run: RunLog, place: Place) -> Iterator[Finding]:
             got=_logged(without[0], CLOCK_METADATA),
             hint="add metadata.monotonic_ms, in Python time.monotonic() * 1000",
         )
+    yield from _apart(run)
+    definition = definition_of(run, place)
+    if definition and is_whole(run, definition):
+        yield from unexplained_times(run)
+
+
+def _apart(run: RunLog) -> Iterator[Finding]:
+    """Where a clock steps back, or the two clocks go apart."""
     before: Event | None = None
     drift = _Drift()
     for event in run.events:

@@ -18,11 +18,15 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class RoundRule:
-    """How one numbered rule applies in a round: integrity rules hold in every round."""
+    """How one numbered rule applies in a round: integrity rules hold in every round.
+
+    ``waivable``: the organisers may waive it (rule S9).
+    """
 
     id: str
     kind: Literal["integrity", "round"]
     severity: Severity
+    waivable: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,12 @@ def load(name: str = CURRENT) -> Round:
         )
     document = yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
     rules = {
-        rule_id: RoundRule(rule_id, entry["kind"], entry.get("severity", "error"))
+        rule_id: RoundRule(
+            rule_id,
+            entry["kind"],
+            entry.get("severity", "error"),
+            entry.get("waivable", False),
+        )
         for rule_id, entry in document["rules"].items()
     }
     return Round(document["name"], document["title"], MappingProxyType(rules))
