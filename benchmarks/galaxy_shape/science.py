@@ -49,7 +49,7 @@ SHEAR = 0.02  # of galaxies, and of the PSF for the leakage; R is linear to its 
 # Of isolated galaxies under a constant shear of 0.01 to 0.05: the LSST Project's requirement on
 # shape measurement (https://community.lsst.org/t/3417), a state of the art rather than a budget.
 LSST_M, LSST_C = 1e-3, 1e-4
-CHUNK_GALAXIES = 64  # drawn and estimated together: some 200 MB, and three batches of 256 stamps
+CHUNK_GALAXIES = 64  # estimated together: 12 stamps of each, three batches of 256
 # Fixed, so that two reports can be compared; 230 to 740 of mini's 2,000 galaxies in each bin.
 SNR_EDGES = (0.0, 10.0, 20.0, 40.0, 80.0, math.inf)
 RADIUS_EDGES_ARCSEC = (0.0, 0.3, 0.5, 0.8, math.inf)
@@ -136,38 +136,30 @@ def observed(parameters: SkyParameters, electrons: np.ndarray, normal: np.ndarra
     return values.astype(PIXEL_DTYPE)
 
 
-def sheared_stamps(
-    parameters: SkyParameters, shown: Sequence[Galaxy], normal: np.ndarray
-) -> np.ndarray:
-    """Each galaxy lensed, for the ring test: (galaxies, component of the shear, +/−, turned by
-    0/90°, bands, y, x).
+def sheared_stamps(parameters: SkyParameters, galaxy: Galaxy, normal: np.ndarray) -> np.ndarray:
+    """The galaxy lensed, for the ring test: (component of the shear, +/−, turned by 0/90°, bands,
+    y, x). ``normal`` is its noise, draws of N(0, 1), (bands, y, x).
 
     Turned by 90° the galaxy's e changes its sign; so does a shear, and only half of the images have
     to be drawn: galaxy and noise turned, then lensed by +γ, are those lensed by −γ, then turned.
     """
-    shears = (SHEAR, -SHEAR, SHEAR * 1j, -SHEAR * 1j)
-    lensed = [sheared(galaxy, complex(shear)) for galaxy in shown for shear in shears]
-    electrons = np.stack([galaxies.noise_free_electrons(parameters, galaxy) for galaxy in lensed])
-    electrons = electrons.reshape(len(shown), 2, 2, *electrons.shape[1:])
-    upright = observed(parameters, electrons, normal[:, None, None])
-    turned = np.rot90(upright[:, :, ::-1], axes=(-2, -1))
-    return np.stack([upright, turned], axis=3)
+    shears = (SHEAR + 0j, -SHEAR + 0j, SHEAR * 1j, -SHEAR * 1j)
+    drawn = [galaxies.noise_free_electrons(parameters, sheared(galaxy, shear)) for shear in shears]
+    upright = observed(parameters, _by_component_and_sign(drawn), normal)
+    turned = np.rot90(upright[:, ::-1], axes=(-2, -1))
+    return np.stack([upright, turned], axis=2)
 
 
-def leakage_stamps(
-    parameters: SkyParameters, shown: Sequence[Galaxy], normal: np.ndarray
-) -> np.ndarray:
-    """Each galaxy through sheared PSFs: (galaxies, component of the shear, +/−, bands, y, x)."""
+def leakage_stamps(parameters: SkyParameters, galaxy: Galaxy, normal: np.ndarray) -> np.ndarray:
+    """The galaxy through sheared PSFs: (component of the shear, +/−, bands, y, x)."""
     shears = ((SHEAR, 0.0), (-SHEAR, 0.0), (0.0, SHEAR), (0.0, -SHEAR))
-    electrons = np.stack(
-        [
-            galaxies.noise_free_electrons(parameters, galaxy, shear)
-            for galaxy in shown
-            for shear in shears
-        ]
-    )
-    electrons = electrons.reshape(len(shown), 2, 2, *electrons.shape[1:])
-    return observed(parameters, electrons, normal[:, None, None])
+    drawn = [galaxies.noise_free_electrons(parameters, galaxy, shear) for shear in shears]
+    return observed(parameters, _by_component_and_sign(drawn), normal)
+
+
+def _by_component_and_sign(drawn: Sequence[np.ndarray]) -> np.ndarray:
+    """Images with the shears +γ1, −γ1, +γ2, −γ2 as (2, 2, bands, y, x)."""
+    return np.stack(drawn).reshape(2, 2, *drawn[0].shape)
 
 
 @dataclass(frozen=True)
@@ -200,11 +192,12 @@ def measured_responses(
     """Draw galaxies ``indices`` of the sky, lensed and through sheared PSFs, and estimate them."""
     lensed, leaked = [], []
     for chunk in row_chunks(len(indices), CHUNK_GALAXIES):
-        numbers = indices[chunk.start : chunk.stop]
-        shown = [galaxies.galaxy_at(parameters, index) for index in numbers]
-        normal = np.stack([_noise(parameters, index) for index in numbers])
-        lensed.append(_means(estimate, sheared_stamps(parameters, shown, normal)))
-        leaked.append(_means(estimate, leakage_stamps(parameters, shown, normal)))
+        shown = [
+            (galaxies.galaxy_at(parameters, index), _noise(parameters, index))
+            for index in indices[chunk.start : chunk.stop]
+        ]
+        lensed.append(_means(estimate, [sheared_stamps(parameters, *one) for one in shown]))
+        leaked.append(_means(estimate, [leakage_stamps(parameters, *one) for one in shown]))
         on_progress(chunk.stop, len(indices))
     return Responses.of(np.concatenate(lensed), np.concatenate(leaked))
 
@@ -215,10 +208,12 @@ def _noise(parameters: SkyParameters, index: int) -> np.ndarray:
     return np.random.default_rng(stream).standard_normal(shape)
 
 
-def _means(estimate: Estimate, stamps: np.ndarray) -> np.ndarray:
-    """Estimated e1 and e2 in the layout of the stamps, (…, 2)."""
-    mean, _ = estimate(stamps.reshape(-1, *stamps.shape[-3:]))
-    return np.asarray(mean, dtype=float).reshape(*stamps.shape[:-3], 2)
+def _means(estimate: Estimate, stamps: Sequence[np.ndarray]) -> np.ndarray:
+    """Estimated e1 and e2 of each galaxy's stamps, in their layout: (galaxies, …, 2)."""
+    layout = (len(stamps), *stamps[0].shape[:-3])
+    flat = np.concatenate([of_one.reshape(-1, *of_one.shape[-3:]) for of_one in stamps])
+    mean, _ = estimate(flat)
+    return np.asarray(mean, dtype=float).reshape(*layout, 2)
 
 
 # Shear bias ---------------------------------------------------------------------------------------

@@ -54,14 +54,12 @@ def test_sheared_galaxy_is_what_galsim_lenses(shear: complex) -> None:
     assert np.abs(unlensed - direct).max() > 3e-3 * direct.max()
 
 
-def silent(count: int) -> np.ndarray:
-    """Draws of noise that are all 0."""
-    return np.zeros((count, len(SKY.bands), SIDE, SIDE))
+SILENT = np.zeros((len(SKY.bands), SIDE, SIDE))
 
 
 def test_turned_stamps_are_those_of_the_turned_galaxy() -> None:
     """The ring partner is drawn here: −e, its place turned, lensed by the shear itself."""
-    stamps = science.sheared_stamps(SKY, [galaxy()], silent(1))[0].astype(float)
+    stamps = science.sheared_stamps(SKY, galaxy(), SILENT).astype(float)
     upright = galaxy()
     turned = replace(
         upright, e1=-upright.e1, e2=-upright.e2,
@@ -82,7 +80,7 @@ def test_turned_stamps_are_those_of_the_turned_galaxy() -> None:
 
 
 def test_leakage_stamps_are_seen_through_sheared_psfs() -> None:
-    stamps = science.leakage_stamps(SKY, [galaxy()], silent(1))[0].astype(float)
+    stamps = science.leakage_stamps(SKY, galaxy(), SILENT).astype(float)
     shown = galaxy()
     parts = shown.components
     profiles = [drawing.Profile(p.sersic_index, p.half_light_radius_arcsec) for p in parts]
