@@ -1,10 +1,12 @@
 """From what was read to what is found: every check that a round asks for, over a whole package."""
 
+import datetime
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from compliance import waivers
 from compliance.checks import (
     Place,
     check_log,
@@ -47,8 +49,11 @@ class Judgement:
     logs: int
 
 
-def judge(packages: Sequence[Package], judged_in: Round) -> Judgement:
-    """Check everything that was read."""
+def judge(
+    packages: Sequence[Package], judged_in: Round, today: datetime.date | None = None
+) -> Judgement:
+    """Check everything that was read. ``today``, by UTC, decides which waivers still hold."""
+    today = today or datetime.datetime.now(datetime.UTC).date()
     results: list[JudgedResult] = []
     findings: list[Finding] = []
     for package in packages:
@@ -56,15 +61,22 @@ def judge(packages: Sequence[Package], judged_in: Round) -> Judgement:
             about_folder = check_submitter(who, judged_in)
             if package.is_single_log:  # the question was about the log, not about the folder
                 about_folder = []
+            places = [
+                replace(place_of(folder, who, judged_in), in_result=not package.is_single_log)
+                for folder in who.results
+            ]
+            about_results = [
+                _about_runs(folder, place, judged_in)
+                for folder, place in zip(who.results, places, strict=True)
+            ]
+            waived_in = (who.waivers, who.path, judged_in, today)
+            if who.is_whole:  # else what a waiver is about may not have been read
+                everything = sum(about_results, about_folder)
+                about_folder = [*about_folder, *waivers.without_effect(everything, *waived_in)]
+            about_folder = waivers.applied(about_folder, *waived_in)
             findings += about_folder
-            for folder in who.results:
-                place = place_of(folder, who, judged_in)
-                place = replace(place, in_result=not package.is_single_log)
-                about_runs = [
-                    finding for run in folder.runs for finding in check_log(run, place, judged_in)
-                ]
-                if place.in_result and folder.runs:
-                    about_runs += check_result(folder, place, judged_in)
+            for folder, place, raw in zip(who.results, places, about_results, strict=True):
+                about_runs = waivers.applied(raw, *waived_in)
                 findings += about_runs
                 concerning = [f for f in about_folder if _concerns(f.path, folder, who)]
                 found = _judged(folder, place, who, [*concerning, *about_runs])
@@ -74,6 +86,13 @@ def judge(packages: Sequence[Package], judged_in: Round) -> Judgement:
         tuple(results),
         tuple(in_order(findings)),
         sum(package.logs for package in packages),
+    )
+
+
+def _about_runs(folder: ResultFolder, place: Place, judged_in: Round) -> list[Finding]:
+    found = [finding for run in folder.runs for finding in check_log(run, place, judged_in)]
+    return found + (
+        check_result(folder, place, judged_in) if place.in_result and folder.runs else []
     )
 
 

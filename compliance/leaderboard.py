@@ -10,19 +10,33 @@ import json
 import math
 import re
 import statistics
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from compliance.checks.convergence import convergence_of
+from compliance.convergence import Convergence
 from compliance.finding import Finding, printable
 from compliance.judge import JudgedResult, Judgement
-from compliance.score import Provisional, Rejected, Score, historical_score, score
+from compliance.runlog import RunLog
+from compliance.score import (
+    Provisional,
+    Rejected,
+    Score,
+    energy_joules,
+    historical_score,
+    score,
+)
+from rules import rcp
 from rules.definition import Definition
-from rules.events import is_integer
+from rules.events import CHOICES, is_integer
 
 Verdict = Literal["scored", "provisional", "rejected", "pass", "fail"]
 
+ORIGINS = CHOICES["origin"]
 TABLE_WIDTH = 100  # columns of a terminal
+REASON_LINES_MAX = 8  # of one reason below a table
 _ORDER: Mapping[str, int] = {"scored": 0, "pass": 0, "fail": 0, "provisional": 1, "rejected": 2}
 
 
@@ -35,6 +49,8 @@ class Row:
     are the errors, then the warnings, each of those once.
     ``samples_to_target`` is the median over the converged runs, ``quality`` holds the metrics of
     the last evaluation, each the median over those runs; both are empty for a rejected result.
+    ``rcp_verdict`` and ``rcp_factor`` compare the samples with the reference's (rule T21); the
+    score knows nothing of them. The verdict is empty where the rule does not ask.
     """
 
     submitter: str
@@ -56,12 +72,17 @@ class Row:
     provisional_minutes: float | None
     samples_to_target: float | None
     epochs_to_target: float | None
+    rcp_verdict: str
+    rcp_factor: float | None
     quality: Mapping[str, float]
     verdict: Verdict
     reasons: tuple[str, ...]
     findings: tuple[Finding, ...]
     provisional_targets: str
     judged: JudgedResult
+    energy_joules: float | None = None  # of one run (rule T23), with a score only
+    not_measured: str = ""  # what the power logs leave out
+    seeds: str = ""  # "derived" where all are, so that none was chosen (rule T15)
 
     @property
     def group(self) -> tuple[str, str, str]:
@@ -125,6 +146,7 @@ def _row(result: JudgedResult) -> Row:
         verdict = "fail" if errors else "pass"
     samples, quality = _course(result) if verdict != "rejected" else (None, {})
     asked = definition or benchmark
+    compared = _compared(result)
     names = _names(result)
     system = _machine(result)
     return Row(
@@ -143,6 +165,8 @@ def _row(result: JudgedResult) -> Row:
         provisional_minutes=so_far,
         samples_to_target=samples,
         epochs_to_target=_epochs(result),
+        rcp_verdict=compared.verdict if compared else "",
+        rcp_factor=compared.factor if compared and verdict != "rejected" else None,
         quality=quality,
         verdict=verdict,
         reasons=tuple(finding.headline for finding in errors)
@@ -150,7 +174,26 @@ def _row(result: JudgedResult) -> Row:
         findings=result.findings,
         provisional_targets=(definition.provisional or "") if definition else "",
         judged=result,
+        **(_energy(result) if number else {}),
+        seeds=_seeds(runs),
     )
+
+
+def _energy(result: JudgedResult) -> dict[str, Any]:
+    """Energy of a run, and what its sensors did not measure; nothing without power logs."""
+    power, definition = result.folder.power, result.definition
+    if not power or definition is None:
+        return {}
+    dropped = definition.runs.drop_fastest, definition.runs.drop_slowest
+    joules = energy_joules(result.folder.runs, power, *dropped)
+    return {"energy_joules": joules, "not_measured": printable(power[0].not_measured)}
+
+
+def _seeds(runs: Sequence[RunLog]) -> str:
+    """Where the seeds come from: ``derived``, ``given``, or both."""
+    events = [event for run in runs if (event := run.first("seed"))]
+    origins = {origin for event in events if (origin := event.metadata.get("origin")) in ORIGINS}
+    return " and ".join(sorted(map(str, origins)))
 
 
 def _names(result: JudgedResult) -> dict[str, Any]:
@@ -200,6 +243,15 @@ def _epochs(result: JudgedResult) -> float | None:
     return statistics.median(known) if known else None
 
 
+def _compared(result: JudgedResult) -> Convergence | None:
+    """The samples to target against the reference's."""
+    definition = result.definition
+    if definition is None or not result.folder.runs:
+        return None
+    points = rcp.load(definition.name, definition.scale)
+    return convergence_of(result.folder, definition, result.place, points)
+
+
 def _metrics_of(definition: Definition) -> list[str]:
     return [target.metric for target in definition.quality] + list(definition.reported)
 
@@ -234,8 +286,9 @@ def _count(system: Mapping[str, object], key: str) -> int | None:
 COLUMNS = (
     "submitter", "system", "division", "benchmark", "scale", "nodes", "accelerators", "accelerator",
     "processor", "framework", "runs", "required", "converged", "score_minutes", "score_low",
-    "score_high", "provisional_minutes", "samples_to_target", "epochs_to_target", "verdict",
-    "provisional_targets",
+    "score_high", "provisional_minutes", "samples_to_target", "epochs_to_target",
+    "rcp_verdict", "rcp_factor", "verdict", "provisional_targets",
+    "energy_joules", "not_measured", "seeds",
 )  # fmt: skip
 
 
@@ -281,16 +334,33 @@ def as_table(table: Sequence[Row]) -> str:
     parts = []
     for group, members in groups(table).items():
         body = [_cells(row, rank) for row, rank in _ranked(members)]
-        wide = tabulate(body, _HEADER, tablefmt="simple", disable_numparse=True)
+        header = _header(members)
+        body = [cells[: len(header)] for cells in body]
+        wide = tabulate(body, header, tablefmt="simple", disable_numparse=True)
         excess = max(map(len, wide.splitlines())) - TABLE_WIDTH
         if excess > 0:  # the two columns of free text give way
             body = _shortened(body, excess)
-            wide = tabulate(body, _HEADER, tablefmt="simple", disable_numparse=True)
+            wide = tabulate(body, header, tablefmt="simple", disable_numparse=True)
         parts.append("\n".join([_title(group, members), "", wide, *_below(members)]))
     return "\n\n".join(parts)
 
 
 _HEADER = ("", "system", "hardware", "runs", "converged", "minutes", "95% interval", "samples")
+
+
+def _header(members: Sequence[Row]) -> tuple[str, ...]:
+    """The columns of a table; the last one only where something is compared."""
+    return (*_HEADER, "RCP") if any(map(rcp_cell, members)) else _HEADER
+
+
+def rcp_cell(row: Row) -> str:
+    """The verdict of rule T21 and the factor, e.g. ``pass 1.02``.
+
+    Empty where nothing was compared, or something stands against the result.
+    """
+    if row.verdict == "rejected" or row.rcp_verdict in ("", "not measured"):
+        return ""
+    return row.rcp_verdict + (f" {row.rcp_factor:.2f}" if row.rcp_factor else "")
 
 
 def _title(group: tuple[str, str, str], members: Sequence[Row]) -> str:
@@ -312,10 +382,11 @@ def _cells(row: Row, rank: int | None) -> list[str]:
         samples = f"{row.epochs_to_target:,g} epochs"
     cells = [str(rank or ""), f"{row.submitter}/{row.system}", row.hardware]
     cells += [f"{row.runs}/{row.required}", str(row.converged)]
+    last = [samples, rcp_cell(row)]
     if row.score_minutes is None:
         so_far = row.provisional_minutes
-        return [*cells, "" if so_far is None else f"({minutes(so_far)})", "", samples]
-    return [*cells, minutes(row.score_minutes), interval(row), samples]
+        return [*cells, "" if so_far is None else f"({minutes(so_far)})", "", *last]
+    return [*cells, minutes(row.score_minutes), interval(row), *last]
 
 
 def minutes(value: float) -> str:
@@ -328,6 +399,12 @@ def interval(row: Row) -> str:
     if row.score_low is None or row.score_high is None:
         return ""
     return f"{minutes(row.score_low)} to {minutes(row.score_high)}"
+
+
+def energy(row: Row) -> str:
+    """The energy of a run and what was not measured: ``1.23 kJ a run, not measured: nothing``."""
+    kilojoules = (row.energy_joules or 0.0) / 1000
+    return f"{kilojoules:,.3g} kJ a run, not measured: {row.not_measured}"
 
 
 def _shortened(body: list[list[str]], excess: int) -> list[list[str]]:
@@ -355,13 +432,19 @@ def _below(members: Sequence[Row]) -> list[str]:
         if row.judged.is_history and row.score_minutes is not None and slow:
             runs = "1 run did" if slow == 1 else f"{slow} runs did"
             lines.append(f"  {row.submitter}/{row.system}: {runs} not converge: the slowest")
+        if row.energy_joules is not None:
+            lines.append(_cut(f"  {row.submitter}/{row.system}: {energy(row)}", TABLE_WIDTH))
         if not (row.standing or row.reasons):
             continue
         so_far = "" if row.provisional_minutes is None else " (in brackets: the mean so far)"
         standing = f"{row.standing}{so_far}" or f"{row.verdict}, with a warning"
         name = _cut(f"{row.submitter}/{row.system}", TABLE_WIDTH - len(standing) - 4)
         lines.append(f"  {name}: {standing}")
-        lines += [_cut(f"    {reason}", TABLE_WIDTH) for reason in row.reasons[:3]]
+        for reason in row.reasons[:3]:
+            lines += textwrap.wrap(
+                reason, TABLE_WIDTH, initial_indent="    ", subsequent_indent="      ",
+                max_lines=REASON_LINES_MAX, placeholder=" …",
+            )  # fmt: skip
         if len(row.reasons) > 3:
             lines.append(f"    and {len(row.reasons) - 3} more: `cepheid check` lists them")
     return ["", *lines] if lines else []
@@ -372,7 +455,7 @@ def as_markdown(table: Sequence[Row]) -> str:
     parts = []
     for group, members in groups(table).items():
         lines = [f"## {_markdown(_title(group, members))}", ""]
-        header = ("", "submitter", *_HEADER[1:])
+        header = ("", "submitter", *_header(members)[1:])
         lines.append(f"| {' | '.join(header)} |")
         lines.append("|---" * len(header) + "|")
         for row, rank in _ranked(members):
@@ -380,7 +463,13 @@ def as_markdown(table: Sequence[Row]) -> str:
             cells = [str(rank or ""), row.submitter, row.system, row.hardware, *rest]
             if row.standing:
                 cells[6] = f"{row.standing} {cells[6]}".strip()
-            lines.append(f"| {' | '.join(_markdown(cell) for cell in cells)} |")
+            shown = cells[: len(header)]
+            lines.append(f"| {' | '.join(_markdown(cell) for cell in shown)} |")
+        for row in members:
+            said = [energy(row)] if row.energy_joules is not None else []
+            said += row.reasons if row.score_minutes is not None else []  # warnings, waivers
+            name = f"{row.submitter}/{row.system}"
+            lines += ["", *(f"- {_markdown(f'{name}: {text}')}" for text in said)] if said else []
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 

@@ -11,13 +11,15 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
-from compliance import runlog
+from compliance import powerlog, runlog, waivers
 from compliance.finding import printable
+from compliance.powerlog import POWER_NAME, PowerLog
 from compliance.runlog import RunLog
+from compliance.waivers import Waivers
 from rules.errors import UserError
 from rules.rounds import Layout
 
@@ -25,12 +27,15 @@ ENTRIES_MAX = 10_000  # of one folder
 FOLDERS_DEEP_MAX = 8  # how far below the given folder results of MLPerf are looked for
 LOGS_MAX = 100  # of one result
 DESCRIPTION_BYTES_MAX = 2**20
+FILES_MAX = 100_000  # of one submission
+DEPTH_MAX = 16  # folders within each other in a submission
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LOG_NAME = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 _INTERRUPTED_NAME = re.compile(r"interrupted_.*\.txt", re.DOTALL)
 _PARTIAL_NAME = re.compile(r"result_[0-9]+(\.txt)?\.partial")
-_BESIDE_LOGS = ("configuration.json", "README.md")
+README = "README.md"
+_BESIDE_LOGS = re.compile(r"configuration\.json|report_[0-9]+\.json")  # not read
 LEFT_BY_TOOLS = ("checkpoints", "leaderboard")  # folders that no submission holds
 
 
@@ -61,8 +66,9 @@ class SystemFile:
 class ResultFolder:
     """The run logs of one result. ``system`` is None for a folder that lies in no layout.
 
-    ``interrupted`` are the logs of runs that do not count. ``benchmark`` and ``scale`` (HPC: strong
-    or weak) are given only in the layout of MLPerf.
+    ``interrupted`` are the logs of runs that do not count, ``power`` the power logs of those that
+    do. ``has_readme`` tells of a README.md with something in it. ``benchmark`` and ``scale`` (HPC:
+    strong or weak) are given only in the layout of MLPerf.
     """
 
     path: Path
@@ -71,6 +77,8 @@ class ResultFolder:
     unfinished: tuple[Path, ...] = ()  # logs of runs that are going on, or were killed
     interrupted: tuple[RunLog, ...] = ()
     unexpected: tuple[Path, ...] = ()
+    power: tuple[PowerLog, ...] = ()
+    has_readme: bool = False
     benchmark: str | None = None
     scale: str | None = None
 
@@ -84,10 +92,20 @@ class ResultFolder:
 
 
 @dataclass(frozen=True)
+class SubmittedFile:
+    """A file or folder of a submission; ``name`` is its path relative to the submitter's folder."""
+
+    name: PurePosixPath
+    size_bytes: int
+    is_folder: bool = False
+
+
+@dataclass(frozen=True)
 class Submitter:
     """A folder with ``systems`` and ``results``. ``name`` is given only under ``submissions/``.
 
-    ``left_by_tools`` are the folders beside those that only its owner needs.
+    ``left_by_tools`` are the folders beside those that only its owner needs. ``files`` is all that
+    lies in a submission, None where only a part of the folder was read or it is no submission.
     """
 
     path: Path
@@ -97,6 +115,9 @@ class Submitter:
     results: tuple[ResultFolder, ...]
     refused: tuple[Refused, ...] = ()
     left_by_tools: tuple[Path, ...] = ()
+    is_whole: bool = False  # all results were read, not only one or those of one system
+    files: tuple[SubmittedFile, ...] | None = None
+    waivers: Waivers | None = None
 
 
 @dataclass(frozen=True)
@@ -236,7 +257,38 @@ class _Reader:
             for entry in self.entries(root, quiet=True)
             if entry.name in LEFT_BY_TOOLS
         ]
-        return replace(self.made(root, self.systems(root), results), left_by_tools=tuple(left))
+        files = tuple(self.files(root)) if self.is_submission(root) and not only_system else None
+        return replace(
+            self.made(root, self.systems(root), results),
+            left_by_tools=tuple(left),
+            is_whole=only_system is None,
+            files=files,
+        )
+
+    def is_submission(self, root: Path) -> bool:
+        """Whether the rules for packages hold: under ``submissions/``, or with a manifest."""
+        return root.parent.name == "submissions" or (root / "manifest.json").is_file()
+
+    def files(self, root: Path) -> Iterator[SubmittedFile]:
+        """All files and folders of a submission, within bounds; what is refused is recorded."""
+        count, waiting = 0, [root]
+        while waiting:
+            folder = waiting.pop()
+            is_deep = len(folder.relative_to(root).parts) >= DEPTH_MAX
+            for entry in self.entries(folder):
+                count += 1
+                if count > FILES_MAX:
+                    why = f"more than {FILES_MAX:,} files in one submission; the rest is not read"
+                    self.refused.append(Refused(self.shown(root), why))
+                    return
+                path, is_folder = folder / entry.name, entry.is_dir(follow_symlinks=False)
+                size_bytes = 0 if is_folder else entry.stat(follow_symlinks=False).st_size
+                yield SubmittedFile(PurePosixPath(path.relative_to(root)), size_bytes, is_folder)
+                if is_folder and is_deep:
+                    why = f"folders deeper than {DEPTH_MAX}"
+                    self.refused.append(Refused(self.shown(path), why))
+                elif is_folder:
+                    waiting.append(path)
 
     def around_result(self, folder: Path) -> Submitter:
         """One result: with its system's description where it lies in a submitter's folder."""
@@ -259,19 +311,23 @@ class _Reader:
         self, root: Path, systems: Mapping[str, SystemFile], results: list[ResultFolder]
     ) -> Submitter:
         is_listed = root.parent.name == "submissions"
-        refused, self.refused = tuple(self.refused), []
+        waiver_file = root / waivers.FILE_NAME
+        has_waivers = waiver_file.is_file() and not waiver_file.is_symlink()
+        refused, self.refused = tuple(dict.fromkeys(self.refused)), []
         return Submitter(
             path=self.shown(root),
             name=root.name if is_listed else None,
-            in_submission=is_listed or (root / "manifest.json").is_file(),
+            in_submission=self.is_submission(root),
             systems=MappingProxyType(dict(systems)),
             results=tuple(results),
             refused=refused,
+            waivers=waivers.read(self.shown(waiver_file)) if has_waivers else None,
         )
 
     def result(self, folder: Path, system: str | None) -> ResultFolder:
         """The logs of a folder in the order of their numbers, and what else lies there."""
-        logs, unfinished, interrupted, unexpected = [], [], [], []
+        logs, unfinished, interrupted, unexpected, power = [], [], [], [], []
+        has_readme = False
         for entry in self.entries(folder):
             name, path = entry.name, self.shown(folder / entry.name)
             if self.log_name.fullmatch(name) and entry.is_file(follow_symlinks=False):
@@ -280,9 +336,13 @@ class _Reader:
                 unfinished.append(path)
             elif _INTERRUPTED_NAME.fullmatch(name) and entry.is_file(follow_symlinks=False):
                 interrupted.append(path)
-            elif name not in _BESIDE_LOGS and not name.startswith("."):
+            elif POWER_NAME.fullmatch(name) and entry.is_file(follow_symlinks=False):
+                power.append(path)
+            elif name == README and entry.is_file(follow_symlinks=False):
+                has_readme = entry.stat(follow_symlinks=False).st_size > 0
+            elif not _BESIDE_LOGS.fullmatch(name) and not name.startswith("."):
                 unexpected.append(path)
-        if max(len(logs), len(interrupted)) > LOGS_MAX:
+        if max(len(logs), len(interrupted), len(power)) > LOGS_MAX:
             why = f"more than {LOGS_MAX} run logs in one result; only the first ones are read"
             self.refused.append(Refused(self.shown(folder), why))
         logs.sort(key=lambda path: (len(path.name), path.name))
@@ -293,6 +353,8 @@ class _Reader:
             tuple(unfinished),
             tuple(runlog.read(path) for path in interrupted[:LOGS_MAX]),
             tuple(unexpected),
+            tuple(powerlog.read(path) for path in power[:LOGS_MAX]),
+            has_readme,
         )
 
     def systems(self, root: Path, only: str | None = None) -> dict[str, SystemFile]:

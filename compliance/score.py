@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from compliance.finding import Finding
+from compliance.powerlog import PowerLog
 from compliance.runlog import RunLog
 from rules.definition import Definition, Runs
 from rules.rounds import RoundBenchmark
@@ -94,6 +95,36 @@ def run_minutes(run: RunLog) -> float:
     return run.seconds / 60
 
 
+def energy_joules(
+    runs: Sequence[RunLog], power: Sequence[PowerLog], drop_fastest: int, drop_slowest: int
+) -> float | None:
+    """Mean energy of a run over the runs that the score is a mean of (rule T23).
+
+    None where one of those has no power log.
+    """
+    kept = kept_by_trimming([run_minutes(run) for run in runs], drop_fastest, drop_slowest)
+    energies = [_run_joules(runs[number], power) for number in kept]
+    known = [energy for energy in energies if energy is not None]
+    return _mean(known) if known and len(known) == len(energies) else None
+
+
+def _run_joules(run: RunLog, power: Sequence[PowerLog]) -> float | None:
+    """Σ Pᵢ·Δtᵢ over all sensors from run_start to run_stop."""
+    log = next((log for log in power if log.index == run.index), None)
+    start, stop = run.first("run_start"), run.first("run_stop")
+    if log is None or log.problems or start is None or stop is None:
+        return None
+    if start.monotonic_ms is None or stop.monotonic_ms is None:
+        return None
+    return log.energy_joules(start.monotonic_ms, stop.monotonic_ms)
+
+
+def kept_by_trimming(values: Sequence[float], drop_lowest: int, drop_highest: int) -> Sequence[int]:
+    """Which values a trimmed mean keeps, by their places; of equal ones the first is the lower."""
+    ordered = sorted(range(len(values)), key=lambda number: values[number])
+    return ordered[drop_lowest : len(ordered) - drop_highest]
+
+
 def trimmed_mean(
     values: Sequence[float], drop_lowest: int, drop_highest: int, confidence: float = CONFIDENCE
 ) -> tuple[float, float | None]:
@@ -105,10 +136,7 @@ def trimmed_mean(
     h - 1 degrees of freedom (K. K. Yuen, Biometrika 61 (1974) 165). The half width is None where
     h is 1. Raises ValueError where nothing or an infinite value is left.
     """
-    ordered = sorted(values)
-    kept = ordered[drop_lowest : len(ordered) - drop_highest]
-    if not kept or not all(map(math.isfinite, kept)):
-        raise ValueError(f"no finite values are left of {len(values)}")
+    kept = _kept(values, drop_lowest, drop_highest)
     mean = _mean(kept)
     if len(kept) == 1:
         return mean, None
@@ -117,6 +145,18 @@ def trimmed_mean(
     squares = math.fsum((value - centre) ** 2 for value in winsorised)
     standard_error = math.sqrt(squares / (len(kept) * (len(kept) - 1)))
     return mean, _student_quantile(len(kept) - 1, confidence) * standard_error
+
+
+def olympic_mean(values: Sequence[float], drop_lowest: int, drop_highest: int) -> float:
+    """The trimmed mean alone. Raises ValueError where nothing or an infinite value is left."""
+    return _mean(_kept(values, drop_lowest, drop_highest))
+
+
+def _kept(values: Sequence[float], drop_lowest: int, drop_highest: int) -> list[float]:
+    kept = [values[number] for number in kept_by_trimming(values, drop_lowest, drop_highest)]
+    if not kept or not all(map(math.isfinite, kept)):
+        raise ValueError(f"no finite values are left of {len(values)}")
+    return kept
 
 
 def _mean(values: Sequence[float]) -> float:

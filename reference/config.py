@@ -127,6 +127,15 @@ def configure(
                 f"--set {key}: {definition.name} has no such setting{did_you_mean(key, known)} "
                 f"(all: {', '.join(known)})"
             )
+    if division == "closed":
+        for key, rule in definition.hyperparameters.items():
+            value = values[key]
+            problem = rule.why_not_with(value, values) if isinstance(value, int | float) else None
+            if problem:
+                raise UserError(
+                    f"{key} is {value}: in the closed division it {problem} (rule T12); "
+                    f"set both, e.g. --set {key}=…"
+                )
     if int(values["global_batch_size"]) < 1:
         raise UserError(f"global_batch_size is {values['global_batch_size']}, expected 1 or more")
     config = RunConfig(

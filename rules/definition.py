@@ -25,6 +25,8 @@ SCHEMAS = Path(__file__).resolve().parent / "schemas"
 
 Value = bool | int | float | str
 
+RELATION_TOLERANCE = 1e-9  # 0.1 × 3 is not 0.3
+
 
 @dataclass(frozen=True)
 class QualityTarget:
@@ -49,7 +51,8 @@ class Hyperparameter:
     """What the closed division allows for one value; ``default`` is what the reference uses.
 
     ``fixed``: only the default. Otherwise free between ``minimum`` and ``maximum`` (inclusive,
-    ``None`` is unbounded) or among ``choices``.
+    ``None`` is unbounded) or among ``choices``. ``min_of`` and ``max_of`` bound it by other
+    hyperparameters: the value is at least, or at most, their value times the factor.
     """
 
     name: str
@@ -58,6 +61,8 @@ class Hyperparameter:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[Value, ...] = ()
+    min_of: Mapping[str, float] = field(default_factory=dict)
+    max_of: Mapping[str, float] = field(default_factory=dict)
 
     def why_not(self, value: object) -> str | None:
         """What is wrong with ``value`` in the closed division, or None: ``must be adam``."""
@@ -73,6 +78,23 @@ class Hyperparameter:
                 return f"must be at least {self.minimum:g}"
             if self.maximum is not None and value > self.maximum:
                 return f"must be at most {self.maximum:g}"
+        return None
+
+    def why_not_with(self, value: float, others: Mapping[str, object]) -> str | None:
+        """What is wrong with ``value`` beside the values of other hyperparameters, or None.
+
+        One that is missing or no number bounds nothing here: it is wrong by itself.
+        """
+        for bounds, word, sign in ((self.min_of, "at least", 1), (self.max_of, "at most", -1)):
+            for name, factor in bounds.items():
+                other = others.get(name)
+                if isinstance(other, bool) or not isinstance(other, int | float):
+                    continue
+                bound = factor * other
+                tolerance = RELATION_TOLERANCE * abs(bound)
+                if sign * (bound - value) > tolerance:
+                    times = "" if factor == 1 else f"{factor:g} × "
+                    return f"must be {word} {times}{name}, that is {bound:g}"
         return None
 
     def why_wrong_type(self, value: object) -> str | None:
@@ -204,6 +226,14 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
             f"{facts['name']}, scale {scale}: targets are given for {sorted(targets)}, "
             f"but the quality metrics are {sorted(metrics)}"
         )
+    known = facts["hyperparameters"]
+    for name, rule in known.items():
+        for other in {**rule.get("min_of", {}), **rule.get("max_of", {})}:
+            if other not in known:
+                raise UserError(
+                    f"{facts['name']}: {name} is bounded by {other}, which is no hyperparameter"
+                    f"{did_you_mean(other, known)}"
+                )
     return Definition(
         name=facts["name"],
         title=facts["title"],
@@ -279,6 +309,8 @@ def _hyperparameter(name: str, rule: Mapping[str, Any]) -> Hyperparameter:
         minimum=rule.get("min"),
         maximum=rule.get("max"),
         choices=tuple(rule.get("choices", ())),
+        min_of=MappingProxyType(dict(rule.get("min_of", {}))),
+        max_of=MappingProxyType(dict(rule.get("max_of", {}))),
     )
 
 

@@ -26,6 +26,8 @@ error it is rejected and has no number: `cepheid check` tells each error and how
 In rounds of MLPerf, which are history, the score stands beside its verdict, pass or fail. A run
 that did not converge counts as the slowest, and its time is never averaged: Google's ResNet-50 on
 tpu-v3-1024 in v0.6 has 2.304 minutes, not 2.273.
+RCP compares the samples to target with those of the reference (rule T21): a factor above 1 says
+that the result needs fewer. The score is not multiplied by it.
 
 exit codes: 0 no result is rejected; 1 at least one is; 2 wrong use, for example an empty folder
 """

@@ -10,6 +10,9 @@ from dataclasses import replace
 
 # Importing the modules of the rules registers their checks.
 from compliance.checks import (  # noqa: F401
+    convergence,
+    energy,
+    files,
     form,
     hyperparameters,
     identity,
@@ -19,6 +22,7 @@ from compliance.checks import (  # noqa: F401
     result,
     submission,
     timing,
+    waivers,
 )
 from compliance.checks.form import is_whole
 from compliance.checks.identity import (

@@ -122,10 +122,18 @@ def suggestions(run: RunLog, known: set[str]) -> Mapping[str, str]:
     missing = [key for key in known if not run.all(key)]
     found = {}
     for key in run.by_key.keys() - known:
-        close = difflib.get_close_matches(key[:100], missing, n=1)
+        close = [other for other in missing if _looks_like(key, other)]
+        close += difflib.get_close_matches(key[:100], missing, n=1)
         if close:
             found[key] = close[0]
     return found
+
+
+def _looks_like(key: str, other: str) -> bool:
+    """True where ``key`` is ``other`` with letters of other scripts: those that are ASCII agree."""
+    if key.isascii() or len(key) != len(other):
+        return False
+    return all(a == b for a, b in zip(key, other, strict=True) if a.isascii())
 
 
 def _unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
@@ -133,8 +141,10 @@ def _unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
     for key, events in run.by_key.items():
         if key in known:
             continue
-        guess = did_you_mean(key[:100], [meant[key]] if key in meant else known)
+        guess = did_you_mean(meant.get(key, key[:100]), [meant[key]] if key in meant else known)
         times = "" if len(events) == 1 else f" ({len(events):,} times)"
+        if not key.isascii():  # it may look like another one
+            times += f", in ASCII {key[:100]!a}"
         yield breach(
             run.path,
             events[0].line,
@@ -147,6 +157,17 @@ def _unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
 
 def _counts(run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]) -> Iterator[Finding]:
     may_lack_blocks = run.status == STATUS_ABORTED  # it may have ended in the first block
+    second = _second_run(run)
+    if second is not None:
+        yield breach(
+            run.path,
+            second.line,
+            "a second run begins here",
+            expected="one run for each file",
+            got=f"{shown(second.key)} again, first on line {run.all(second.key)[0].line}",
+            hint="write the log of each run to a file of its own, result_0.txt, result_1.txt …",
+        )
+        return
     for key, asked in known.items():
         events = run.all(key)
         if asked.count != "at least once" and len(events) > 1:
@@ -169,6 +190,20 @@ def _counts(run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]) -> 
             hint=f"write the event {key} there",
         )
 
+
+def _second_run(run: RunLog) -> Event | None:
+    """The first record of another run in the same file, or None."""
+    doors = ("init_start", "init_stop", "run_start")
+    if any(len(run.all(key)) < 2 for key in doors):
+        return None
+    ended = run.all("run_start")[0].line
+    again = (event for event in run.events if event.line > ended and event.key in _ONCE_EARLY)
+    return next(again, None)
+
+
+_ONCE_EARLY = {
+    key for key, asked in EVENTS.items() if asked.count == "once" and asked.phase < Phase.TIMED
+}
 
 WHERE = {
     Phase.IDENTITY: "before init_start",

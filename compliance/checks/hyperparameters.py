@@ -9,7 +9,7 @@ from compliance.checks.timing import BATCH_SIZE, batch_size
 from compliance.finding import Finding, shown
 from compliance.runlog import RunLog
 from rules.definition import Definition, Hyperparameter
-from rules.events import EVENTS, Phase
+from rules.events import EVENTS, Phase, is_number
 
 
 @rule("T12", Needs.DEFINITION)
@@ -18,6 +18,7 @@ def closed_division(run: RunLog, definition: Definition, place: Place) -> Iterat
     if division_of(run, place) != "closed":
         return
     misspelt = set(suggestions(run, {*EVENTS, *definition.hyperparameters}).values())
+    logged = {name: run.value(name) for name in definition.hyperparameters}
     for name, allowed in definition.hyperparameters.items():
         events = run.all(name)
         if not events and run.is_complete and name not in misspelt:
@@ -29,14 +30,17 @@ def closed_division(run: RunLog, definition: Definition, place: Place) -> Iterat
                 hint=f"log the value that the run used as the event {name} before init_stop",
             )
         if events:
-            problem = allowed.why_not(events[0].value)
+            value = events[0].value
+            problem = allowed.why_not(value)
+            if problem is None and is_number(value):
+                problem = allowed.why_not_with(value, logged)
             if problem:
                 yield breach(
                     run.path,
                     events[0].line,
                     f"{name} {problem} in the closed division",
                     expected=_allowed(allowed),
-                    got=shown(events[0].value),
+                    got=shown(value),
                     hint=f"run with an allowed {name}, or submit to the open division",
                 )
 
@@ -77,6 +81,14 @@ def _allowed(rule_for: Hyperparameter) -> str:
         return shown(rule_for.default)
     if rule_for.choices:
         return "one of " + ", ".join(map(shown, rule_for.choices))
+    related = [f"at least {factor:g} × {name}" for name, factor in rule_for.min_of.items()]
+    related += [f"at most {factor:g} × {name}" for name, factor in rule_for.max_of.items()]
+    return ", ".join([*filter(None, [_range(rule_for)]), *related]) or (
+        f"any value of type {type(rule_for.default).__name__}"
+    )
+
+
+def _range(rule_for: Hyperparameter) -> str:
     lowest, highest = rule_for.minimum, rule_for.maximum
     if lowest is not None and highest is not None:
         return f"from {lowest:g} to {highest:g}"
@@ -84,4 +96,4 @@ def _allowed(rule_for: Hyperparameter) -> str:
         return f"from {lowest:g} up"
     if highest is not None:
         return f"up to {highest:g}"
-    return f"any value of type {type(rule_for.default).__name__}"
+    return ""

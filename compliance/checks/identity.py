@@ -120,7 +120,9 @@ def _like_the_folder(run: RunLog, place: Place) -> Iterator[Finding]:
         event, expected = run.first(key), getattr(place, part)
         if event is None or expected is None or not isinstance(event.value, str):
             continue
-        if event.value != expected and not _is_unknown(key, event.value):
+        if _is_unknown(key, expected, place) or _is_unknown(key, event.value, place):
+            continue  # told by S1, or above
+        if event.value != expected:
             by_description = part == "submitter"
             source = "the system description" if by_description else "the folder's name"
             yield breach(
@@ -135,8 +137,10 @@ def _like_the_folder(run: RunLog, place: Place) -> Iterator[Finding]:
             )
 
 
-def _is_unknown(key: str, value: str) -> bool:
+def _is_unknown(key: str, value: str, place: Place) -> bool:
     """True where another finding says already that there is no such thing."""
     if key == "submission_benchmark":
         return value not in definition.names()
+    if key == "submission_scale" and place.benchmark in definition.names():
+        return value not in definition.scales(place.benchmark)
     return key == "submission_division" and value not in DIVISIONS

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from compliance.checks.form import WHERE, is_whole
 from compliance.checks.identity import definition_of
+from compliance.checks.pace import unexplained_times
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, shown
 from compliance.records import Event
@@ -32,9 +33,10 @@ def order(run: RunLog, place: Place) -> Iterator[Finding]:
     """Phases follow each other, blocks and evaluations take turns, nothing follows run_stop."""
     definition = definition_of(run, place)
     if definition is not None and is_whole(run, definition):
-        yield from _phases(run, definition)
-        yield from _turns(run)
-        yield from _after_the_end(run)
+        out_of_place = [*_phases(run, definition), *_turns(run)]
+        yield from out_of_place
+        if not out_of_place:  # else it may be run_stop that stands too early
+            yield from _after_the_end(run)
     elif rounds.load(place.round).is_history:  # M4 and M7 judge the rest
         yield from _after_the_end(run)
 
@@ -134,7 +136,7 @@ def _turns(run: RunLog) -> Iterator[Finding]:
 
 @rule("T4", Needs.RECORDS)
 def clock(run: RunLog, place: Place) -> Iterator[Finding]:
-    """Neither clock steps back, and both advance by the same amount between any two records."""
+    """Neither clock steps back, both advance alike, and events account for the time they tell."""
     if not rounds.load(place.round).log.monotonic_clock:
         yield from _steps_back(run)
         return
@@ -150,6 +152,14 @@ def clock(run: RunLog, place: Place) -> Iterator[Finding]:
             got=_logged(without[0], CLOCK_METADATA),
             hint="add metadata.monotonic_ms, in Python time.monotonic() * 1000",
         )
+    yield from _apart(run)
+    definition = definition_of(run, place)
+    if definition and is_whole(run, definition):
+        yield from unexplained_times(run)
+
+
+def _apart(run: RunLog) -> Iterator[Finding]:
+    """Where a clock steps back, or the two clocks go apart."""
     before: Event | None = None
     drift = _Drift()
     for event in run.events:

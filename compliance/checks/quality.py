@@ -45,7 +45,7 @@ def _metrics(run: RunLog, event: Event, definition: Definition) -> Iterator[Find
             got=shown(metrics),
             hint="log every metric of the definition, the reported ones too, at every evaluation",
         )
-    elif event.value != metrics[first] and event.value == event.value:  # NaN is T5's
+    elif event.value != metrics[first] and math.isfinite(event.value):  # else it is T5's
         yield breach(
             run.path,
             event.line,

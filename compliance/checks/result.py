@@ -4,6 +4,8 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
 
 from compliance.checks.form import end_of_phase
 from compliance.checks.identity import division_of, has_digest_of
@@ -14,7 +16,7 @@ from compliance.package import ResultFolder
 from compliance.runlog import QualityPoint, RunLog
 from rules import rounds
 from rules.definition import Definition
-from rules.events import STATUS_ABORTED, Phase, is_integer
+from rules.events import STATUS_ABORTED, Phase, is_integer, is_number
 from rules.rounds import RoundBenchmark, Severity
 from rules.seeds import derived_seed
 
@@ -44,6 +46,7 @@ def seeds(
                 hint="run again with another seed; by default `cepheid run` derives one per run",
             )
         by_seed.setdefault(event.value, run)
+    yield from _seed_sources(result.runs)
     yield from _given_seeds(result.runs)
     for run in result.interrupted:
         yield from _set_aside(run, definition)
@@ -78,6 +81,29 @@ def _seeds_of_history(result: ResultFolder, place: Place) -> Iterator[Finding]:
 
 def _is_closed(run: RunLog, place: Place) -> bool:
     return division_of(run, place) == "closed"
+
+
+def _seed_sources(runs: Sequence[RunLog]) -> Iterator[Finding]:
+    """Runs whose seed another line of code logged than in most runs."""
+    sources = {
+        run.path: f"{event.metadata.get('file')}:{event.metadata.get('lineno')}"
+        for run in runs
+        if (event := run.first("seed")) is not None
+    }
+    if len(set(sources.values())) < 2:
+        return
+    usual, _ = Counter(sources.values()).most_common(1)[0]
+    for run in runs:
+        if sources.get(run.path, usual) != usual:
+            yield breach(
+                run.path,
+                run.all("seed")[0].line,
+                "the seed was logged by another line of code than in the other runs",
+                expected=f"{shown(usual)}, as metadata.file and lineno",
+                got=shown(sources[run.path]),
+                hint="make all runs of a result with the same program, and leave its logs as "
+                "they are",
+            )
 
 
 def _given_seeds(runs: Sequence[RunLog]) -> Iterator[Finding]:
@@ -283,11 +309,12 @@ def _logged(run: RunLog, key: str) -> str:
 def copies(
     result: ResultFolder, definition: Definition | RoundBenchmark, place: Place
 ) -> Iterator[Finding]:
-    """No two runs found the same quality, and none ran while another one did."""
+    """No two runs have quality, losses or times in common, and none ran while another did."""
     if isinstance(definition, RoundBenchmark):  # whose runs may share a system at the same time
         yield from _copied_in_history(result.runs)
         return
     copied = list(_copied(result.runs, definition))
+    copied += _retimed(result.runs, {finding.path for finding in copied})
     yield from copied
     told = {finding.path for finding in copied}
     yield from _at_the_same_time([run for run in result.runs if run.path not in told])
@@ -335,6 +362,52 @@ def _copied_in_history(runs: Sequence[RunLog]) -> Iterator[Finding]:
                 got=f"{shown(course[-1].value)} at the last of {len(course):,}",
                 hint="put the log of each run into the result, and no copy of another",
             )
+
+
+COPIED_LOSSES_MIN = 3  # of more than four digits: shorter ones agree by chance
+COPIED_INTERVALS_MIN = 5
+COPIED_INTERVAL_MS_MIN = 100.0  # likewise
+
+
+def _retimed(runs: Sequence[RunLog], told: set[Path]) -> Iterator[Finding]:
+    """Runs with all losses, or all times between events, of an earlier run."""
+    seen: dict[object, RunLog] = {}
+    for run in runs:
+        traces = {
+            ("loss", _losses(run)): ("the losses of all blocks", "block_stop"),
+            ("time", _intervals_ms(run)): ("the times between all events", "run_start"),
+        }
+        known = {trace: told_as for trace, told_as in traces.items() if trace[1]}
+        same = next((trace for trace in known if trace in seen), None)
+        if same is not None and run.path not in told:
+            what, key = known[same]
+            yield breach(
+                run.path,
+                run.all(key)[0].line,
+                f"{what} are exactly those of {seen[same].path.name}",
+                expected="other values: no two runs are alike to the last digit",
+                hint="put the log of each run into the result, and no copy of another; "
+                "if these are two runs, check that the seed reaches every generator",
+            )
+        for trace in known:
+            seen.setdefault(trace, run)
+
+
+def _losses(run: RunLog) -> tuple[float, ...]:
+    """The losses of all blocks, or nothing where too few have the digits to tell runs apart."""
+    logged = [event.metadata.get("train_loss") for event in run.all("block_stop")]
+    losses = tuple(float(loss) for loss in logged if is_number(loss) and abs(loss) < 1e300)
+    telling = {loss for loss in losses if float(f"{loss:.4g}") != loss}
+    return losses if len(telling) >= COPIED_LOSSES_MIN else ()
+
+
+def _intervals_ms(run: RunLog) -> tuple[float, ...]:
+    """The times between the events of the timed part, or nothing where too few are long."""
+    start = run.first("run_start")
+    timed = [event.time_ms for event in run.events if start and event.line >= start.line]
+    between = tuple(after - before for before, after in pairwise(timed))
+    is_telling = sum(ms > COPIED_INTERVAL_MS_MIN for ms in between) >= COPIED_INTERVALS_MIN
+    return between if is_telling else ()
 
 
 def _values(point: QualityPoint) -> tuple[object, ...]:

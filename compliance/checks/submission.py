@@ -1,4 +1,4 @@
-"""S1, S2 and S5: layout, system descriptions and hygiene of a submitter's folder."""
+"""S1 and S2: layout and system descriptions of a submitter's folder."""
 
 import json
 from collections.abc import Iterator
@@ -234,16 +234,3 @@ def _asked(schema: object) -> str:
         return ""
     parts = (f"{key}: {json.dumps(value)}" for key, value in schema.items())
     return ", ".join(parts).replace('"', "")
-
-
-@rule("S5", Needs.SUBMITTER)
-def hygiene(who: Submitter) -> Iterator[Finding]:
-    """No links, no device files, nothing beyond the bounds."""
-    for refused in who.refused:
-        yield breach(
-            refused.path,
-            None,
-            f"not read: {refused.why}",
-            expected="plain files and folders",
-            hint="replace it by the file itself, or remove it",
-        )

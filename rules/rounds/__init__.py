@@ -34,11 +34,15 @@ ProblemKind = Literal[
 
 @dataclass(frozen=True)
 class RoundRule:
-    """How one numbered rule applies in a round: integrity rules hold in every round."""
+    """How one numbered rule applies in a round: integrity rules hold in every round.
+
+    ``waivable``: the organisers may waive it (rule S9).
+    """
 
     id: str
     kind: Literal["integrity", "round"]
     severity: Severity
+    waivable: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ def load(name: str = CURRENT) -> Round:
 
 def _rule(entry: tuple[str, Mapping[str, Any]]) -> RoundRule:
     rule_id, how = entry
-    return RoundRule(rule_id, how["kind"], how.get("severity", "error"))
+    return RoundRule(rule_id, how["kind"], how.get("severity", "error"), how.get("waivable", False))
 
 
 def _benchmark(name: str, entry: Mapping[str, Any]) -> RoundBenchmark:

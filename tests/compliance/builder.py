@@ -1,11 +1,13 @@
 """Writes compliant run logs and results from a definition, without any framework, for tests."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rules import rcp
 from rules.definition import Definition
 from rules.events import EVENTS, MARKER
 from rules.seeds import derived_seed
@@ -110,7 +112,10 @@ def run_records(
         log.event("block_start", block_num=block.number, samples_count=block.first_sample)
         log.wait(block_ms * (1 + 0.03 * index))
         log.event(
-            "block_stop", block_num=block.number, samples_count=samples, train_loss=1 / block.number
+            "block_stop",
+            block_num=block.number,
+            samples_count=samples,
+            train_loss=1 / (block.number + index / 7.3),
         )
         metrics = quality(definition, block.number, converged and block.number == blocks, index)
         log.event("eval_start", samples_count=samples)
@@ -142,6 +147,19 @@ def quality(definition: Definition, block: int, reached: bool, index: int = 0) -
     return metrics
 
 
+def reference_points(
+    definition: Definition, samples: Mapping[int, Sequence[int | None]]
+) -> rcp.ReferencePoints:
+    """Points with these samples to target at each batch size; None for a run that missed."""
+    points = rcp.ReferencePoints(definition.digest)
+    defaults = {name: known.default for name, known in definition.hyperparameters.items()}
+    for size, counts in samples.items():
+        for seed, count in enumerate(counts, 1):
+            run = rcp.Run(seed, count, (count or 0) / definition.train_samples, 1.0, {})
+            points = points.with_run({**defaults, rcp.BATCH_SIZE: size}, IMPLEMENTATION, run)
+    return points
+
+
 def line_of(record: Record) -> str:
     """A record as its line of a log."""
     return f"{MARKER} {json.dumps(record)}"
@@ -165,7 +183,10 @@ def write_result(
     converged: Callable[[int], bool] = lambda index: True,
     block_ms: float = BLOCK_MS,
 ) -> Path:
-    """Write a submitter's folder with one compliant result; returns the folder of the result."""
+    """Write a submitter's folder with one compliant result; returns the folder of the result.
+
+    Under ``submissions/`` the code is there too.
+    """
     name = f"{definition.name}-{definition.scale}-{division}"
     folder = root / "results" / str(system["system"]) / name
     for index in range(definition.runs.required if runs is None else runs):
@@ -182,7 +203,38 @@ def write_result(
     description = root / "systems" / f"{system['system']}.json"
     description.parent.mkdir(parents=True, exist_ok=True)
     description.write_text(json.dumps(dict(system)), encoding="utf-8")
+    if root.parent.name == "submissions":
+        write_code(root, definition.name)
+        if division == "open":
+            (folder / "README.md").write_text("A smaller network.\n")
     return folder
+
+
+def write_code(root: Path, benchmark: str) -> None:
+    """What a submission holds beside its results: code, how to run it, and its licence."""
+    folder = root / "benchmarks" / benchmark
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.py").write_text("print('trained')\n")
+    (folder / "README.md").write_text("python train.py\n")
+    (root / "LICENSE").write_text("Apache-2.0\n")
+
+
+def power_lines(
+    records: Sequence[Record],
+    watts: Mapping[str, float],
+    *,
+    every_ms: float = 500.0,
+    not_measured: str = "nothing",
+) -> list[str]:
+    """A power log: each sensor around its mean, from before init_stop until after run_stop."""
+    times = {r["key"]: r["metadata"]["monotonic_ms"] for r in records}
+    lines = [f"# not measured: {not_measured}", ",".join(["monotonic_ms", *watts])]
+    now_ms, number = times["init_stop"] - 1000, 0
+    while now_ms < times["run_stop"] + 1000:
+        swing = 1 + 0.01 * math.sin(number + times["run_stop"])
+        lines.append(",".join(map(repr, [now_ms, *(value * swing for value in watts.values())])))
+        now_ms, number = now_ms + every_ms, number + 1
+    return lines
 
 
 def edited(

@@ -52,6 +52,19 @@ def test_what_is_refused_and_why(override: str, message: str) -> None:
         configure(MINI, overrides=[override])
 
 
+def test_values_that_depend_on_each_other_are_refused_together() -> None:
+    rate = replace(
+        MINI.hyperparameters["opt_base_learning_rate"], max_of={"global_batch_size": 1e-4}
+    )
+    related = replace(
+        MINI, hyperparameters={**MINI.hyperparameters, "opt_base_learning_rate": rate}
+    )
+    configure(related)
+    with pytest.raises(UserError, match=r"at most 0.0001 × global_batch_size, that is 0.0008"):
+        configure(related, overrides=["global_batch_size=8"])
+    configure(related, division="open", overrides=["global_batch_size=8"])
+
+
 def test_open_division_allows_other_values_but_not_other_types() -> None:
     config = configure(MINI, division="open", overrides=["global_batch_size=2"])
     assert config.hyperparameters["global_batch_size"] == 2

@@ -154,3 +154,40 @@ def test_the_schedule_keeps_rule_t8(every: int, budget: int, batch: int) -> None
     assert [block.number for block in blocks] == list(range(1, len(blocks) + 1))
     goals = {*range(every, budget + 1, every), budget}
     assert set(ends) == {-(-goal // batch) * batch for goal in goals}
+
+
+def related() -> Definition:
+    """Learning rate up to a thousandth of the batch size, warm-up of 5 batches or more."""
+    hyperparameters = copy.deepcopy(STAR_SHAPE["hyperparameters"])
+    hyperparameters["opt_base_learning_rate"]["max_of"] = {"global_batch_size": 0.001}
+    hyperparameters["warmup_samples"] = {"default": 50, "min_of": {"global_batch_size": 5}}
+    return parsed(hyperparameters=hyperparameters)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "batch", "problem"),
+    [
+        ("opt_base_learning_rate", 0.01, 10, None),
+        ("opt_base_learning_rate", 0.003, 3, None),  # 0.001 * 3 is a little less
+        ("opt_base_learning_rate", 0.011, 10, "at most 0.001 × global_batch_size, that is 0.01"),
+        ("warmup_samples", 50, 10, None),
+        ("warmup_samples", 49, 10, "must be at least 5 × global_batch_size, that is 50"),
+        ("warmup_samples", 49, "ten", None),
+        ("warmup_samples", 49, None, None),
+    ],
+)
+def test_a_value_may_depend_on_the_batch_size(
+    name: str, value: float, batch: object, problem: str | None
+) -> None:
+    rule = related().hyperparameters[name]
+    found = rule.why_not_with(value, {"global_batch_size": batch})
+    assert (found is None) == (problem is None)
+    assert problem is None or problem in str(found)
+
+
+def test_relations_are_part_of_the_digest_and_name_hyperparameters() -> None:
+    assert related().digest != parsed().digest
+    hyperparameters = copy.deepcopy(STAR_SHAPE["hyperparameters"])
+    hyperparameters["opt_base_learning_rate"]["max_of"] = {"global_batch_sise": 0.001}
+    with pytest.raises(UserError, match='did you mean "global_batch_size"'):
+        parsed(hyperparameters=hyperparameters)

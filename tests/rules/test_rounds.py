@@ -38,6 +38,12 @@ def test_our_own_round_checks_the_rules_of_its_own_books() -> None:
     assert set(rounds.load("v1.0").rules) == ours
 
 
+def test_every_rule_says_who_looks_and_why() -> None:
+    for rule, text in _rules_of_the_books().items():
+        assert "*Checked" in text or "*Reviewed" in text, rule
+        assert "*Why:*" in text, rule
+
+
 def test_the_books_number_without_gaps() -> None:
     rules = list(_rules_of_the_books())
     for letter in "TSM":
@@ -96,6 +102,20 @@ def test_integrity_rules_are_those_that_the_book_says() -> None:
     assert said is not None
     found = {r.id for r in rounds.load("v1.0").rules.values() if r.kind == "integrity"}
     assert found == {"T1", "T2", "T3", "T4", "T5", "T15", "T19", "S5"}
+
+
+def test_the_book_says_which_rules_may_be_waived() -> None:
+    said = re.search(r"\n((?:[TS][0-9]+|[, ]|to|and)+) may be waived", _rules_of_the_books()["S9"])
+    assert said is not None
+    words = re.findall(r"([TS])([0-9]+)(?: to [TS]([0-9]+))?", said.group(1))
+    listed = {
+        f"{letter}{number}"
+        for letter, first, last in words
+        for number in range(int(first), int(last or first) + 1)
+    }
+    rules = rounds.load("v1.0").rules
+    assert {rule.id for rule in rules.values() if rule.waivable} == listed & set(rules)
+    assert not any(rule.waivable and rule.kind == "integrity" for rule in rules.values())
 
 
 def test_every_checked_rule_is_broken_by_a_test() -> None:

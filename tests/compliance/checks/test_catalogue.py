@@ -1,6 +1,8 @@
 """A catalogue of broken logs: one change of a compliant log each, and one finding for it."""
 
 import json
+import math
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,13 +86,25 @@ def moved(key: str, before: str, nth: int = 0, before_nth: int = 0) -> list[str]
     return text(records)
 
 
-def later(key: str, milliseconds: int, *, wall: bool = True, monotonic: bool = True) -> list[str]:
+def later(
+    key: str, milliseconds: int, *, wall: bool = True, monotonic: bool = True, nth: int = 0
+) -> list[str]:
     """The log with the clocks advanced from one record on."""
     records: list[Record] = json.loads(json.dumps(RECORDS))
-    for record in records[at(key) - 1 :]:
+    for record in records[at(key, nth) - 1 :]:
         record["time_ms"] += milliseconds if wall else 0
         record["metadata"]["monotonic_ms"] += milliseconds if monotonic else 0
     return text(records)
+
+
+def stamped(key: str, milliseconds: int) -> list[str]:
+    """The log with one record at another time, on both clocks."""
+
+    def change(record: Record) -> None:
+        record["time_ms"] += milliseconds
+        record["metadata"]["monotonic_ms"] += milliseconds
+
+    return text(edited(RECORDS, key, change))
 
 
 def line(number: int, change: Callable[[str], str]) -> list[str]:
@@ -165,15 +179,15 @@ def past_budget() -> list[str]:
     return text([*log[:-1], *extra, stop])
 
 
-def metric(name: str, value: float) -> list[str]:
-    """The log with another value of one metric in its second evaluation."""
+def metric(name: str, value: float, nth: int = 1) -> list[str]:
+    """The log with another value of one metric in one evaluation, the second if not said."""
 
     def change(record: Record) -> None:
         record["metadata"]["metrics"][name] = value
         if name == MINI.quality[0].metric:
             record["value"] = value
 
-    return text(edited(RECORDS, "eval_accuracy", change, 1))
+    return text(edited(RECORDS, "eval_accuracy", change, nth))
 
 
 def no_time(milliseconds: int) -> list[str]:
@@ -194,9 +208,39 @@ def init_aborted() -> list[str]:
     return [*head, line_of(last)]
 
 
+def skipped_evaluation() -> list[str]:
+    """The second evaluation left out: the second block goes on to the end of the third."""
+    lines = text(RECORDS)
+    del lines[at("block_stop", 1) - 1 : at("block_start", 2)]
+    return lines
+
+
+def paused(block: int, milliseconds: float) -> list[str]:
+    """Both clocks stand still for a part of one block."""
+    records: list[Record] = json.loads(json.dumps(LONG))
+    for record in records[line_number(LONG, "block_stop", block) - 1 :]:
+        record["time_ms"] -= int(milliseconds)
+        record["metadata"]["monotonic_ms"] -= int(milliseconds)
+    return text(records)
+
+
+def instant(key: str, nth: int = 0) -> list[str]:
+    """The end of an interval at the time of the record before it."""
+    before = RECORDS[at(key, nth) - 2]
+    clock = before["metadata"]["monotonic_ms"]
+
+    def change(record: Record) -> None:
+        record["time_ms"] = before["time_ms"]
+        record["metadata"]["monotonic_ms"] = clock
+
+    return text(edited(RECORDS, key, change, nth))
+
+
+LONG = run_records(MINI, blocks=8)
 TIME = RECORDS[at("seed") - 1]["time_ms"]
 OPEN = Place("v1.0", "acme", "box", "galaxy_shape", "mini", "open", in_result=True)
 ALONE = Place("v1.0")
+BIG = 3008  # whole batches of it end where those of the default do
 BATCH = int(MINI.hyperparameters["global_batch_size"].default)
 STOP = at("run_stop")
 ABORTED = run_records(MINI, converged=False)
@@ -240,7 +284,36 @@ CASES = [
     Case("lone surrogate", "T1", 1, ["caf\udce9 compiling", *text(RECORDS)], says="UTF-8"),
     Case("NUL bytes", "T1", 3, [*text(RECORDS[:2]), "\0\0\0", *text(RECORDS[2:])], says="NUL"),
     Case("no records at all", "T1", None, ["Epoch 1 of 3", "done"], says="no record"),
+    Case("a line of 2 MiB", "T1", 9, [*text(RECORDS[:8]), "x" * 2**21, *text(RECORDS[8:])],
+         says="longer than 1 MiB"),
+    Case("a record of 2 MiB", "T1", at("seed"), put("seed", value="7" * 2**21),
+         says="longer than 1 MiB"),
+    Case("a bomb of brackets", "T1", at("seed"), line(
+        at("seed"), lambda s: ":::MLLOG " + "[[]," * 30_000), says="values"),
+    Case("glued: two logs in one file", "T2", len(RECORDS) + 1, [
+        *text(RECORDS), *text(run_records(MINI, 1))], says="a second run begins here"),
     # T2: vocabulary
+    Case("a key with Cyrillic letters", "T2", at("seed"), put("seed", key="s\u0435\u0435d"),
+         says='did you mean "seed"'),
+    Case("a hyperparameter with a zero-width blank", "T2", at("opt_name"),
+         put("opt_name", key="opt_name\u200b"), says="opt_name\\u200b"),
+    Case("a key in another case", "T2", at("seed"), put("seed", key="Seed"),
+         says='did you mean "seed"'),
+    Case("a hyperparameter borrowed from open", "T2", at("opt_name") + 1, [
+        *text(RECORDS[: at("opt_name")]),
+        line_of({**RECORDS[at("opt_name") - 1], "key": "opt_momentum", "value": 0.9}),
+        *text(RECORDS[at("opt_name"):])], says="opt_momentum"),
+    Case("division in another case", "T2", at("submission_division"),
+         put("submission_division", value="Closed"), says='"closed" or "open"'),
+    Case("a path for a division", "T2", at("submission_division"),
+         put("submission_division", value="../../tmp/closed")),
+    Case("status in another case", "T2", STOP, meta("run_stop", status="SUCCESS"), says="status"),
+    Case("HTML for a status", "T2", STOP, meta("run_stop", status="<b>success</b>")),
+    Case("a target of its own", "T2", at("run_start"), [
+        *text(RECORDS[: at("run_start") - 1]),
+        line_of({**RECORDS[at("init_stop") - 1], "key": "quality_target", "value": 0.2,
+                 "event_type": "POINT_IN_TIME"}),
+        *text(RECORDS[at("run_start") - 1:])], says="quality_target"),
     Case("a misspelt key", "T2", at("seed"), put("seed", key="sed"), says='did you mean "seed"'),
     Case("a misspelt hyperparameter", "T2", at("opt_name"), put("opt_name", key="opt_nmae"),
          says='did you mean "opt_name"'),
@@ -288,6 +361,14 @@ CASES = [
     Case("block without an end", "T3", at("block_stop", 1), without("block_stop", 1)),
     Case("block without a start", "T3", at("block_start", 1), without("block_start", 1)),
     Case("evaluation not closed", "T3", STOP - 1, without("eval_stop", 2), says="open"),
+    Case("data touched early", "T3", at("run_start"), moved("block_start", "run_start"),
+         says="block_start stands outside its phase"),
+    Case("run_stop before the last evaluation", "T3", at("eval_start", 2),
+         moved("run_stop", "eval_start", before_nth=2), says="run_stop comes while"),
+    Case("run_stop before run_start", "T3", at("run_start"), moved("run_stop", "run_start"),
+         says="stands outside its phase"),
+    Case("an evaluation before its block ends", "T3", at("block_stop", 1),
+         moved("eval_start", "block_stop", 1, 1), says="out of turn"),
     Case("two results", "T3", at("eval_accuracy", 1) + 1, twice("eval_accuracy", 1)),
     Case("something after run_stop", "T3", STOP + 1, [
         *text(RECORDS), line_of({**RECORDS[-2], "time_ms": RECORDS[-1]["time_ms"], "metadata": {
@@ -303,6 +384,15 @@ CASES = [
          later("eval_start", 150, monotonic=False), says="150 ms"),
     Case("no monotonic clock", "T4", at("eval_start"), meta("eval_start", monotonic_ms=None)),
     Case("monotonic clock as text", "T4", at("eval_start"), meta("eval_start", monotonic_ms="7")),
+    Case("run_start stamped later", "T4", at("block_start"), stamped("run_start", 5_000),
+         says="back"),
+    Case("run_stop stamped earlier", "T4", STOP, stamped("run_stop", -5_000), says="back"),
+    Case("wall clock set back within a block", "T4", at("block_stop", 1), later(
+        "block_stop", -9_000, monotonic=False, nth=1), says="went apart"),
+    Case("monotonic clock of another machine", "T4", at("eval_start", 1), later(
+        "eval_start", 3_600_000, wall=False, nth=1), says="went apart"),
+    Case("a block in no time", "T4", at("block_stop", 1), instant("block_stop", 1),
+         says="took no time"),
     # T5: finite values
     Case("NaN quality", "T5", at("eval_accuracy", 1), put(
         "eval_accuracy", 1, value=float("nan")), says="value of"),
@@ -311,6 +401,11 @@ CASES = [
     Case("a number beyond all floats", "T5", at("implementation"), line(
         at("implementation"), lambda s: s.replace('"ranks": 1', '"ranks": 1, "nodes": 1e999')),
          says="value.nodes"),
+    Case("infinite quality", "T5", at("eval_accuracy", 2), put(
+        "eval_accuracy", 2, value=float("-inf"))),
+    Case("NaN in a metric", "T5", at("eval_accuracy", 1), text(edited(
+        RECORDS, "eval_accuracy", lambda r: r["metadata"]["metrics"].update(nll=math.nan), 1)),
+         says="metadata.metrics.nll"),
     # T6: before the clock
     Case("cache not cleared", "T6", at("cache_clear"), put("cache_clear", value=False)),
     Case("long initialisation", "T6", at("init_stop"), later(
@@ -324,6 +419,11 @@ CASES = [
          shifted_counts(1, samples(1) + 2 * BATCH), says="late"),
     Case("an early evaluation", "T8", at("block_stop", 1),
          shifted_counts(1, samples(1) - 2 * BATCH), says="early"),
+    Case("an evaluation skipped", "T8", at("block_stop", 1), skipped_evaluation(), says="late"),
+    Case("batch size misreported", "T10", at("block_stop"),
+         put("global_batch_size", value=BATCH + 1), says="a multiple of the global batch size"),
+    Case("batch size misreported, counts that fit", "T8", at("block_stop", 1),
+         put("global_batch_size", value=BATCH // 2), says="late"),
     Case("a block counted wrongly", "T8", at("block_start", 1),
          meta("block_start", 1, block_num=5)),
     Case("a block that starts elsewhere", "T8", at("block_start", 1),
@@ -347,6 +447,8 @@ CASES = [
          says="got 7"),
     Case("success without the targets", "T9", STOP, text([
         *run_records(MINI, converged=False)[:-1], RECORDS[-1]]), says="misses a target"),
+    Case("a target lowered", "T9", STOP, metric("e_rmse", 1.01 * MINI.quality[0].target, 2),
+         says="misses a target"),
     Case("aborted with the targets", "T9", STOP,
          meta("run_stop", status="aborted", reason="bad luck"), says="every target holds"),
     Case("trained on", "T9", at("block_start", 2), trained_on(), says="trained on"),
@@ -385,6 +487,11 @@ CASES = [
     Case("open: a wrong type", "T13", at("opt_name"), in_open(put("opt_name", value=3)), OPEN),
     Case("open: no batch size", "T13", at("init_stop") - 1,
          in_open(without("global_batch_size")), OPEN),
+    Case("a batch size beyond the range", "T12", at("global_batch_size"),
+         put("global_batch_size", value=BIG), says="at most 3000"),
+    Case("a fixed value almost right", "T12", at("opt_adam_beta_2"),
+         put("opt_adam_beta_2", value=0.9990001), says="must be 0.999"),
+    Case("a hyperparameter as a list", "T12", at("opt_name"), put("opt_name", value=["adam"])),
     # T14: identity
     Case("unknown benchmark", "T14", at("submission_benchmark"), put(
         "submission_benchmark", value="galaxy_shap"), ALONE, 'did you mean "galaxy_shape"'),
@@ -397,6 +504,12 @@ CASES = [
          says="system description"),
     Case("another system", "T14", at("submission_platform"), put(
         "submission_platform", value="Box"), says="folder"),
+    Case("HTML for a system", "T14", at("submission_platform"), put(
+        "submission_platform", value="<script>alert(1)</script>"), says="folder"),
+    Case("a system with Cyrillic letters", "T14", at("submission_platform"), put(
+        "submission_platform", value="b\u043ex"), says="folder"),
+    Case("benchmark in another case", "T14", at("submission_benchmark"), put(
+        "submission_benchmark", value="Galaxy_Shape"), says='did you mean "galaxy_shape"'),
     Case("another division", "T14", at("submission_division"), put(
         "submission_division", value="open")),
     Case("another definition", "T14", at("definition_digest"), put(
@@ -446,3 +559,60 @@ def test_other_data_are_a_warning(tmp_path: Path) -> None:
     assert (found.rule, found.severity, found.line) == ("T10", "warning", at("data_digest"))
     assert (found.expected, found.got) == (f'"{MINI.data_digest}"', f'"{"0" * 64}"')
     assert "`cepheid data galaxy_shape --scale mini --verify`" in found.hint
+
+
+WARNED = [
+    Case("a clock paused within a block", "T4", line_number(LONG, "block_stop", 4),
+         paused(4, 15_000), says="times as fast"),
+    Case("a long time that no event explains", "T4", at("block_start", 2),
+         later("block_start", 25_000, nth=2), says="that no event explains"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WARNED, ids=lambda case: case.name)
+def test_what_is_not_certain_is_a_warning(case: Case, tmp_path: Path) -> None:
+    (found,) = check(case.lines, tmp_path / "result_0.txt", case.place)
+    assert (found.rule, found.severity, found.line) == (case.rule, "warning", case.line)
+    assert case.says in found.text()
+    assert found.hint
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_honest_noisy_log_raises_nothing(seed: int, tmp_path: Path) -> None:
+    """A slow first block, a machine that gets busy or idle, checkpoints between blocks."""
+    noise = random.Random(seed)
+    records: list[Record] = json.loads(json.dumps(LONG))
+    delay_ms, turn = 0, noise.randrange(2, 6)
+    busy_before, busy_after = noise.choice([(1, 3), (3, 1), (1, 1)])
+    block = 0
+    for record in records:
+        if record["key"] == "block_stop":
+            block += 1
+            slow = busy_before if block < turn else busy_after
+            delay_ms += int(20_000 * (slow - 1) + 20_000 * noise.random())
+            delay_ms += 60_000 if block == 1 else 0
+        elif record["key"] == "block_start" and block:
+            delay_ms += noise.randrange(8_000)
+        record["time_ms"] += delay_ms
+        record["metadata"]["monotonic_ms"] += delay_ms
+    assert check(text(records), tmp_path / "result_0.txt") == []
+
+
+def test_a_file_of_a_gigabyte_is_not_read(tmp_path: Path) -> None:
+    """One line of 1 GB, as a hole in a sparse file."""
+    path = tmp_path / "result_0.txt"
+    path.write_text("\n".join(text(RECORDS)))
+    with path.open("r+b") as file:
+        file.truncate(2**30)
+    (found,) = check_log(runlog.read(path), PLACE, ROUND)
+    assert (found.rule, found.line) == ("T1", None)
+    assert "larger than 256 MiB" in found.message
+    with path.open("r+b") as file:
+        file.truncate(200 * 2**20)
+    (found,) = check_log(runlog.read(path), PLACE, ROUND)
+    assert (found.rule, found.line) == ("T1", len(RECORDS))
+
+
+def test_the_catalogue_has_enough_ways_to_cheat() -> None:
+    names = [case.name for case in (*CASES, *WARNED)]
+    assert len(names) == len(set(names)) >= 40

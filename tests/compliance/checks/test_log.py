@@ -1,15 +1,18 @@
 """Compliant logs raise nothing, aborted ones only what they are, and broken ones no avalanche."""
 
+import copy
 from pathlib import Path
 
 import pytest
 
 from compliance import runlog
 from compliance.checks import CHECKS, Place, check_log
+from compliance.checks.hyperparameters import closed_division
 from compliance.checks.registry import Needs, rule
 from rules import definition, rounds
 from tests.compliance.builder import edited, line_number, line_of, run_records, write_log
 from tests.compliance.checks.test_catalogue import CASES, PLACE
+from tests.compliance.small import STAR_SHAPE
 
 ROUND = rounds.load("v1.0")
 PAIRS = [(name, scale) for name in definition.names() for scale in definition.scales(name)]
@@ -64,6 +67,25 @@ def test_a_log_cut_off_anywhere_gives_few_findings(lines: int, tmp_path: Path) -
     path.write_text(text[:-10], encoding="utf-8")
     findings = check_log(runlog.read(path), PLACE, ROUND)
     assert [(finding.rule, finding.line) for finding in findings] == [("T1", lines)]
+
+
+def test_a_hyperparameter_that_depends_on_the_batch_size(tmp_path: Path) -> None:
+    """No definition has such a relation yet: the check is asked with one that has."""
+    hyperparameters = copy.deepcopy(STAR_SHAPE["hyperparameters"])
+    hyperparameters["opt_base_learning_rate"]["max_of"] = {"global_batch_size": 1e-4}
+    judged_by = definition.parse({**STAR_SHAPE, "hyperparameters": hyperparameters}, "mini")
+    place = Place("v1.0", division="closed")
+    records = run_records(judged_by)
+    run = runlog.read(write_log(tmp_path / "result_0.txt", records))
+    assert list(closed_division(run, judged_by, place)) == []
+    smaller = edited(records, "global_batch_size", lambda record: record.update(value=5))
+    run = runlog.read(write_log(tmp_path / "result_0.txt", smaller))
+    (found,) = closed_division(run, judged_by, place)
+    assert found.line == line_number(records, "opt_base_learning_rate")
+    assert found.message.startswith(
+        "opt_base_learning_rate must be at most 0.0001 × global_batch_size, that is 0.0005"
+    )
+    assert found.expected == "from 1e-06 to 1, at most 0.0001 × global_batch_size"
 
 
 def test_every_rule_of_a_single_log_is_in_the_catalogue() -> None:

@@ -21,9 +21,12 @@ from tests.compliance.builder import (
     edited,
     line_number,
     run_records,
+    write_code,
     write_log,
     write_result,
 )
+
+pytestmark = pytest.mark.usefixtures("fast_reference")
 
 MINI = definition.load("galaxy_shape", "mini")
 ROUND = rounds.load("v1.0")
@@ -137,6 +140,7 @@ def test_fewer_runs_are_a_note_but_not_in_a_submission(tmp_path: Path) -> None:
     assert (found.rule, found.severity, found.path) == ("T16", "note", folder)
     assert found.message == f"provisional: 2 of {MINI.runs.required} runs"
     (tmp_path / "manifest.json").write_text("{}")
+    write_code(tmp_path, MINI.name)
     (found,) = errors_of(tmp_path)
     assert found.rule == "T16"
 

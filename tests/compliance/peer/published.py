@@ -1,4 +1,11 @@
-"""`cepheid compare-with-peer`: our verdicts beside those of mlcommons' checker, log by log."""
+"""Gives every published log of the rounds of MLPerf to mlcommons' checker and to ours.
+
+    python -m tests.compliance.peer.published            print the tables
+    python -m tests.compliance.peer.published --write    write them into compliance/README.md
+
+Each log by itself: the counts, every disagreement with its reason, and why the logs that both
+refuse are refused. It takes a minute.
+"""
 
 import argparse
 import re
@@ -8,24 +15,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compliance import package, report
+from compliance import package
 from compliance.finding import Finding, has_error
 from compliance.judge import judge
 from rules import rounds
-from rules.errors import UserError
-from tools.arguments import command_parser
-from tools.cli import EXIT_FINE, run_tool
+from rules.definition import ROOT
+from tests.compliance.peer import readme
 
-DESCRIPTION = """\
-Give every published log of the rounds of MLPerf to mlcommons' compliance checker and to ours, each
-log by itself, and write what they say as Markdown: the counts, every disagreement with its reason,
-and why the logs that both refuse are refused. LOGS holds a folder for each round.
-"""
-EXAMPLES = """\
-example, as compliance/README.md was made (less than a minute):
-  python tools/compare_with_peer.py ../shared/published_logs --into compliance/README.md
-"""
-BEGIN, END = "<!-- published logs: begin -->", "<!-- published logs: end -->"
+LOGS = ROOT.parent / "shared" / "published_logs"
+TABLE = "published logs"
 
 
 @dataclass(frozen=True)
@@ -60,25 +58,12 @@ class Compared:
         return "; ".join(sorted(said_of))
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid compare-with-peer`."""
-    made = command_parser("compare-with-peer", DESCRIPTION, EXAMPLES)
-    made.add_argument("logs", type=Path, metavar="LOGS", help="a folder with one for each round")
-    made.add_argument(
-        "--into", type=Path, metavar="FILE", help="replace the section between the marks in FILE"
-    )
-    return made
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Compare, then print the section or write it into a file."""
-    arguments = parser().parse_args(argv)
-    compared = [pair for name in rounds.names() for pair in compare(arguments.logs, name)]
+def tables(logs: Path) -> str:
+    """All tables in Markdown. ``logs`` holds a folder for each round."""
+    compared = [pair for name in rounds.names() for pair in compare(logs, name)]
     if not compared:
-        raise UserError(f"{arguments.logs}: no folder of a round here, such as mlperf-training-4.0")
-    section = "\n".join([BEGIN, *markdown(compared), END])
-    report.write(put_into(arguments.into, section) if arguments.into else section, arguments.into)
-    return EXIT_FINE
+        raise SystemExit(f"{logs}: no folder of a round here, such as mlperf-training-4.0")
+    return "\n".join(markdown(compared))
 
 
 def compare(logs: Path, round_name: str) -> Iterator[Compared]:
@@ -105,7 +90,7 @@ def ask_peer(log: Path, round_name: str) -> tuple[str, str]:
     for verdict in ("SUCCESS", "FAILED"):
         if any(line.endswith(verdict) for line in said):
             return verdict, ""
-    raise UserError("mlcommons' checker gave no verdict; is mlperf-logging installed?")
+    raise SystemExit("mlcommons' checker gave no verdict; is mlperf-logging installed?")
 
 
 def markdown(compared: Sequence[Compared]) -> Iterator[str]:
@@ -141,15 +126,16 @@ def alike(pairs: Sequence[Compared]) -> Iterator[tuple[str, Compared]]:
         yield f"`{where}`: {', '.join(f'`{pair.log.name}`' for pair in same)}", same[0]
 
 
-def put_into(file: Path, section: str) -> str:
-    """The file with the section in place of the one between the marks. Raises UserError where
-    there are no marks."""
-    before, begin, rest = file.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise UserError(f"{file}: no lines {BEGIN} and {END} to write between")
-    return (before + section + after).removesuffix("\n")
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="write into compliance/README.md")
+    write_it = parser.parse_args().write
+    made = tables(LOGS)
+    if write_it:
+        readme.put(TABLE, made)
+    else:
+        print(made)
 
 
 if __name__ == "__main__":
-    run_tool(main)
+    main()

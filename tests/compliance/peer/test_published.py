@@ -1,26 +1,23 @@
-"""`cepheid compare-with-peer`: the table in compliance/README.md and how it is made."""
+"""The tables of the published logs in compliance/README.md, and how they are made."""
 
 from pathlib import Path
 
 import pytest
 
 from compliance.finding import Finding
-from rules.definition import ROOT
-from rules.errors import UserError
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import changed, resnet_40
+from tests.compliance.peer import published, readme
+from tests.compliance.peer.published import TABLE, Compared
 from tests.compliance.test_published import expected, needs_published
-from tools import compare_with_peer
-from tools.compare_with_peer import BEGIN, END, Compared
 
-README = ROOT / "compliance" / "README.md"
+BEGIN, END = f"<!-- {TABLE}: begin -->", f"<!-- {TABLE}: end -->"
 
 
 @needs_published
 def test_the_readme_lists_every_disagreement() -> None:
     """Ours are the peer's verdicts but for crashes (test_published); the table names those."""
-    section = README.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0]
-    disagreements = section.split("Every disagreement:")[1].split("Why logs")[0]
+    disagreements = readme.table(TABLE).split("Every disagreement:")[1].split("Why logs")[0]
     named = {
         (row.split("`")[1], name)
         for row in disagreements.splitlines()
@@ -39,7 +36,7 @@ def test_what_is_said_alike_is_said_once() -> None:
         Compared("r", Path(f"a/result_{k}.txt"), "CRASH", "KeyError", (missing, again, other))
         for k in range(2)
     ]
-    ((logs, pair),) = compare_with_peer.alike(pairs)
+    ((logs, pair),) = published.alike(pairs)
     assert logs == "`r/a`: `result_0.txt`, `result_1.txt`"
     assert pair.breaches == "M1 is missing: epoch_start, epoch_stop; T17 the run did not converge"
 
@@ -51,21 +48,21 @@ def test_logs_are_compared_and_written_between_the_marks(tmp_path: Path) -> None
     submit(tree, [resnet_40(), changed(resnet_40(1), "lars_epsilon", value=1)])
     file = tmp_path / "README.md"
     file.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
-    assert compare_with_peer.main([str(tmp_path / "logs"), "--into", str(file)]) == 0
+    readme.put(TABLE, published.tables(tmp_path / "logs"), file)
     text = file.read_text(encoding="utf-8")
     assert text.startswith(f"before\n{BEGIN}\n| round")
-    assert text.endswith(f"\n{END}\nafter\n")
+    assert text.endswith(f"|\n{END}\nafter\n")
     assert "| `mlperf-training-4.0` | 2 | 1 | 1 | 0 |" in text
     assert "`result_1.txt` | M2 has a value that the round does not allow: lars_epsilon |" in text
 
 
-def test_a_file_without_marks_is_a_users_mistake(tmp_path: Path) -> None:
+def test_a_file_without_marks_is_told(tmp_path: Path) -> None:
     file = tmp_path / "README.md"
     file.write_text("nothing", encoding="utf-8")
-    with pytest.raises(UserError, match="to write between"):
-        compare_with_peer.put_into(file, "section")
+    with pytest.raises(SystemExit, match="to write between"):
+        readme.put(TABLE, "section", file)
 
 
-def test_a_folder_without_rounds_is_a_users_mistake(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no folder of a round here"):
-        compare_with_peer.main([str(tmp_path)])
+def test_a_folder_without_rounds_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no folder of a round here"):
+        published.tables(tmp_path)

@@ -1,0 +1,171 @@
+"""Power logs: the electrical power that sensors read during a run (rule T23), and its energy.
+
+A power log is CSV text beside the run log: a line that says what was not measured, a header with
+the sensors, then one row for each reading, with the monotonic clock of the run log::
+
+    # not measured: network switches
+    monotonic_ms,node0,node1
+    5000000.0,812.4,798.0
+    5000500.0,815.1,801.5
+"""
+
+import math
+import os
+import re
+import stat
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+POWER_NAME = re.compile(r"power_(0|[1-9][0-9]{0,5})\.csv")
+
+FILE_BYTES_MAX = 64 * 2**20
+LINE_BYTES_MAX = 64 * 2**10
+SENSORS_MAX = 1_000
+READINGS_MAX = 4_000_000  # of all sensors together
+WATTS_MAX = 1e8  # a hundred megawatts: more than any machine takes
+
+_NOT_MEASURED = re.compile(r"# *not measured: *(\S.*)")
+_SENSOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+CLOCK_COLUMN = "monotonic_ms"
+
+
+@dataclass(frozen=True)
+class PowerProblem:
+    """What is wrong with a power log, on a line of it or (None) as a whole."""
+
+    line: int | None
+    message: str
+    expected: str = ""
+    got: str = ""
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """The readings of one sensor: times in milliseconds, power in watts, line of each reading."""
+
+    name: str
+    times_ms: Sequence[float]
+    watts: Sequence[float]
+    lines: Sequence[int]
+
+    def energy_joules(self, start_ms: float, stop_ms: float) -> float:
+        """Σ Pᵢ·Δtᵢ from start to stop: a reading stands until the next one."""
+        first = max(0, bisect_right(self.times_ms, start_ms) - 1)
+        last = bisect_right(self.times_ms, stop_ms)
+        ends = [*self.times_ms[first + 1 : last], stop_ms]
+        begins = [max(start_ms, time) for time in self.times_ms[first:last]]
+        watts = self.watts[first:last]
+        parts = (p * (end - begin) for p, begin, end in zip(watts, begins, ends, strict=True))
+        return math.fsum(parts) / 1000
+
+
+@dataclass(frozen=True)
+class PowerLog:
+    """All that was read from one power log. ``not_measured`` is what it says of absent sensors."""
+
+    path: Path
+    not_measured: str
+    sensors: tuple[Sensor, ...]
+    problems: tuple[PowerProblem, ...] = ()
+
+    @property
+    def index(self) -> int:
+        """k of ``power_<k>.csv``."""
+        match = POWER_NAME.fullmatch(self.path.name)
+        assert match is not None
+        return int(match.group(1))
+
+    def energy_joules(self, start_ms: float, stop_ms: float) -> float:
+        """Energy of all sensors between two readings of the monotonic clock."""
+        return math.fsum(sensor.energy_joules(start_ms, stop_ms) for sensor in self.sensors)
+
+
+def read(path: Path) -> PowerLog:
+    """Read a power log, up to the first thing that is wrong with it; that is in ``problems``."""
+    try:
+        # Without O_NONBLOCK, opening a named pipe waits for a writer that may never come.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return _broken(path, None, "this is not a regular file")
+            if status.st_size > FILE_BYTES_MAX:
+                bound = f"at most {FILE_BYTES_MAX // 2**20} MiB"
+                got = f"{status.st_size:,} bytes"
+                return _broken(path, None, "the file is too large", bound, got)
+            data = file.read(FILE_BYTES_MAX)
+    except OSError as error:
+        return _broken(path, None, f"the file cannot be read: {error.strerror}")
+    return _parsed(path, data)
+
+
+def _broken(
+    path: Path, line: int | None, message: str, expected: str = "", got: str = ""
+) -> PowerLog:
+    return PowerLog(path, "", (), (PowerProblem(line, message, expected, got),))
+
+
+def _parsed(path: Path, data: bytes) -> PowerLog:
+    lines = data.split(b"\n", READINGS_MAX + 3)
+    if lines[-1] == b"":
+        lines.pop()
+    said = _NOT_MEASURED.fullmatch(_text(lines[0]) if lines else "")
+    if said is None:
+        expected = '"# not measured: …", what of the system no sensor measures, or "nothing"'
+        return _broken(path, 1, "the first line does not say what was not measured", expected)
+    header = _text(lines[1]).split(",") if len(lines) > 1 else []
+    names = header[1:]
+    wrong = [name for name in names if not _SENSOR.fullmatch(name)]
+    if header[:1] != [CLOCK_COLUMN] or not names or wrong or len(set(names)) < len(names):
+        expected = f"{CLOCK_COLUMN},<sensor>,<sensor>… with different sensor names"
+        return _broken(path, 2, "the second line is not the header", expected)
+    if len(names) > SENSORS_MAX or (len(lines) - 2) * len(names) > READINGS_MAX:
+        bounds = f"at most {SENSORS_MAX:,} sensors and {READINGS_MAX:,} readings"
+        return _broken(path, None, "the log holds too many readings", bounds)
+    sensors = tuple(Sensor(n, array("d"), array("d"), array("L")) for n in names)
+    problem = _readings(lines[2:], sensors)
+    return PowerLog(path, said.group(1)[:200], sensors, (problem,) if problem else ())
+
+
+def _text(line: bytes) -> str:
+    return line[:LINE_BYTES_MAX].decode("utf-8", "replace").rstrip("\r")
+
+
+def _readings(rows: Sequence[bytes], sensors: Sequence[Sensor]) -> PowerProblem | None:
+    """Read the rows into the sensors, up to the first row that is wrong."""
+    before_ms = -math.inf
+    for line, row in enumerate(rows, 3):
+        cells = row.rstrip(b"\r").split(b",")
+        if len(row) > LINE_BYTES_MAX or len(cells) != len(sensors) + 1:
+            expected = f"{len(sensors) + 1} values with commas between them"
+            return PowerProblem(line, "the row does not fit the header", expected, f"{len(cells)}")
+        time_ms = _number(cells[0])
+        if time_ms is None or time_ms < 0:
+            return PowerProblem(line, f"{CLOCK_COLUMN} is no time in milliseconds")
+        if time_ms <= before_ms:
+            expected = f"more than {before_ms:,.3f}, as on the line above"
+            message = f"{CLOCK_COLUMN} does not advance"
+            return PowerProblem(line, message, expected, f"{time_ms:,.3f}")
+        before_ms = time_ms
+        for sensor, cell in zip(sensors, cells[1:], strict=True):
+            if not cell:  # this sensor was not read in that row
+                continue
+            watts = _number(cell)
+            if watts is None or not 0 <= watts <= WATTS_MAX:
+                expected = f"from 0 to {WATTS_MAX:,.0f}"
+                return PowerProblem(line, f"{sensor.name} is no power in watts", expected)
+            sensor.times_ms.append(time_ms)  # type: ignore[attr-defined]
+            sensor.watts.append(watts)  # type: ignore[attr-defined]
+            sensor.lines.append(line)  # type: ignore[attr-defined]
+    return None
+
+
+def _number(cell: bytes) -> float | None:
+    """A finite decimal number, or None; no blanks, underscores or names that float() takes."""
+    if not re.fullmatch(rb"-?[0-9]{1,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,3})?", cell):
+        return None
+    value = float(cell)
+    return value if math.isfinite(value) else None

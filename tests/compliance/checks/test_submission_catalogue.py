@@ -1,0 +1,545 @@
+"""A catalogue of broken submissions: one change of a compliant one each, and what it gives.
+
+That of single logs is in ``test_catalogue.py``.
+"""
+
+import datetime
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from compliance import package
+from compliance.finding import Finding
+from compliance.judge import judge
+from compliance.report import report_text
+from rules import definition, rounds
+from tests.compliance.builder import (
+    SYSTEM,
+    Record,
+    edited,
+    line_number,
+    power_lines,
+    run_records,
+    write_log,
+    write_result,
+)
+
+pytestmark = pytest.mark.usefixtures("fast_reference")
+
+MINI = definition.load("galaxy_shape", "mini")
+ROUND = rounds.load("v1.0")
+RECORDS = run_records(MINI)
+TODAY = datetime.date(2026, 11, 21)
+RESULT = "results/box/galaxy_shape-mini-closed"
+CODE = "benchmarks/galaxy_shape"
+WATTS = {"node0": 800.0, "node1": 790.5}
+WAIVER = {
+    "rule": "T12",
+    "path": f"{RESULT}/result_1.txt",
+    "reason": "the default of another release was used by mistake",
+    "who": "Jane Doe, organiser",
+    "until": "2026-12-31",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One change of a compliant submission, the rule that it breaks, and where that is found.
+
+    ``path`` is relative to the submitter's folder.
+    """
+
+    name: str
+    rule: str
+    path: str
+    change: Callable[[Path], object]
+    line: int | None = None
+    says: str = ""
+
+
+def findings_of(root: Path) -> list[Finding]:
+    return list(judge([package.read(root)], ROUND, TODAY).findings)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A compliant submission with one result, its energy and its code."""
+    root = tmp_path / "submissions" / "acme"
+    folder = write_result(root, MINI)
+    for index in range(MINI.runs.required):
+        write_power(folder, index)
+    return root
+
+
+def write_power(folder: Path, index: int, change: Callable[[list[str]], object] = list) -> None:
+    lines = power_lines(run_records(MINI, index), WATTS)
+    change(lines)
+    (folder / f"power_{index}.csv").write_text("".join(f"{line}\n" for line in lines))
+
+
+def test_a_compliant_submission_raises_nothing(root: Path) -> None:
+    assert findings_of(root) == []
+    assert findings_of(root.parent) == []
+
+
+# Changes of single files
+
+
+def log(index: int, key: str, nth: int = 0, /, **fields: object) -> Callable[[Path], object]:
+    """Other fields in one record of one log."""
+
+    def change(root: Path) -> None:
+        records = run_records(MINI, index)
+        records = edited(records, key, lambda record: record.update(fields), nth)
+        write_log(root / RESULT / f"result_{index}.txt", records)
+
+    return change
+
+
+def source(index: int, key: str, /, **fields: object) -> Callable[[Path], object]:
+    """Other metadata in one record of one log."""
+
+    def change(root: Path) -> None:
+        records = run_records(MINI, index)
+        records = edited(records, key, lambda record: record["metadata"].update(fields))
+        write_log(root / RESULT / f"result_{index}.txt", records)
+
+    return change
+
+
+def copied(index: int, of: int, key: str, values: Callable[[Record, Record], object]) -> (
+    Callable[[Path], object]
+):  # fmt: skip
+    """One log with something of every record of a key in another one."""
+
+    def change(root: Path) -> None:
+        records, others = run_records(MINI, index), run_records(MINI, of)
+        for record, other in zip(records, others, strict=True):
+            if key in ("", record["key"]):
+                values(record, other)
+        write_log(root / RESULT / f"result_{index}.txt", records)
+
+    return change
+
+
+def same_losses(record: Record, other: Record) -> None:
+    record["metadata"]["train_loss"] = other["metadata"]["train_loss"]
+
+
+def same_quality(record: Record, other: Record) -> None:
+    record["value"] = other["value"]
+    record["metadata"]["metrics"] = other["metadata"]["metrics"]
+
+
+def same_times(index: int, of: int) -> Callable[[Path], object]:
+    """One log with the times of another one, a day later."""
+
+    def change(root: Path) -> None:
+        records, others = run_records(MINI, index), run_records(MINI, of)
+        for record, other in zip(records, others, strict=True):
+            record["time_ms"] = other["time_ms"] + 86_400_000
+            record["metadata"]["monotonic_ms"] = other["metadata"]["monotonic_ms"] + 86_400_000
+        write_log(root / RESULT / f"result_{index}.txt", records)
+        lines = power_lines(records, WATTS)
+        (root / RESULT / f"power_{index}.csv").write_text("\n".join(lines))
+
+    return change
+
+
+def at(key: str, nth: int = 0) -> int:
+    return line_number(RECORDS, key, nth)
+
+
+def system(**fields: object) -> Callable[[Path], object]:
+    def change(root: Path) -> None:
+        (root / "systems" / "box.json").write_text(json.dumps({**SYSTEM, **fields}))
+
+    return change
+
+
+def power(index: int, change: Callable[[list[str]], object]) -> Callable[[Path], object]:
+    return lambda root: write_power(root / RESULT, index, change)
+
+
+def replaced(number: int, text: str) -> Callable[[list[str]], object]:
+    return partial(_replace, number=number, text=text)
+
+
+def _replace(lines: list[str], number: int, text: str) -> None:
+    lines[number - 1] = text
+
+
+def cells(number: int, text: str) -> Callable[[list[str]], object]:
+    """Other readings on one line, at its own time."""
+
+    def change(lines: list[str]) -> None:
+        lines[number - 1] = f"{lines[number - 1].split(',')[0]},{text}"
+
+    return change
+
+
+def without_rows(first: int, last: int) -> Callable[[list[str]], object]:
+    def change(lines: list[str]) -> None:
+        del lines[first - 1 : last]
+
+    return change
+
+
+def file(name: str, content: bytes = b"x") -> Callable[[Path], object]:
+    def change(root: Path) -> None:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+    return change
+
+
+def removed(*names: str) -> Callable[[Path], object]:
+    def change(root: Path) -> None:
+        for name in names:
+            (root / name).unlink()
+
+    return change
+
+
+def renamed(name: str, other: str) -> Callable[[Path], object]:
+    return lambda root: (root / name).rename(root / other)
+
+
+def sparse(name: str, size_bytes: int) -> Callable[[Path], object]:
+    """A file with a hole: large, but nothing on the disk."""
+
+    def change(root: Path) -> None:
+        with (root / name).open("wb") as hole:
+            hole.truncate(size_bytes)
+
+    return change
+
+
+def waivers(text: str) -> Callable[[Path], object]:
+    return file("waivers.yaml", text.encode())
+
+
+def waiver(**fields: str) -> Callable[[Path], object]:
+    return waivers(yaml_of({**WAIVER, **fields}))
+
+
+def yaml_of(*entries: dict[str, str]) -> str:
+    """A file of waivers as a person writes it: the first entry begins on line 2."""
+    lines = ["waivers:"]
+    for entry in entries:
+        texts = [f"{key}: {json.dumps(value)}" for key, value in entry.items()]
+        lines += [f"  - {texts[0]}", *(f"    {text}" for text in texts[1:])]
+    return "\n".join(lines) + "\n"
+
+
+def _give_readings(lines: list[str], of: int) -> None:
+    """The watts of another run under the clock of this one."""
+    others = power_lines(run_records(MINI, of), WATTS)
+    for number, other in enumerate(others[2 : len(lines)], 2):
+        clock = lines[number].split(",", 1)[0]
+        lines[number] = ",".join([clock, other.split(",", 1)[1]])
+
+
+def same_readings(root: Path) -> None:
+    write_power(root / RESULT, 1, partial(_give_readings, of=2))
+
+
+def copied_run(root: Path) -> None:
+    """A copy under the seed of the run that it replaces, a day later."""
+    seed = next(record for record in run_records(MINI, 3) if record["key"] == "seed")
+    records = run_records(MINI, 1)
+    for record in records:
+        record["time_ms"] += 86_400_000
+        record["metadata"]["monotonic_ms"] += 86_400_000
+        if record["key"] == "seed":
+            record["value"] = seed["value"]
+    write_log(root / RESULT / "result_3.txt", records)
+    (root / RESULT / "power_3.csv").write_text("\n".join(power_lines(records, WATTS)))
+
+
+def one_more(root: Path) -> None:
+    write_power(root / RESULT, 5)
+    write_log(root / RESULT / "result_5.txt", run_records(MINI, 5))
+
+
+def system_renamed(root: Path) -> None:
+    """Folder and logs say Box, the description box."""
+    (root / "results" / "box").rename(root / "results" / "Box")
+    for index in range(MINI.runs.required):
+        records = run_records(MINI, index, system={**SYSTEM, "system": "Box"})
+        folder = root / "results" / "Box" / "galaxy_shape-mini-closed"
+        write_log(folder / f"result_{index}.txt", records)
+
+
+BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nwaivers: [*c, *c]\n"
+STEP = line_number(RECORDS, "eval_accuracy")
+
+CASES = [
+    # T15 to T19: runs of a result
+    Case("a seed used twice", "T15", f"{RESULT}/result_3.txt", lambda root: [
+        copied(index, 1, "seed", lambda record, other: (
+            record.update(value=7), record["metadata"].update(origin="given")))(root)
+        for index in (1, 3)], at("seed"), "result_1.txt"),
+    Case("a seed shopped for", "T15", f"{RESULT}/result_2.txt", log(2, "seed", value=4711),
+         at("seed"), "not the derived one"),
+    Case("a seed of another program", "T15", f"{RESULT}/result_2.txt",
+         source(2, "seed", lineno=8), at("seed"), "another line of code"),
+    Case("one run more", "T16", RESULT, one_more, says="6 runs"),
+    Case("one run fewer", "T16", RESULT,
+         removed(f"{RESULT}/result_4.txt", f"{RESULT}/power_4.csv"), says="4 of 5 runs"),
+    Case("two runs that did not converge", "T17", RESULT, lambda root: [write_log(
+        root / RESULT / f"result_{index}.txt", run_records(MINI, index, converged=False))
+        for index in (1, 2)], says="2 of 5 runs"),
+    Case("other software in one run", "T18", f"{RESULT}/result_2.txt", log(
+        2, "implementation", value={
+            "framework": "torch 9", "device": "cpu", "precision": "fp32", "ranks": 1}),
+         at("implementation"), "result_0.txt"),
+    Case("a learning rate for one seed", "T18", f"{RESULT}/result_2.txt",
+         log(2, "opt_base_learning_rate", value=0.002), at("opt_base_learning_rate")),
+    Case("the quality of another run", "T19", f"{RESULT}/result_3.txt",
+         copied(3, 1, "eval_accuracy", same_quality), STEP, "result_1.txt"),
+    Case("a copy of another run, a day later", "T19", f"{RESULT}/result_3.txt", copied_run, STEP,
+         "result_1.txt"),
+    Case("the losses of another run", "T19", f"{RESULT}/result_3.txt",
+         copied(3, 1, "block_stop", same_losses), at("block_stop"), "result_1.txt"),
+    Case("the times of another run, a day later", "T19", f"{RESULT}/result_3.txt",
+         same_times(3, 1), at("run_start"), "result_1.txt"),
+    # T23: energy
+    Case("no power log for one run", "T23", RESULT, removed(f"{RESULT}/power_2.csv"),
+         says="power_2.csv is missing"),
+    Case("a power log for no run", "T23", f"{RESULT}/power_9.csv",
+         lambda root: shutil.copy(root / RESULT / "power_1.csv", root / RESULT / "power_9.csv"),
+         says="result_9.txt"),
+    Case("a power log of another run", "T23", f"{RESULT}/power_2.csv",
+         lambda root: shutil.copy(root / RESULT / "power_1.csv", root / RESULT / "power_2.csv"),
+         line=142, says="no reading of node0, node1"),
+    Case("the readings of another run", "T23", f"{RESULT}/power_2.csv", same_readings, 3,
+         "power_1.csv"),
+    Case("other sensors in one run", "T23", f"{RESULT}/power_2.csv",
+         power(2, replaced(2, "monotonic_ms,node0,node7")), 2, "sensors are not those"),
+    Case("more left out in one run", "T23", f"{RESULT}/power_2.csv",
+         power(2, replaced(1, "# not measured: node7")), 1, "node7"),
+    Case("nothing said of what is not measured", "T23", f"{RESULT}/power_2.csv",
+         power(2, without_rows(1, 1)), 1, "not measured"),
+    Case("a sensor twice", "T23", f"{RESULT}/power_2.csv",
+         power(2, replaced(2, "monotonic_ms,node0,node0")), 2, "header"),
+    Case("negative power", "T23", f"{RESULT}/power_2.csv",
+         power(2, cells(20, "-5,6")), 20, "node0 is no power"),
+    Case("power that is no number", "T23", f"{RESULT}/power_2.csv",
+         power(2, cells(20, "nan,6")), 20, "node0 is no power"),
+    Case("a clock that stands still", "T23", f"{RESULT}/power_2.csv",
+         power(2, lambda lines: lines.insert(20, lines[19])), 21, "does not advance"),
+    Case("a column too few", "T23", f"{RESULT}/power_2.csv",
+         power(2, cells(20, "5")), 20, "does not fit"),
+    Case("a sensor that stopped early", "T23", f"{RESULT}/power_2.csv",
+         power(2, without_rows(60, 10_000)), 59, "no reading of node0, node1"),
+    Case("a sensor that started late", "T23", f"{RESULT}/power_2.csv",
+         power(2, without_rows(3, 30)), 3, "no reading of node0, node1"),
+    Case("three seconds without a reading", "T23", f"{RESULT}/power_2.csv",
+         power(2, without_rows(41, 46)), 41, "no reading of node0, node1 for 3.5 seconds"),
+    # S1: layout
+    Case("a benchmark misspelt", "S1", "results/box/galaxy_shap-mini-closed",
+         renamed(RESULT, "results/box/galaxy_shap-mini-closed"), says='mean "galaxy_shape"'),
+    Case("a division in another case", "S1", "results/box/galaxy_shape-mini-Closed",
+         renamed(RESULT, "results/box/galaxy_shape-mini-Closed"), says='mean "closed"'),
+    Case("a system in another case", "S1", "results/Box", system_renamed, says='mean "box"'),
+    Case("a misnamed log", "S1", f"{RESULT}/result_05.txt",
+         file(f"{RESULT}/result_05.txt"), says="not one of a run log"),
+    Case("weights in the result", "S1", f"{RESULT}/weights.pt", file(f"{RESULT}/weights.pt")),
+    Case("a run still going", "S1", RESULT, file(f"{RESULT}/result_5.txt.partial")),
+    # S2: system description
+    Case("a number as text", "S2", "systems/box.json", system(nodes="1"), says="type: integer"),
+    Case("an unknown status", "S2", "systems/box.json", system(status="Available"), says="enum"),
+    Case("half an accelerator", "S2", "systems/box.json", system(accelerators_per_node=0.5)),
+    Case("accelerators without a name", "S2", "systems/box.json",
+         system(accelerators_per_node=8), says="accelerator"),
+    Case("a misspelt field", "S2", "systems/box.json", system(procesor="x"), says="procesor"),
+    Case("HTML for a processor field", "S2", "systems/box.json", system(**{"<b>": 1})),
+    # S3, S6: code and licence
+    Case("no code", "S3", CODE, removed(f"{CODE}/train.py"), says="the code that ran"),
+    Case("empty code", "S3", CODE, file(f"{CODE}/train.py", b"")),
+    Case("no README", "S3", f"{CODE}/README.md", removed(f"{CODE}/README.md")),
+    Case("an empty README", "S3", f"{CODE}/README.md", file(f"{CODE}/README.md", b"")),
+    Case("no licence", "S6", "LICENSE", removed("LICENSE"), says="no licence"),
+    Case("an empty licence", "S6", "LICENSE", file("LICENSE", b"")),
+    # S5: hygiene
+    Case("a link out of the folder", "S5", f"{CODE}/data",
+         lambda root: (root / CODE / "data").symlink_to("/etc"), says="a link"),
+    Case("a link to a file in the folder", "S5", f"{CODE}/run.py",
+         lambda root: (root / CODE / "run.py").symlink_to("train.py")),
+    Case("a pipe", "S5", f"{CODE}/pipe", lambda root: os.mkfifo(root / CODE / "pipe"),
+         says="neither a file nor a folder"),
+    Case("names that differ in case", "S5", f"{CODE}/train.py", file(f"{CODE}/TRAIN.py"),
+         says="only in case"),
+    Case("a name with a line feed", "S5", f"{CODE}/a\nb", file(f"{CODE}/a\nb"), says="\\n"),
+    Case("a name that goes right to left", "S5", f"{CODE}/\u202egpj.py",
+         file(f"{CODE}/\u202egpj.py"), says="\\u202e"),
+    Case("HTML in a name", "S5", f"{CODE}/<script>.py", file(f"{CODE}/<script>.py")),
+    Case("a name that is an option", "S5", f"{CODE}/-rf", file(f"{CODE}/-rf")),
+    Case("a device of Windows", "S5", f"{CODE}/aux.py", file(f"{CODE}/aux.py")),
+    Case("a name with a backslash", "S5", f"{CODE}/..\\x", file(f"{CODE}/..\\x")),
+    Case("a huge file", "S5", f"{CODE}/weights.bin", sparse(f"{CODE}/weights.bin", 2**30),
+         says="too large"),
+    Case("a long path", "S5", f"{CODE}/{'d' * 90}/{'e' * 90}",
+         lambda root: (root / CODE / ("d" * 90) / ("e" * 90)).mkdir(parents=True)),
+    Case("folders in folders", "S5", "benchmarks" + "/x" * 16,
+         lambda root: (root / ("benchmarks" + "/x" * 16)).mkdir(parents=True), says="deeper"),
+    # S9: waivers
+    Case("a waiver without a reason", "S9", "waivers.yaml", waivers(
+        yaml_of({key: text for key, text in WAIVER.items() if key != "reason"})), 2, "reason"),
+    Case("a waiver of an unwritten reason", "S9", "waivers.yaml", waiver(reason="-"), 2, "reason"),
+    Case("a waiver for ever", "S9", "waivers.yaml", waiver(until="forever"), 2, "until"),
+    Case("a day that is none", "S9", "waivers.yaml", waiver(until="2026-02-30"), 2, "calendar"),
+    Case("a waiver that leaves the folder", "S9", "waivers.yaml",
+         waiver(path="../umbrella/results"), 2, "../umbrella"),
+    Case("a waiver of an absolute path", "S9", "waivers.yaml", waiver(path="/etc"), 2, '"/etc"'),
+    Case("a waiver of everything", "S9", "waivers.yaml", waiver(path="."), 2, "path is no"),
+    Case("a waiver of the clock", "S9", "waivers.yaml", waiver(rule="T4"), 2, "cannot be waived"),
+    Case("a waiver of the targets", "S9", "waivers.yaml", waiver(rule="T9"), 2, "cannot be"),
+    Case("a waiver of waivers", "S9", "waivers.yaml", waiver(rule="S9"), 2, "cannot be waived"),
+    Case("a waiver of no rule", "S9", "waivers.yaml", waiver(rule="T99"), 2, "T99"),
+    Case("a field of a waiver too many", "S9", "waivers.yaml", waiver(silent="yes"), 2, "silent"),
+    Case("a field of a waiver twice", "S9", "waivers.yaml",
+         waivers(yaml_of(WAIVER) + '    rule: "T4"\n'), 7, "more than once"),
+    Case("a YAML bomb", "S9", "waivers.yaml", waivers(BOMB), 1, "anchors"),
+    Case("YAML that runs code", "S9", "waivers.yaml",
+         waivers("waivers: !!python/object/apply:os.system [id]\n"), 1, "tags"),
+    Case("YAML nested deeply", "S9", "waivers.yaml", waivers("[" * 5_000), 1, "deeply"),
+    Case("YAML that is none", "S9", "waivers.yaml", waivers("waivers:\n - a: b: c\n"), 2),
+    Case("no UTF-8 in YAML", "S9", "waivers.yaml", file("waivers.yaml", b"waivers: \xff")),
+    Case("an empty file of waivers", "S9", "waivers.yaml", waivers(""), 1),
+    Case("a huge file of waivers", "S9", "waivers.yaml", sparse("waivers.yaml", 2**20)),
+    Case("too many waivers", "S9", "waivers.yaml", waivers(yaml_of(*[WAIVER] * 101)), 502),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_one_change_gives_one_finding(case: Case, root: Path) -> None:
+    case.change(root)
+    findings = findings_of(root)
+    errors = [finding for finding in findings if finding.is_error]
+    assert [finding.rule for finding in errors] == [case.rule], report_text(findings, 5)
+    (found,) = errors
+    assert (found.path, found.line) == (root / case.path, case.line), found
+    assert case.says in found.text()
+    assert found.message
+    assert found.hint, "a finding says how to mend it"
+    assert report_text(findings, 5).isprintable() or "\n" in report_text(findings, 5)
+
+
+def test_every_rule_about_results_and_submissions_is_in_the_catalogue() -> None:
+    rules = {case.rule for case in CASES}
+    assert rules >= {"T15", "T16", "T17", "T18", "T19", "T23", "S1", "S2", "S3", "S5", "S6", "S9"}
+    assert len({case.name for case in CASES}) == len(CASES)
+
+
+# Waivers that hold
+
+
+def test_a_waiver_is_shown_and_lets_the_result_stand(root: Path) -> None:
+    log(1, "opt_name", value="sgd")(root)
+    assert [finding.rule for finding in findings_of(root) if finding.is_error] == ["T12"]
+    waiver()(root)
+    (found,) = findings_of(root)
+    assert (found.rule, found.severity, found.line) == ("T12", "warning", at("opt_name"))
+    assert found.message == (
+        "opt_name must be adam in the closed division (waived by Jane Doe, organiser until "
+        "2026-12-31: the default of another release was used by mistake)"
+    )
+
+
+@pytest.mark.parametrize("path", [RESULT, "results/box", "results"])
+def test_a_waiver_of_a_folder_covers_what_is_in_it(path: str, root: Path) -> None:
+    log(1, "opt_name", value="sgd")(root)
+    waiver(path=path)(root)
+    (found,) = findings_of(root)
+    assert (found.rule, found.severity) == ("T12", "warning")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"rule": "T10"}, {"path": f"{RESULT}/result_2.txt"}, {"path": f"{RESULT}/result_1"}],
+    ids=["another rule", "another file", "a name that begins alike"],
+)
+def test_a_waiver_covers_nothing_else(fields: dict[str, str], root: Path) -> None:
+    log(1, "opt_name", value="sgd")(root)
+    waiver(**fields)(root)
+    found = {(finding.rule, finding.severity): finding for finding in findings_of(root)}
+    assert set(found) == {("T12", "error"), ("S9", "warning")}
+    unused = found["S9", "warning"]
+    assert (unused.path, unused.line) == (root / "waivers.yaml", 2)
+    assert "covers no error" in unused.message
+
+
+def test_a_waiver_of_the_last_day_holds(root: Path) -> None:
+    log(1, "opt_name", value="sgd")(root)
+    waiver(until=TODAY.isoformat())(root)
+    assert [finding.severity for finding in findings_of(root)] == ["warning"]
+
+
+def test_a_waiver_expires(root: Path) -> None:
+    log(1, "opt_name", value="sgd")(root)
+    waiver(until="2026-11-20")(root)
+    found = {(finding.rule, finding.severity): finding for finding in findings_of(root)}
+    assert set(found) == {("T12", "error"), ("S9", "warning")}
+    assert "expired on 2026-11-20" in found["S9", "warning"].message
+
+
+def test_a_waiver_for_what_was_mended_is_a_finding(root: Path) -> None:
+    waiver()(root)
+    (found,) = findings_of(root)
+    assert (found.rule, found.severity) == ("S9", "warning")
+
+
+def test_one_log_is_judged_with_its_waiver_alone(root: Path) -> None:
+    """Asked about one log, nobody wants to hear of the waivers of others."""
+    log(1, "opt_name", value="sgd")(root)
+    waiver()(root)
+    (found,) = findings_of(root / RESULT / "result_1.txt")
+    assert (found.rule, found.severity) == ("T12", "warning")
+    assert findings_of(root / RESULT / "result_2.txt") == []
+    (found,) = findings_of(root / RESULT)
+    assert (found.rule, found.severity) == ("T12", "warning")
+
+
+def test_an_open_result_tells_what_differs(tmp_path: Path) -> None:
+    root = tmp_path / "submissions" / "acme"
+    folder = write_result(root, MINI, division="open")
+    assert findings_of(root) == []
+    (folder / "README.md").unlink()
+    (found,) = findings_of(root)
+    assert (found.rule, found.path) == ("S3", folder / "README.md")
+
+
+def test_a_reading_that_never_changes_is_a_warning(root: Path) -> None:
+    def constant(lines: list[str]) -> None:
+        lines[2:] = [f"{line.rsplit(',', 1)[0]},700" for line in lines[2:]]
+
+    power(2, constant)(root)
+    (found,) = findings_of(root)
+    assert (found.rule, found.severity, found.line) == ("T23", "warning", 3)
+    assert "node1 reads 700 W" in found.message
+
+
+def test_a_sensor_may_be_read_less_often_than_another(root: Path) -> None:
+    def every_third(lines: list[str]) -> None:
+        lines[3::3] = [f"{line.rsplit(',', 1)[0]}," for line in lines[3::3]]
+
+    for index in range(MINI.runs.required):
+        power(index, every_third)(root)
+    assert findings_of(root) == []
+
+
+def test_many_bad_names_are_told_in_bounds(root: Path) -> None:
+    for number in range(150):
+        (root / CODE / f"a b {number}").write_text("x")
+    found = [finding for finding in findings_of(root) if finding.rule == "S5"]
+    assert len(found) == 101
+    assert "more than 100 files" in found[0].message
