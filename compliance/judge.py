@@ -1,7 +1,9 @@
 """From what was read to what is found: every check that a round asks for, over a whole package."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from compliance.checks import (
@@ -20,16 +22,19 @@ from rules.rounds import Round
 
 @dataclass(frozen=True)
 class JudgedResult:
-    """A result with every finding that concerns it, also those about its system or submitter.
-
-    ``definition`` is None where no benchmark of that name and scale exists.
-    """
+    """A result with every finding that concerns it, also those about its system or submitter."""
 
     folder: ResultFolder
     place: Place
     system: dict[str, object]
-    definition: Definition | None
     findings: tuple[Finding, ...]
+
+    @cached_property
+    def definition(self) -> Definition | None:
+        """What it is judged by; None where no benchmark of that name and scale exists."""
+        named = definition_named(self.place.benchmark, self.place.scale)
+        logged = (definition_of(run, self.place) for run in self.folder.runs)
+        return named or next(filter(None, logged), None)
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,32 @@ class Judgement:
     logs: int
 
 
-def judge(packages: Sequence[Package], judged_in: Round) -> Judgement:
-    """Check everything that was read."""
+@dataclass(frozen=True)
+class Unit:
+    """The logs of one result: what can be judged by itself, in any process."""
+
+    folder: ResultFolder
+    place: Place
+    judged_in: Round
+
+
+Each = Callable[[Callable[[Unit], list[Finding]], Sequence[Unit]], Iterable[list[Finding]]]
+"""Calls a function with each unit, and gives the answers in the order of the units."""
+
+
+def judge(packages: Sequence[Package], judged_in: Round, each: Each = map) -> Judgement:
+    """Check everything that was read; ``each`` says where the logs of each result are judged."""
+    units = [
+        Unit(
+            folder,
+            replace(place_of(folder, who, judged_in), in_result=not package.is_single_log),
+            judged_in,
+        )
+        for package in packages
+        for who in package.submitters
+        for folder in who.results
+    ]
+    judged = iter(zip(units, each(about_runs, units), strict=True))
     results: list[JudgedResult] = []
     findings: list[Finding] = []
     for package in packages:
@@ -52,23 +81,25 @@ def judge(packages: Sequence[Package], judged_in: Round) -> Judgement:
             if package.is_single_log:  # the question was about the log, not about the folder
                 about_folder = []
             findings += about_folder
-            for folder in who.results:
-                place = place_of(folder, who, judged_in)
-                place = replace(place, in_result=not package.is_single_log)
-                about_runs = [
-                    finding for run in folder.runs for finding in check_log(run, place, judged_in)
-                ]
-                if place.in_result and folder.runs:
-                    about_runs += check_result(folder, place, judged_in)
-                findings += about_runs
-                concerning = [f for f in about_folder if _concerns(f.path, folder, who)]
-                results.append(_judged(folder, place, who, [*concerning, *about_runs]))
+            for unit, about in islice(judged, len(who.results)):
+                findings += about
+                concerning = [f for f in about_folder if _concerns(f.path, unit.folder, who)]
+                results.append(_judged(unit.folder, unit.place, who, [*concerning, *about]))
     return Judgement(
         judged_in.name,
         tuple(results),
         tuple(in_order(findings)),
         sum(package.logs for package in packages),
     )
+
+
+def about_runs(unit: Unit) -> list[Finding]:
+    """The findings about the logs of a result, each by itself and all together."""
+    folder, place, judged_in = unit.folder, unit.place, unit.judged_in
+    found = [finding for run in folder.runs for finding in check_log(run, place, judged_in)]
+    if place.in_result and folder.runs:
+        found += check_result(folder, place, judged_in)
+    return found
 
 
 def place_of(folder: ResultFolder, who: Submitter, judged_in: Round) -> Place:
@@ -90,14 +121,8 @@ def _judged(
     folder: ResultFolder, place: Place, who: Submitter, findings: list[Finding]
 ) -> JudgedResult:
     system = who.systems.get(folder.system or "")
-    known = (definition_of(run, place) for run in folder.runs)
-    return JudgedResult(
-        folder,
-        place,
-        dict(system.content or {}) if system else {},
-        next(filter(None, known), definition_named(place.benchmark, place.scale)),
-        tuple(in_order(findings)),
-    )
+    described = dict(system.content or {}) if system else {}
+    return JudgedResult(folder, place, described, tuple(in_order(findings)))
 
 
 def _concerns(path: Path, folder: ResultFolder, who: Submitter) -> bool:

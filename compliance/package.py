@@ -1,4 +1,5 @@
 """Reading folders: a run log, a result, a submitter's folder or a collection of those, each once.
+Logs are found at once and read when somebody asks for their content.
 
 Nothing here judges. What a folder holds is in frozen dataclasses, what was not read is in
 ``refused`` with the reason; the checks S1, S2 and S5 make findings of it. Links are never followed:
@@ -9,15 +10,14 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from compliance import runlog
 from compliance.finding import printable
-from compliance.runlog import RunLog
+from compliance.runlog import Logs, RunLog
 from rules.errors import UserError
 
 ENTRIES_MAX = 10_000  # of one folder
@@ -64,9 +64,9 @@ class ResultFolder:
 
     path: Path
     system: str | None
-    runs: tuple[RunLog, ...]
+    runs: Sequence[RunLog]
     unfinished: tuple[Path, ...] = ()  # logs of runs that are going on, or were killed
-    interrupted: tuple[RunLog, ...] = ()
+    interrupted: Sequence[RunLog] = ()
     unexpected: tuple[Path, ...] = ()
 
     @property
@@ -132,6 +132,12 @@ def read(path: Path) -> Package:
             return Package(path, ())
         raise UserError(almost or _no_logs(path))
     return package
+
+
+def around_log(path: Path) -> Submitter:
+    """What a run log lies in, with that log alone. Neither need be there yet; nothing is raised."""
+    absolute = Path(os.path.abspath(path))
+    return _Reader(absolute, keep_absolute=path.is_absolute()).single_log(absolute)
 
 
 def _almost_logs(path: Path, package: Package) -> str:
@@ -239,12 +245,12 @@ class _Reader:
         return self.made(root, self.systems(root, system), [result])
 
     def single_log(self, file: Path) -> Submitter:
-        run = runlog.read(self.shown(file))
+        runs = Logs([self.shown(file)])
         folder = file.parent
         if not self.is_in_layout(folder):
-            return self.made(folder, {}, [ResultFolder(self.shown(folder), None, (run,))])
+            return self.made(folder, {}, [ResultFolder(self.shown(folder), None, runs)])
         system, root = folder.parent.name, folder.parents[2]
-        result = ResultFolder(self.shown(folder), system, (run,))
+        result = ResultFolder(self.shown(folder), system, runs)
         return self.made(root, self.systems(root, system), [result])
 
     def made(
@@ -281,9 +287,9 @@ class _Reader:
         return ResultFolder(
             self.shown(folder),
             system,
-            tuple(runlog.read(path) for path in logs[:LOGS_MAX]),
+            Logs(logs[:LOGS_MAX]),
             tuple(unfinished),
-            tuple(runlog.read(path) for path in interrupted[:LOGS_MAX]),
+            Logs(interrupted[:LOGS_MAX]),
             tuple(unexpected),
         )
 

@@ -64,8 +64,8 @@ class Problem:
 class Event(NamedTuple):
     """One record. ``line`` counts the lines of the file from 1; times are in milliseconds.
 
-    ``monotonic_ms`` is None where ``metadata.monotonic_ms`` is no number. (A tuple, because a frozen
-    dataclass takes longer to make than its line takes to parse.)
+    ``monotonic_ms`` is None where ``metadata.monotonic_ms`` is no number. (A tuple, because
+    a frozen dataclass takes longer to make than its line takes to parse.)
     """
 
     line: int
@@ -91,6 +91,8 @@ class Reading:
     values: int = 0
     is_text: bool = True
     not_finite: set[int] = field(default_factory=set)  # lines that hold NaN or an infinite number
+    lines_read: int = 0
+    is_stopped: bool = False  # a bound was reached: nothing more is read
 
     def problem(
         self, line: int | None, kind: ProblemKind, message: str, got: str = "", lost: bool = False
@@ -102,12 +104,19 @@ class Reading:
             raise _StopReadingError
 
     def lines(self, file: BinaryIO) -> None:
-        number = 1
-        try:
-            for chunk in _whole_lines(file):
-                number += self.chunk(number, chunk)
-        except _StopReadingError:
-            pass
+        """All of a file."""
+        for chunk in _whole_lines(file):
+            if self.is_stopped:
+                break
+            self.more(chunk)
+
+    def more(self, chunk: bytes) -> None:
+        """The next lines: none of them too long but the last."""
+        if not self.is_stopped:
+            try:
+                self.lines_read += self.chunk(self.lines_read + 1, chunk)
+            except _StopReadingError:
+                self.is_stopped = True
 
     def chunk(self, number: int, chunk: bytes) -> int:
         """Some lines, the first of them line ``number``; returns how many they are.

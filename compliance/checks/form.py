@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from compliance.checks.identity import definition_of
@@ -89,13 +90,17 @@ def vocabulary(run: RunLog, place: Place) -> Iterator[Finding]:
     yield from _implementation(run)
 
 
+SUGGESTED_MAX = 100  # unknown keys of a log; to look for similar ones takes long
+
+
 def suggestions(run: RunLog, known: set[str]) -> Mapping[str, str]:
     """For each unknown key of the log the missing one that it looks like."""
     import difflib
 
     missing = [key for key in known if not run.all(key)]
-    found = {}
-    for key in run.by_key.keys() - known:
+    found: dict[str, str] = {}
+    unknown = (key for key in run.by_key if key not in known)
+    for key in islice(unknown, SUGGESTED_MAX):
         close = difflib.get_close_matches(key[:100], missing, n=1)
         if close:
             found[key] = close[0]
@@ -104,10 +109,11 @@ def suggestions(run: RunLog, known: set[str]) -> Mapping[str, str]:
 
 def _unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
     meant = suggestions(run, known)
-    for key, events in run.by_key.items():
-        if key in known:
-            continue
-        guess = did_you_mean(key[:100], [meant[key]] if key in meant else known)
+    unknown = [key for key in run.by_key if key not in known]
+    for number, key in enumerate(unknown):
+        events = run.by_key[key]
+        close = [meant[key]] if key in meant else known if number < SUGGESTED_MAX else []
+        guess = did_you_mean(key[:100], close)
         times = "" if len(events) == 1 else f" ({len(events):,} times)"
         yield breach(
             run.path,
