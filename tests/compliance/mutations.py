@@ -5,6 +5,7 @@ an input for ever. The script tests/fuzz_runlog.py makes very many, test_fuzz.py
 """
 
 import io
+import math
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -121,7 +122,8 @@ def _odd_value(chance: random.Random, before: bytes) -> bytes:
 
 def _other_number(chance: random.Random, before: bytes) -> bytes:
     change = chance.choice((1, -1, 64, -(10**6), 10**9, 10**15))
-    return b"%d" % (int(float(before[:300]) if len(before) < 300 else 0) + change)
+    number = float(before) if len(before) < 300 else 0.0
+    return b"%d" % (int(number) + change) if math.isfinite(number) else b"%d" % change
 
 
 def _other_key(chance: random.Random, before: bytes) -> bytes:
