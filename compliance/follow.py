@@ -99,6 +99,11 @@ class GrowingLog:
         """What has been read, whole lines only."""
         return run_log(self.path or self.asked, self.reading)
 
+    @property
+    def is_partial(self) -> bool:
+        """True while the log has the name of one whose run goes on."""
+        return self.path is not None and self.path.name.endswith(PARTIAL)
+
     def close(self) -> None:
         """Let go of the file."""
         if self._descriptor >= 0:
@@ -142,7 +147,7 @@ class GrowingLog:
             if os.path.samestat(os.stat(self.path), opened):
                 return "quiet"
         except OSError:
-            has_ended = self.path.name.endswith(PARTIAL) or self.log().has_ended
+            has_ended = self.is_partial or self.log().has_ended
             for path in self._siblings() if has_ended else ():
                 if os.path.samestat(os.lstat(path), opened):
                     self.path = path
@@ -205,7 +210,7 @@ def _states(
             is_judged, has_ended = True, run.has_ended
             judge_at = now + (time.monotonic() - now) / JUDGING_SHARE
         is_quiet = happened == "quiet" and now - changed >= QUIET_SECONDS
-        if happened == "renamed" or (is_quiet and has_ended):
+        if happened == "renamed" or (is_quiet and has_ended and not growing.is_partial):
             return
         if wait(0 if is_growing else POLL_SECONDS):
             return

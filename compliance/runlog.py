@@ -67,11 +67,16 @@ class RunLog:
         value = self.value(key)
         return value if isinstance(value, str) else None
 
-    @cached_property
+    @property
     def is_complete(self) -> bool:
         """False where a record was lost, or may still come: then nothing follows from what is not
         there."""
-        return self.ended and not any(problem.lost for problem in self.problems)
+        return self.ended and not self.has_lost_records
+
+    @cached_property
+    def has_lost_records(self) -> bool:
+        """True where a record is there that could not be read."""
+        return any(problem.lost for problem in self.problems)
 
     @property
     def has_ended(self) -> bool:

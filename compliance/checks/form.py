@@ -263,7 +263,7 @@ def is_whole(run: RunLog, definition: Definition) -> bool:
 
     Order, cadence and quality can be judged only then; what is missing is T1's, T2's or T7's.
     """
-    if not run.is_complete or run.first("init_aborted") is not None:
+    if run.has_lost_records or run.first("init_aborted") is not None:
         return False
     may_lack_blocks = run.status == STATUS_ABORTED
     for key, asked in EVENTS.items():
