@@ -249,7 +249,7 @@ _parsed = cache(parse)
 class _Document(dict[str, Any]):
     """A validated document, the same only as itself, so that what is made of it is made once."""
 
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # type: ignore[assignment]
     __eq__ = object.__eq__
 
 

@@ -1,13 +1,13 @@
-"""Logs that grow: findings when they are certain, none that disappears, every way a file can end."""
+"""Logs that grow: findings when they are certain, none disappears, every way a file can end."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from compliance import records
-from compliance.checks import check_log
+from compliance.checks import Place, check_log
 from compliance.finding import Finding
 from compliance.follow import PARTIAL, GrowingLog, certain, follow, same
 from compliance.records import Reading
@@ -15,7 +15,19 @@ from compliance.runlog import read, run_log
 from rules.errors import UserError
 from tests.compliance.builder import line_of, run_records
 from tests.compliance.checks.test_catalogue import (
-    ABORTED, ALONE, CASES, MINI, OPEN, PLACE, RECORDS, ROUND, Case, at, put, text, without,
+    ABORTED,
+    ALONE,
+    CASES,
+    MINI,
+    OPEN,
+    PLACE,
+    RECORDS,
+    ROUND,
+    Case,
+    at,
+    put,
+    text,
+    without,
 )  # fmt: skip
 
 Key = tuple[str, int | None, str]
@@ -27,18 +39,18 @@ NEEDS_MORE = {  # what is certain only by a later line than the one that is name
 }
 
 
-def told_while_growing(lines: list[str], path: Path, place: object = PLACE) -> dict[Key, int]:
+def told_while_growing(lines: list[str], path: Path, place: Place = PLACE) -> dict[Key, int]:
     """The findings of each prefix of a log, with the number of lines after which each was told."""
     reading, told = Reading(), dict[Key, int]()
     for number, line in enumerate(lines, 1):
         reading.more(line.encode("utf-8", "surrogatepass") + b"\n")
-        for finding in certain(run_log(path, reading), number, place, ROUND):  # type: ignore[arg-type]
+        for finding in certain(run_log(path, reading), number, place, ROUND):
             told.setdefault(same(finding), number)
     return told
 
 
 @pytest.mark.parametrize("place", [PLACE, ALONE], ids=["in a result", "alone"])
-def test_no_prefix_of_a_compliant_log_has_a_finding(place: object, tmp_path: Path) -> None:
+def test_no_prefix_of_a_compliant_log_has_a_finding(place: Place, tmp_path: Path) -> None:
     compliant = [RECORDS, run_records(MINI, blocks=8)]
     compliant += [ABORTED] if place is PLACE else []  # by itself an aborted run is an error
     for records_ in compliant:
@@ -109,9 +121,9 @@ class Writer:
 
 
 @pytest.fixture
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("compliance.follow.QUIET_SECONDS", 0.0)
-    yield tmp_path / "result_0.txt"
+    return tmp_path / "result_0.txt"
 
 
 def append(path: Path, lines: list[str]) -> Callable[[], object]:
