@@ -43,17 +43,19 @@ class Finding:
     def text(self, *, explain: bool = True) -> str:
         """The finding for a terminal; ``explain`` points to the text of the rule."""
         place = printable(str(self.path)) + (f":{self.line}" if self.line is not None else "")
-        lines = [f"{place}: {self.headline}"]
+        see = f"`cepheid check --explain {self.rule}` says why" if explain and self.hint else ""
+        lines = [f"{place}: {self.headline}", *self.details(see)]
+        return "\n    ".join(lines)
+
+    def details(self, see: str = "") -> list[str]:
+        """What was expected and what is there, then how to mend it, each on a line, if there."""
         compared = [
             f"expected {self.expected}" if self.expected else "",
             f"got {self.got}" if self.got else "",
         ]
-        if any(compared):
-            lines.append("    " + ", ".join(filter(None, compared)))
-        said = [self.hint, f"`cepheid check --explain {self.rule}` says why" if explain else ""]
-        if self.hint:
-            lines.append("    mend: " + "; ".join(filter(None, said)))
-        return "\n".join(lines)
+        mend = "; ".join(filter(None, [self.hint, see]))
+        lines = [", ".join(filter(None, compared)), f"mend: {mend}" if mend else ""]
+        return [line for line in lines if line]
 
     def as_json(self) -> dict[str, Any]:
         """The finding as plain JSON, with the keys of the tools' JSON output."""

@@ -2,8 +2,10 @@
 
 import datetime
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from compliance import waivers
@@ -24,19 +26,29 @@ from rules.rounds import Round, RoundBenchmark
 
 @dataclass(frozen=True)
 class JudgedResult:
-    """A result with every finding that concerns it, also those about its system or submitter.
-
-    ``definition`` is None where no benchmark of that name and scale exists. In a round of MLPerf
-    there is the ``benchmark`` of the round instead, or None for one that it does not have.
-    """
+    """A result with every finding that concerns it, also those about its system or submitter."""
 
     folder: ResultFolder
     place: Place
     system: dict[str, object]
-    definition: Definition | None
     findings: tuple[Finding, ...]
-    benchmark: RoundBenchmark | None = None
     is_history: bool = False  # of a round of MLPerf
+
+    @cached_property
+    def definition(self) -> Definition | None:
+        """What it is judged by in our own rounds; None where no benchmark of that name and scale
+        exists."""
+        if self.is_history:
+            return None
+        named = definition_named(self.place.benchmark, self.place.scale)
+        logged = (definition_of(run, self.place) for run in self.folder.runs)
+        return named or next(filter(None, logged), None)
+
+    @cached_property
+    def benchmark(self) -> RoundBenchmark | None:
+        """What it is judged by in a round of MLPerf; None where the round has no such benchmark."""
+        known = (round_benchmark_of(run, self.place) for run in self.folder.runs)
+        return next(filter(None, known), None) if self.is_history else None
 
 
 @dataclass(frozen=True)
@@ -49,11 +61,40 @@ class Judgement:
     logs: int
 
 
+@dataclass(frozen=True)
+class Unit:
+    """The logs of one result: what can be judged by itself, in any process."""
+
+    folder: ResultFolder
+    place: Place
+    judged_in: Round
+
+
+Each = Callable[[Callable[[Unit], list[Finding]], Sequence[Unit]], Iterable[list[Finding]]]
+"""Calls a function with each unit, and gives the answers in the order of the units."""
+
+
 def judge(
-    packages: Sequence[Package], judged_in: Round, today: datetime.date | None = None
+    packages: Sequence[Package],
+    judged_in: Round,
+    each: Each = map,
+    today: datetime.date | None = None,
 ) -> Judgement:
-    """Check everything that was read. ``today``, by UTC, decides which waivers still hold."""
+    """Check everything that was read; ``each`` says where the logs of each result are judged.
+    ``today``, by UTC, decides which waivers still hold.
+    """
     today = today or datetime.datetime.now(datetime.UTC).date()
+    units = [
+        Unit(
+            folder,
+            replace(place_of(folder, who, judged_in), in_result=not package.is_single_log),
+            judged_in,
+        )
+        for package in packages
+        for who in package.submitters
+        for folder in who.results
+    ]
+    judged = iter(zip(units, each(about_runs, units), strict=True))
     results: list[JudgedResult] = []
     findings: list[Finding] = []
     for package in packages:
@@ -61,26 +102,18 @@ def judge(
             about_folder = check_submitter(who, judged_in)
             if package.is_single_log:  # the question was about the log, not about the folder
                 about_folder = []
-            places = [
-                replace(place_of(folder, who, judged_in), in_result=not package.is_single_log)
-                for folder in who.results
-            ]
-            about_results = [
-                _about_runs(folder, place, judged_in)
-                for folder, place in zip(who.results, places, strict=True)
-            ]
+            about_results = list(islice(judged, len(who.results)))
             waived_in = (who.waivers, who.path, judged_in, today)
             if who.is_whole:  # else what a waiver is about may not have been read
-                everything = sum(about_results, about_folder)
+                everything = sum((raw for _, raw in about_results), about_folder)
                 about_folder = [*about_folder, *waivers.without_effect(everything, *waived_in)]
             about_folder = waivers.applied(about_folder, *waived_in)
             findings += about_folder
-            for folder, place, raw in zip(who.results, places, about_results, strict=True):
-                about_runs = waivers.applied(raw, *waived_in)
-                findings += about_runs
-                concerning = [f for f in about_folder if _concerns(f.path, folder, who)]
-                found = _judged(folder, place, who, [*concerning, *about_runs])
-                results.append(replace(found, is_history=judged_in.is_history))
+            for unit, raw in about_results:
+                about = waivers.applied(raw, *waived_in)
+                findings += about
+                concerning = [f for f in about_folder if _concerns(f.path, unit.folder, who)]
+                results.append(_judged(unit, who, [*concerning, *about]))
     return Judgement(
         judged_in.name,
         tuple(results),
@@ -89,11 +122,13 @@ def judge(
     )
 
 
-def _about_runs(folder: ResultFolder, place: Place, judged_in: Round) -> list[Finding]:
+def about_runs(unit: Unit) -> list[Finding]:
+    """The findings about the logs of a result, each by itself and all together."""
+    folder, place, judged_in = unit.folder, unit.place, unit.judged_in
     found = [finding for run in folder.runs for finding in check_log(run, place, judged_in)]
-    return found + (
-        check_result(folder, place, judged_in) if place.in_result and folder.runs else []
-    )
+    if place.in_result and folder.runs:
+        found += check_result(folder, place, judged_in)
+    return found
 
 
 def place_of(folder: ResultFolder, who: Submitter, judged_in: Round) -> Place:
@@ -120,20 +155,11 @@ def place_of(folder: ResultFolder, who: Submitter, judged_in: Round) -> Place:
     )
 
 
-def _judged(
-    folder: ResultFolder, place: Place, who: Submitter, findings: list[Finding]
-) -> JudgedResult:
-    system = who.systems.get(folder.system or "")
-    known = (definition_of(run, place) for run in folder.runs)
-    of_round = (round_benchmark_of(run, place) for run in folder.runs)
-    return JudgedResult(
-        folder,
-        place,
-        dict(system.content or {}) if system else {},
-        next(filter(None, known), definition_named(place.benchmark, place.scale)),
-        tuple(in_order(findings)),
-        next(filter(None, of_round), None),
-    )
+def _judged(unit: Unit, who: Submitter, findings: list[Finding]) -> JudgedResult:
+    system = who.systems.get(unit.folder.system or "")
+    described = dict(system.content or {}) if system else {}
+    is_history = unit.judged_in.is_history
+    return JudgedResult(unit.folder, unit.place, described, tuple(in_order(findings)), is_history)
 
 
 def _concerns(path: Path, folder: ResultFolder, who: Submitter) -> bool:

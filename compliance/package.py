@@ -1,4 +1,5 @@
 """Reading folders: a run log, a result, a submitter's folder or a collection of those, each once.
+Logs are found at once and read when somebody asks for their content.
 
 Nothing here judges. What a folder holds is in frozen dataclasses, what was not read is in
 ``refused`` with the reason; the checks S1, S2 and S5 make findings of it. Links are never followed:
@@ -9,16 +10,16 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
-from compliance import powerlog, runlog, waivers
+from compliance import powerlog, waivers
 from compliance.finding import printable
 from compliance.powerlog import POWER_NAME, PowerLog
-from compliance.runlog import RunLog
+from compliance.runlog import Logs, RunLog
 from compliance.waivers import Waivers
 from rules.errors import UserError
 from rules.rounds import Layout
@@ -73,9 +74,9 @@ class ResultFolder:
 
     path: Path
     system: str | None
-    runs: tuple[RunLog, ...]
+    runs: Sequence[RunLog]
     unfinished: tuple[Path, ...] = ()  # logs of runs that are going on, or were killed
-    interrupted: tuple[RunLog, ...] = ()
+    interrupted: Sequence[RunLog] = ()
     unexpected: tuple[Path, ...] = ()
     power: tuple[PowerLog, ...] = ()
     has_readme: bool = False
@@ -147,8 +148,7 @@ def read(path: Path, layout: Layout = "cepheid") -> Package:
     if not is_there:
         raise UserError(f"{path}: there is no such file or folder")
     absolute = Path(os.path.abspath(path))
-    reader_of = {"cepheid": _Reader, "mlperf": _MlperfReader}[layout]
-    reader = reader_of(absolute, keep_absolute=path.is_absolute())
+    reader = _reader(path, layout)
     if not path.is_dir():
         return Package(path, (reader.single_log(absolute),), is_single_log=True)
     package = Package(path, tuple(reader.submitters(absolute)))
@@ -159,6 +159,16 @@ def read(path: Path, layout: Layout = "cepheid") -> Package:
             return Package(path, ())
         raise UserError(almost or _no_logs(path))
     return package
+
+
+def around_log(path: Path, layout: Layout = "cepheid") -> Submitter:
+    """What a run log lies in, with that log alone. Neither need be there yet; nothing is raised."""
+    return _reader(path, layout).single_log(Path(os.path.abspath(path)))
+
+
+def _reader(path: Path, layout: Layout) -> "_Reader":
+    reader_of = {"cepheid": _Reader, "mlperf": _MlperfReader}[layout]
+    return reader_of(Path(os.path.abspath(path)), keep_absolute=path.is_absolute())
 
 
 def _almost_logs(path: Path, package: Package) -> str:
@@ -299,12 +309,12 @@ class _Reader:
         return self.made(root, self.systems(root, system), [result])
 
     def single_log(self, file: Path) -> Submitter:
-        run = runlog.read(self.shown(file))
+        runs = Logs([self.shown(file)])
         folder = file.parent
         if not self.is_in_layout(folder):
-            return self.made(folder, {}, [ResultFolder(self.shown(folder), None, (run,))])
+            return self.made(folder, {}, [ResultFolder(self.shown(folder), None, runs)])
         system, root = folder.parent.name, folder.parents[2]
-        result = ResultFolder(self.shown(folder), system, (run,))
+        result = ResultFolder(self.shown(folder), system, runs)
         return self.made(root, self.systems(root, system), [result])
 
     def made(
@@ -349,9 +359,9 @@ class _Reader:
         return ResultFolder(
             self.shown(folder),
             system,
-            tuple(runlog.read(path) for path in logs[:LOGS_MAX]),
+            Logs(logs[:LOGS_MAX]),
             tuple(unfinished),
-            tuple(runlog.read(path) for path in interrupted[:LOGS_MAX]),
+            Logs(interrupted[:LOGS_MAX]),
             tuple(unexpected),
             tuple(powerlog.read(path) for path in power[:LOGS_MAX]),
             has_readme,
@@ -426,7 +436,7 @@ class _MlperfReader(_Reader):
 
     def single_log(self, file: Path) -> Submitter:
         root = self.root_of(file.parent)
-        result = replace(self.at(file.parent, read=False), runs=(runlog.read(self.shown(file)),))
+        result = replace(self.at(file.parent, read=False), runs=Logs([self.shown(file)]))
         return self.made(root, self.described(root, [result]), [result])
 
     def described(self, root: Path, results: list[ResultFolder]) -> dict[str, SystemFile]:

@@ -64,8 +64,8 @@ class Problem:
 class Event(NamedTuple):
     """One record. ``line`` counts the lines of the file from 1; times are in milliseconds.
 
-    ``monotonic_ms`` is None where ``metadata.monotonic_ms`` is no number. (A tuple: a frozen
-    dataclass takes longer to make than its line takes to parse.)
+    ``monotonic_ms`` is None where ``metadata.monotonic_ms`` is no number. (A tuple, because
+    a frozen dataclass takes longer to make than its line takes to parse.)
     """
 
     line: int
@@ -93,6 +93,8 @@ class Reading:
     values: int = 0
     is_text: bool = True
     not_finite: set[int] = field(default_factory=set)  # lines that hold NaN or an infinite number
+    lines_read: int = 0
+    is_stopped: bool = False  # a bound was reached: nothing more is read
 
     def problem(
         self, line: int | None, kind: ProblemKind, message: str, got: str = "", lost: bool = False
@@ -111,12 +113,19 @@ class Reading:
             raise _StopReadingError
 
     def lines(self, file: BinaryIO) -> None:
-        number = 1
-        try:
-            for chunk in _whole_lines(file):
-                number += self.chunk(number, chunk)
-        except _StopReadingError:
-            pass
+        """All of a file."""
+        for chunk in _whole_lines(file):
+            if self.is_stopped:
+                break
+            self.more(chunk)
+
+    def more(self, chunk: bytes) -> None:
+        """The next lines: none of them too long but the last."""
+        if not self.is_stopped:
+            try:
+                self.lines_read += self.chunk(self.lines_read + 1, chunk)
+            except _StopReadingError:
+                self.is_stopped = True
 
     def chunk(self, number: int, chunk: bytes) -> int:
         """Some lines, the first of them line ``number``; returns how many they are.
@@ -131,10 +140,12 @@ class Reading:
                 start = max(at, chunk.rfind(b"\n", at, found) + 1)
                 self.other_text(number, chunk[at:start])
                 number += chunk.count(b"\n", at, start)
+            if found == start:
+                number, at = self.plain_lines(number, chunk, start)
+                if at > start:
+                    continue
             end = chunk.find(b"\n", found) + 1 or len(chunk)
-            line = chunk[start:end]
-            if found > start or not self.plain_record(number, line):
-                self.line_with_marker(number, line)
+            self.line_with_marker(number, chunk[start:end])
             number, at = number + 1, end
         self.other_text(number, chunk[at:])
         last = chunk[chunk.rfind(b"\n") + 1 :]
@@ -163,58 +174,68 @@ class Reading:
             self.is_text = False  # one finding says it
             self.problem(number + text.count(b"\n", 0, at), "text", message)
 
-    def plain_record(self, number: int, line: bytes) -> bool:
-        """The usual line: the marker and one object as it should be. False, with nothing done,
-        where it needs a closer look.
+    def plain_lines(self, number: int, chunk: bytes, at: int) -> tuple[int, int]:
+        """The usual lines, from ``at`` on: the marker and one object as it should be. Returns
+        number and place of the first line that is none, or may not fit into the bounds.
 
-        Nearly all lines of nearly all logs end here, so this is written for speed.
+        Nearly all lines of nearly all logs are read here, so this is written for speed.
         """
-        if (
-            len(line) > VALUES_PER_RECORD_MAX  # shorter, it holds fewer
-            or len(self.events) >= EVENTS_MAX
-            or self.record_bytes + len(line) > RECORD_BYTES_MAX
+        first, first_number, values = at, number, self.values
+        if (  # a value takes two bytes or more
+            self.record_bytes + len(chunk) > RECORD_BYTES_MAX
+            or values + len(chunk) // 2 > VALUES_MAX
         ):
-            return False
-        try:
-            record = orjson.loads(line[len(_MARKER) :])
-            namespace, time_ms, event_type, key, value, metadata = _fields_of(record)
-            colons, file, lineno = line.count(b":"), metadata["file"], metadata["lineno"]
-        except (ValueError, TypeError, KeyError):
-            return False
-        fields = len(FIELDS) + len(metadata)
-        if type(value) is dict:
-            fields += len(value)
-        if type(metadata.get("metrics")) is dict:
-            fields += len(metadata["metrics"])
-        if colons != fields + 3 or b"[" in line or len(record) != len(FIELDS):
-            # Nested deeper, or a colon in a string, or a key that is there twice. (The marker has
-            # three colons, an object one for each of its keys.)
-            return False
-        monotonic_ms = metadata.get(CLOCK_METADATA)
-        if (
-            not line.startswith(_PLAIN)
-            or type(time_ms) is not int
-            or not 0 <= time_ms < INTEGER_MAX
-            or event_type not in EVENT_TYPES
-            or type(key) is not str
-            or not 0 < len(key) <= NAME_CHARACTERS_MAX
-            or type(namespace) is not str
-            or len(namespace) > NAME_CHARACTERS_MAX
-            or type(file) is not str
-            or len(file) > SOURCE_CHARACTERS_MAX
-            or type(lineno) is not int
-            or lineno < 0
-            or self.values + fields > VALUES_MAX
-        ):
-            return False
-        if monotonic_ms is not None and type(monotonic_ms) is not float:
-            monotonic_ms = monotonic_ms if is_number(monotonic_ms) else None
-        self.record_bytes += len(line)
-        self.values += fields
-        self.dialects.setdefault("mllog", number)
-        event = (number, time_ms, monotonic_ms, event_type, key, value, metadata)
-        self.events.append(_new_tuple(Event, event))
-        return True
+            return number, at
+        room = EVENTS_MAX - len(self.events)
+        add, find, head = self.events.append, chunk.find, len(_PLAIN)
+        while chunk.startswith(_PLAIN, at) and room > 0:
+            end = find(b"\n", at) + 1
+            line = chunk[at + head : end]  # empty for a line that does not end
+            try:
+                record = orjson.loads(line)
+                namespace, time_ms, event_type, key, value, metadata = _fields_of(record)
+                fields, file, lineno = 6 + len(metadata), metadata["file"], metadata["lineno"]
+            except (ValueError, TypeError, KeyError):
+                break
+            if type(value) is dict:
+                fields += len(value)
+            metrics = metadata.get("metrics")
+            if type(metrics) is dict:
+                fields += len(metrics)
+            if (
+                # Nested deeper, or a colon in a string, or a key that is there twice: an object has
+                # a colon for each of its keys. A list may hold anything.
+                line.count(b":") != fields
+                or b"[" in line
+                or len(record) != 6
+                or type(time_ms) is not int
+                or not 0 <= time_ms < INTEGER_MAX
+                or event_type not in EVENT_TYPES
+                or type(key) is not str
+                or not key
+                or len(key) > NAME_CHARACTERS_MAX
+                or type(namespace) is not str
+                or len(namespace) > NAME_CHARACTERS_MAX
+                or type(file) is not str
+                or len(file) > SOURCE_CHARACTERS_MAX
+                or type(lineno) is not int
+                or lineno < 0
+                or fields > VALUES_PER_RECORD_MAX
+            ):
+                break
+            monotonic_ms = metadata.get(CLOCK_METADATA)
+            if monotonic_ms is not None and type(monotonic_ms) is not float:
+                monotonic_ms = monotonic_ms if is_number(monotonic_ms) else None
+            event = (number, time_ms, monotonic_ms, event_type, key, value, metadata)
+            add(_new_tuple(Event, event))
+            values += fields
+            room -= 1
+            number, at = number + 1, end
+        self.values = values
+        self.record_bytes += at - first
+        if at > first:
+            self.dialects.setdefault("mllog", first_number)
+        return number, at
 
     def line_with_marker(self, number: int, line: bytes) -> None:
         """Any other line with a record, within the bounds."""

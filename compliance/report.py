@@ -1,17 +1,14 @@
-"""Reports: all findings of a judgement as text or JSON, the text of a rule, and writing it down."""
+"""Reports: all findings of a judgement for people and for programs, and writing them down."""
 
 import json
 import os
-import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from compliance.finding import Finding, has_error
-from rules.definition import ROOT
-from rules.errors import UserError, did_you_mean
-
-_RULE_BOOKS = ("training.md", "submission.md", "mlperf.md")
+from compliance.finding import Finding, has_error, printable
+from compliance.sarif import report_sarif, within_folder
+from rules.errors import UserError
 
 
 def report_text(findings: Sequence[Finding], logs: int) -> str:
@@ -54,33 +51,55 @@ def report_json(findings: Sequence[Finding], logs: int, round_name: str) -> str:
     return json.dumps(report, indent=2)
 
 
+_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
+
+
+def report_github(findings: Sequence[Finding], logs: int) -> str:
+    """Workflow commands, which GitHub Actions shows beside the lines of a pull request; then the
+    verdict."""
+    lines = [github_command(finding) for finding in findings]
+    return "\n".join([*lines, verdict_line(findings, logs)])
+
+
+def github_command(finding: Finding) -> str:
+    """One finding as ``::error file=…,line=…,title=…::message``."""
+    place = within_folder(finding.path)
+    properties = {"file": str(finding.path) if place is None else place.as_posix()}
+    if finding.line is not None:
+        properties["line"] = str(finding.line)
+    properties["title"] = finding.rule
+    said = ",".join(
+        f"{name}={_escaped(value).replace(':', '%3A').replace(',', '%2C')}"
+        for name, value in properties.items()
+    )
+    message = finding.message + "".join(f"\n{line}" for line in finding.details())
+    return f"::{_COMMANDS[finding.severity]} {said}::{_escaped(message)}"
+
+
+def _escaped(text: str) -> str:
+    """As the runner asks for it: names and values in a log must not begin a command of their own.
+    Other control characters than line ends are shown, not sent."""
+    text = "".join(c if c in "\r\n" else printable(c) for c in text)
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
 def _counted(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
-def explain(rule_id: str) -> str:
-    """The text of a numbered rule from the rule books. Raises UserError for an unknown rule."""
-    rules = _rule_texts()
-    asked = rule_id.upper()
-    if asked not in rules:
-        raise UserError(
-            f'no rule "{rule_id}"{did_you_mean(asked, rules)} '
-            f"(all: {', '.join(rules)}; they are written in rules/)"
-        )
-    book, text = rules[asked]
-    return f"{text}\n\n(rules/{book})"
+FORMATS: Mapping[str, Callable[[Sequence[Finding], int, str], str]] = {
+    "text": lambda findings, logs, round_name: report_text(findings, logs),
+    "json": report_json,
+    "sarif": report_sarif,
+    "github": lambda findings, logs, round_name: report_github(findings, logs),
+}
+"""What `cepheid check --format` can print: findings, number of logs, name of the round -> text."""
 
-
-def _rule_texts() -> Mapping[str, tuple[str, str]]:
-    """Rule book and text of each rule, by id, in the order of the books."""
-    found = {}
-    for book in _RULE_BOOKS:
-        text = (ROOT / "rules" / book).read_text(encoding="utf-8")
-        for section in re.split(r"^(?=##)", text, flags=re.MULTILINE):
-            title = re.match(r"### ([A-Z]+[0-9]+) ", section)
-            if title:
-                found[title.group(1)] = (book, section.removeprefix("### ").strip())
-    return found
+ONE_BY_ONE: Mapping[str, Callable[[Finding], str]] = {
+    "text": Finding.text,
+    "github": github_command,
+}
+"""The formats whose findings can be printed as they come; the verdict line follows."""
 
 
 def write(text: str, path: Path | None) -> None:

@@ -6,11 +6,11 @@ Nothing is raised for what a log holds: what is wrong with it is in ``problems``
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from compliance import records
 from compliance.records import Event, Problem, Reading
@@ -30,13 +30,19 @@ class QualityPoint:
 
 @dataclass(frozen=True)
 class RunLog:
-    """All that was read from one run log, in the order of its lines."""
+    """All that was read from one run log, in the order of its lines.
+
+    ``ended`` is False for a log that may still lack what its run has not come to; ``grows`` is True
+    for one that is still written: what takes all of its blocks to say is not said yet.
+    """
 
     path: Path
     events: tuple[Event, ...]
     problems: tuple[Problem, ...] = ()
     not_finite: frozenset[int] = frozenset()  # lines that hold NaN or an infinite number
     dialects: Mapping[Dialect, int] = field(default_factory=dict)  # and the first line of each
+    ended: bool = True
+    grows: bool = False
 
     @cached_property
     def by_key(self) -> Mapping[str, tuple[Event, ...]]:
@@ -65,15 +71,26 @@ class RunLog:
         value = self.value(key)
         return value if isinstance(value, str) else None
 
-    @cached_property
+    @property
     def is_complete(self) -> bool:
-        """False where a record was lost: then nothing follows from what is not there."""
-        return not any(problem.lost for problem in self.problems)
+        """False where a record was lost, or may still come: then nothing follows from what is not
+        there."""
+        return self.ended and not self.has_lost_records
+
+    @cached_property
+    def has_lost_records(self) -> bool:
+        """True where a record is there that could not be read."""
+        return any(problem.lost for problem in self.problems)
+
+    @property
+    def has_ended(self) -> bool:
+        """True when the log says that its run is over."""
+        return self.first("run_stop") is not None or self.first("init_aborted") is not None
 
     @property
     def index(self) -> int | None:
-        """k of ``result_<k>.txt``, or None for another file name."""
-        match = re.fullmatch(r"result_(0|[1-9][0-9]{0,5})\.txt", self.path.name)
+        """k of ``result_<k>.txt``, also while that is being written; None for another file name."""
+        match = re.fullmatch(r"result_(0|[1-9][0-9]{0,5})\.txt(\.partial)?", self.path.name)
         return int(match.group(1)) if match else None
 
     @property
@@ -134,6 +151,35 @@ class RunLog:
                 seconds = (event.time_ms - start.time_ms) / 1000
                 points.append(QualityPoint(event.line, seconds, samples, numbers))
         return tuple(points)
+
+
+class Logs(Sequence[RunLog]):
+    """The logs of some files, each read when it is first asked for: counting them reads nothing.
+
+    A copy that goes to another process is made of the paths alone.
+    """
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._paths = tuple(paths)
+        self._read: list[RunLog | None] = [None] * len(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @overload
+    def __getitem__(self, index: int) -> RunLog: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[RunLog]: ...
+    def __getitem__(self, index: int | slice) -> RunLog | Sequence[RunLog]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        run = self._read[index]
+        if run is None:
+            run = self._read[index] = read(self._paths[index])
+        return run
+
+    def __reduce__(self) -> tuple[type["Logs"], tuple[tuple[Path, ...]]]:
+        return Logs, (self._paths,)
 
 
 def read(path: Path) -> RunLog:

@@ -136,7 +136,7 @@ def _colour(number: int) -> str:
 
 
 def _runs(row: Row) -> tuple[RunLog, ...]:
-    return row.judged.folder.runs
+    return tuple(row.judged.folder.runs)
 
 
 def _number(run: RunLog, position: int) -> int:

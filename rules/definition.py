@@ -196,7 +196,13 @@ class Definition:
 
 def names() -> tuple[str, ...]:
     """The benchmarks, in alphabetical order: every folder with a ``benchmark.yaml``."""
-    return tuple(sorted(path.parent.name for path in BENCHMARKS.glob("*/benchmark.yaml")))
+    return _names(BENCHMARKS, BENCHMARKS.stat().st_mtime_ns)
+
+
+@cache
+def _names(folder: Path, changed_ns: int) -> tuple[str, ...]:
+    """Asked for several times for each log, so the folder is listed only when it has changed."""
+    return tuple(sorted(path.parent.name for path in folder.glob("*/benchmark.yaml")))
 
 
 def scales(name: str) -> tuple[str, ...]:
@@ -212,7 +218,7 @@ def load(name: str, scale: str) -> Definition:
         raise UserError(
             f'{name} has no scale "{scale}"{did_you_mean(scale, document["scales"])} (all: {known})'
         )
-    return parse(document, scale)
+    return _parsed(document, scale)
 
 
 def parse(document: Mapping[str, Any], scale: str) -> Definition:
@@ -267,8 +273,18 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
     )
 
 
+_parsed = cache(parse)
+
+
+class _Document(dict[str, Any]):
+    """A validated document, the same only as itself, so that what is made of it is made once."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+    __eq__ = object.__eq__
+
+
 @cache
-def _document(name: str) -> Mapping[str, Any]:
+def _document(name: str) -> _Document:
     """The YAML of one benchmark, validated against the schema."""
     if name not in names():
         raise UserError(
@@ -284,7 +300,7 @@ def _document(name: str) -> Mapping[str, Any]:
         raise UserError(f"{path}: {problem}")
     if document["name"] != name:
         raise UserError(f'{path}: name is "{document["name"]}", expected the folder\'s, "{name}"')
-    return MappingProxyType(document)
+    return _Document(document)
 
 
 def first_schema_problem(document: object, schema: str) -> str | None:

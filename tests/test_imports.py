@@ -87,14 +87,19 @@ def test_importing_every_module_loads_nothing_heavy() -> None:
     assert not _loaded_by(f"import {everything}") & set(HEAVY)
 
 
-def test_checking_loads_nothing_heavy(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "options", [(), ("--format", "sarif"), ("--format", "github"), ("--follow",)]
+)
+def test_checking_loads_nothing_heavy(options: tuple[str, ...], tmp_path: Path) -> None:
     from rules import definition
 
     name = definition.names()[0]
-    mini = definition.load(name, "mini")
-    last = mini.timing.max_samples // mini.timing.eval_every_samples
-    folder = write_result(tmp_path, mini, blocks=lambda index: last)  # no faster than any reference
+    folder = write_result(tmp_path, definition.load(name, "mini"))
     for path in (tmp_path, folder / "result_0.txt"):
-        call = f"check_compliance.main([{str(path)!r}])"
-        code = f"from tools import check_compliance\nassert {call} == 0"
-        assert not _loaded_by(code) & set(HEAVY)
+        if path.is_dir() and "--follow" in options:
+            continue
+        call = f"check_compliance.main({[str(path), *options]!r})"
+        code = f"from tools import check_compliance\nassert {call} == 0\nprint()"
+        loaded = _loaded_by(code)
+        assert not loaded & set(HEAVY)
+        assert not loaded & {"multiprocessing", "concurrent", "reference", "benchmarks"}

@@ -1,12 +1,19 @@
 """`cepheid check`: check run logs and submissions against the rules."""
 
 import argparse
+import signal
+import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from compliance import package, report
-from compliance.finding import has_error
-from compliance.judge import judge
+if __package__ in (None, ""):  # run as a file of a checkout that is not installed
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from compliance import package, parallel, report, rulebook
+from compliance.finding import Finding, has_error, in_order
+from compliance.judge import judge, place_of
 from rules import rounds
 from rules.errors import UserError
 from tools.arguments import add_paths, command_parser
@@ -21,13 +28,20 @@ examples:
       for a program: round, verdict, number of logs, and every finding with file and line
   cepheid check training_results_v4.0/acme --round mlperf-training-4.0
       published logs of MLPerf, by the rules of their round (rules/mlperf.md)
-  cepheid check --explain T8                       what rule T8 says, and why
+  cepheid check submissions --format github        annotations in a pull request on GitHub
+  cepheid check submissions --format sarif --output findings.sarif
+      the same for any service that reads SARIF 2.1.0
+  cepheid check --follow results/first/results/box/galaxy_shape-mini-closed/result_0.txt
+      while the run goes on: each finding as soon as nothing that follows can mend it
+  cepheid check --explain T8                       what rule T8 says, why, and how to comply
 
 A finding names the file, the line, the rule, what was expected, what is there, and how to mend it.
 Errors reject a result; warnings and notes do not.
 
 exit codes: 0 no error; 1 at least one error; 2 wrong use, for example a path that is not there
 """
+
+SHOW_PROGRESS_AFTER_SECONDS = 1.0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,8 +54,11 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add_paths(made, "a run log, a result's folder, a submitter's folder, or a folder of those")
     add("--round", default=rounds.CURRENT, help=f"rules to check by (default: {rounds.CURRENT})")
-    add("--format", default="text", choices=("text", "json"), help="text (default) or json")
+    formats = tuple(report.FORMATS)
+    add("--format", default="text", choices=formats, help=f"one of {', '.join(formats)}")
     add("--output", type=Path, metavar="FILE", help="write the findings there instead")
+    add("--follow", action="store_true", help="check one run log while it is being written")
+    add("--jobs", type=int, metavar="N", help="processes (default: 1 for a few logs, else all)")
     add("--explain", metavar="RULE", help="print what a rule says, for example T8, then stop")
     return made
 
@@ -50,18 +67,85 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Check what the command line names. Exit code 1 where there is an error."""
     arguments = parser().parse_args(argv)
     if arguments.explain:
-        print(report.explain(arguments.explain))
+        print(rulebook.explain(arguments.explain))
         return EXIT_FINE
     if not arguments.paths:
         raise UserError("check what? give a run log or a folder, e.g. cepheid check results/first")
+    if arguments.jobs is not None and arguments.jobs < 1:
+        raise UserError(f"--jobs {arguments.jobs}: give the number of processes, 1 or more")
     judged_in = rounds.load(arguments.round)
-    judgement = judge([package.read(path, judged_in.layout) for path in arguments.paths], judged_in)
-    if arguments.format == "json":
-        text = report.report_json(judgement.findings, judgement.logs, judgement.round)
-    else:
-        text = report.report_text(judgement.findings, judgement.logs)
+    if arguments.follow:
+        return _follow(arguments, judged_in)
+    packages = [package.read(path, judged_in.layout) for path in arguments.paths]
+    with _Progress() as progress:
+        judgement = judge(packages, judged_in, parallel.judging(arguments.jobs, progress))
+    text = report.FORMATS[arguments.format](judgement.findings, judgement.logs, judgement.round)
     report.write(text, arguments.output)
     return EXIT_FINDINGS if has_error(judgement.findings) else EXIT_FINE
+
+
+def _follow(arguments: argparse.Namespace, judged_in: rounds.Round) -> int:
+    """Check one log while it grows: text and workflow commands come at once, others at the end."""
+    from compliance.follow import follow  # here, because checking what is there needs none of it
+
+    path = _one_log(arguments.paths)
+    who = package.around_log(path, judged_in.layout)
+    place = place_of(who.results[0], who, judged_in)
+    print_now = report.ONE_BY_ONE.get(arguments.format) if arguments.output is None else None
+    interrupted = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    found: list[Finding] = []
+    try:
+        for finding in follow(path, place, judged_in, _tell, interrupted.wait):
+            found.append(finding)
+            if print_now:
+                print(print_now(finding), flush=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if print_now:
+        print(report.verdict_line(found, 1))
+    else:
+        text = report.FORMATS[arguments.format](in_order(found), 1, judged_in.name)
+        report.write(text, arguments.output)
+    return EXIT_FINDINGS if has_error(found) else EXIT_FINE
+
+
+def _one_log(paths: Sequence[Path]) -> Path:
+    if len(paths) > 1:
+        raise UserError(f"--follow takes one run log, not {len(paths)}; start one for each")
+    (path,) = paths
+    if path.is_dir():
+        going_on = sorted(path.rglob("*.partial"))
+        guess = f", for example {going_on[0]}" if going_on else " that is, or will be, written"
+        raise UserError(f"{path} is a folder; --follow takes the run log itself{guess}")
+    return path
+
+
+def _tell(text: str) -> None:
+    print(f"cepheid: {text}", file=sys.stderr, flush=True)
+
+
+class _Progress:
+    """How many logs are judged, on a terminal and for long work only. (Not `rich`, which takes as
+    long to import as checking a log takes.)"""
+
+    def __init__(self) -> None:
+        self.started = self.told = time.monotonic()
+        self.is_shown = False
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        is_long = now - self.started > SHOW_PROGRESS_AFTER_SECONDS
+        if is_long and now - self.told > 0.1 and sys.stderr.isatty():
+            self.told, self.is_shown = now, True
+            print(f"\rchecked {done:,} of {total:,} logs", end="", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.is_shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from compliance.checks.identity import definition_of
@@ -115,13 +116,17 @@ def vocabulary(run: RunLog, place: Place) -> Iterator[Finding]:
     yield from _implementation(run)
 
 
+SUGGESTED_MAX = 100  # unknown keys of a log; to look for similar ones takes long
+
+
 def suggestions(run: RunLog, known: set[str]) -> Mapping[str, str]:
     """For each unknown key of the log the missing one that it looks like."""
     import difflib
 
     missing = [key for key in known if not run.all(key)]
-    found = {}
-    for key in run.by_key.keys() - known:
+    found: dict[str, str] = {}
+    unknown = (key for key in run.by_key if key not in known)
+    for key in islice(unknown, SUGGESTED_MAX):
         close = [other for other in missing if _looks_like(key, other)]
         close += difflib.get_close_matches(key[:100], missing, n=1)
         if close:
@@ -138,10 +143,11 @@ def _looks_like(key: str, other: str) -> bool:
 
 def _unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
     meant = suggestions(run, known)
-    for key, events in run.by_key.items():
-        if key in known:
-            continue
-        guess = did_you_mean(meant.get(key, key[:100]), [meant[key]] if key in meant else known)
+    unknown = [key for key in run.by_key if key not in known]
+    for number, key in enumerate(unknown):
+        events = run.by_key[key]
+        close = [meant[key]] if key in meant else known if number < SUGGESTED_MAX else []
+        guess = did_you_mean(meant.get(key, key[:100]), close)
         times = "" if len(events) == 1 else f" ({len(events):,} times)"
         if not key.isascii():  # it may look like another one
             times += f", in ASCII {key[:100]!a}"
@@ -168,12 +174,14 @@ def _counts(run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]) -> 
             hint="write the log of each run to a file of its own, result_0.txt, result_1.txt …",
         )
         return
+    timed = run.all("run_start")[0].line if run.all("run_start") else math.inf
     for key, asked in known.items():
         events = run.all(key)
-        if asked.count != "at least once" and len(events) > 1:
+        again = events[1:2] if asked.count != "at least once" else ()
+        if again and not (run.grows and again[0].line > timed):  # where it may be another run's
             yield breach(
                 run.path,
-                events[1].line,
+                again[0].line,
                 f"{key} is there {len(events):,} times, first on line {events[0].line}",
                 expected=f"{key} {asked.count}",
                 hint="write it once, from one rank; the log of each run is a file of its own",
@@ -192,13 +200,21 @@ def _counts(run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]) -> 
 
 
 def _second_run(run: RunLog) -> Event | None:
-    """The first record of another run in the same file, or None."""
-    doors = ("init_start", "init_stop", "run_start")
-    if any(len(run.all(key)) < 2 for key in doors):
+    """The first record of another run in the same file, or None: one that is there once more after
+    run_stop or, where the first run was killed, after a run_start that is not the last one.
+    """
+    start, stop = run.first("run_start"), run.first("run_stop")
+    if start is None or all(len(run.all(key)) < 2 for key in _ONCE_EARLY):
         return None
-    ended = run.all("run_start")[0].line
-    again = (event for event in run.events if event.line > ended and event.key in _ONCE_EARLY)
-    return next(again, None)
+    again = [
+        event
+        for event in run.events
+        if event.key in _ONCE_EARLY and event.line > max(start.line, run.all(event.key)[0].line)
+    ]
+    after_stop = [event for event in again if stop and event.line > stop.line > start.line]
+    doors = ("init_start", "init_stop", "run_start")
+    begins_anew = all(len(run.all(key)) > 1 for key in doors)
+    return next(iter(after_stop or (again if begins_anew else ())), None)
 
 
 _ONCE_EARLY = {
@@ -318,7 +334,7 @@ def is_whole(run: RunLog, definition: Definition) -> bool:
 
     Order, cadence and quality can be judged only then; what is missing is T1's, T2's or T7's.
     """
-    if not run.is_complete or run.first("init_aborted") is not None:
+    if run.has_lost_records or run.first("init_aborted") is not None or _second_run(run):
         return False
     may_lack_blocks = run.status == STATUS_ABORTED
     for key, asked in EVENTS.items():

@@ -1,6 +1,6 @@
 """Rounds: frozen versions of the rules. ``load(name)`` reads ``rounds/<name>.yaml``."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -92,6 +92,9 @@ class Round:
             if name == known.name or name in known.also_called:
                 return known
         return None
+
+    def __reduce__(self) -> tuple[Callable[[str], "Round"], tuple[str]]:
+        return load, (self.name,)  # to another process it goes by its name
 
 
 def names() -> tuple[str, ...]:

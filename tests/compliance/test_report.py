@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance import report
+from compliance import report, rulebook
 from compliance.finding import Finding
 from rules import rounds
 from rules.errors import UserError
@@ -28,7 +28,7 @@ def test_only_the_first_of_a_rule_points_to_its_text() -> None:
 
 @pytest.mark.parametrize("rule", rounds.load("v1.0").rules)
 def test_every_checked_rule_can_be_explained(rule: str) -> None:
-    text = report.explain(rule.lower())
+    text = rulebook.explain(rule.lower())
     assert text.startswith(f"{rule} ")
     assert "*Checked" in text
     assert "\n## " not in text
@@ -36,7 +36,7 @@ def test_every_checked_rule_can_be_explained(rule: str) -> None:
 
 def test_an_unknown_rule_gets_a_suggestion() -> None:
     with pytest.raises(UserError, match='no rule "T99"'):
-        report.explain("T99")
+        rulebook.explain("T99")
 
 
 def test_a_report_replaces_a_file_as_a_whole(tmp_path: Path) -> None:

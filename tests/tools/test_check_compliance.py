@@ -12,7 +12,7 @@ import pytest
 from rules import definition
 from rules.definition import ROOT, Definition
 from rules.errors import UserError
-from tests.compliance.builder import run_records, write_log, write_result
+from tests.compliance.builder import edited, run_records, write_log, write_result
 from tests.compliance.golden import assert_golden
 from tests.compliance.mixed import write_mixed
 from tools import check_compliance
@@ -68,6 +68,40 @@ def test_golden_json(star_shape: Definition, capsys: Printed) -> None:
     assert_golden(printed, "check.json")
 
 
+def test_golden_github(star_shape: Definition, capsys: Printed) -> None:
+    write_mixed(Path("out"), star_shape)
+    assert check_compliance.main(["out", "--format", "github"]) == 1
+    assert_golden(capsys.readouterr().out, "check.github")
+
+
+def test_golden_sarif(star_shape: Definition, capsys: Printed) -> None:
+    """The results; what is said of the rules changes with the rule books."""
+    write_mixed(Path("out"), star_shape)
+    assert check_compliance.main(["out", "--format", "sarif"]) == 1
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    for result in run["results"]:
+        del result["ruleIndex"]
+    assert_golden(json.dumps(run["results"], indent=2) + "\n", "check.sarif.json")
+
+
+def test_jobs_change_nothing(star_shape: Definition, capsys: Printed) -> None:
+    write_mixed(Path("out"), star_shape)
+    printed = []
+    for jobs in ("1", "2"):
+        assert check_compliance.main(["out", "--jobs", jobs]) == 1
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+
+
+def test_following_a_whole_log_is_checking_it(star_shape: Definition, capsys: Printed) -> None:
+    records = edited(run_records(star_shape), "opt_name", lambda record: record.update(value="sgd"))
+    log = write_log(Path("result_0.txt"), records)
+    assert check_compliance.main([str(log)]) == 1
+    checked = capsys.readouterr().out
+    assert check_compliance.main([str(log), "--follow"]) == 1
+    assert capsys.readouterr().out == checked
+
+
 def test_output_goes_to_a_file(star_shape: Definition, capsys: Printed) -> None:
     write_result(Path("out"), star_shape)
     assert check_compliance.main(["out", "--format", "json", "--output", "found.json"]) == 0
@@ -96,6 +130,9 @@ def test_explain(capsys: Printed) -> None:
         ([], "check what"),
         ([".", "--round", "v1.1"], 'did you mean "v1.0"'),
         (["--explain", "T100"], 'no rule "T100"'),
+        ([".", "--jobs", "0"], "1 or more"),
+        ([".", "--follow"], "is a folder"),
+        (["a", "b", "--follow"], "takes one run log"),
     ],
 )
 def test_wrong_use_is_told_in_one_line(
@@ -131,6 +168,38 @@ def test_as_a_program(tmp_path: Path) -> None:
     assert broken.returncode == 1
     assert b"\x1b" not in broken.stdout
     assert b"fail: 1 log, 1 error" in broken.stdout
+
+
+def test_as_a_file_of_a_checkout_that_is_not_installed(tmp_path: Path) -> None:
+    """From any folder, with nothing in the environment: what a vendor's CI calls."""
+    log = write_log(tmp_path / "result_0.txt", run_records(definition.load("galaxy_shape", "mini")))
+    (tmp_path / "rules.py").write_text("raise SystemExit('not ours')")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "check_compliance.py"), str(log)],
+        cwd=tmp_path, capture_output=True, text=True, check=False, env={},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "pass: 1 log, 0 errors\n", "")
+
+
+def test_following_a_run_in_progress(tmp_path: Path) -> None:
+    """As a program: a finding is printed while the log is still being written."""
+    records = run_records(definition.load("galaxy_shape", "mini"))
+    records = edited(records, "opt_name", lambda record: record.update(value="sgd"))
+    log, partial = tmp_path / "result_0.txt", tmp_path / "result_0.txt.partial"
+    write_log(partial, records[:-10])
+    command = [sys.executable, "-m", "tools.check_compliance", "--follow", str(log)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as following:
+        assert following.stdout is not None
+        first = following.stdout.readline()
+        assert "T12 opt_name must be adam" in first
+        assert ".partial:" in first
+        write_log(partial, records)
+        partial.rename(log)
+        rest = following.stdout.read()
+        assert following.wait(timeout=60) == 1
+    assert rest.endswith("fail: 1 log, 1 error\n")
 
 
 def test_check_leaves_nothing_behind(star_shape: Definition, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class Case:
 
 
 def findings_of(root: Path) -> list[Finding]:
-    return list(judge([package.read(root)], ROUND, TODAY).findings)
+    return list(judge([package.read(root)], ROUND, today=TODAY).findings)
 
 
 @pytest.fixture

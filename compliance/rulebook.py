@@ -1,0 +1,63 @@
+"""The rule books, rules/*.md: the text of each numbered rule."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from rules.definition import ROOT
+from rules.errors import UserError, did_you_mean
+
+FOLDER = ROOT / "rules"
+_FIRST = ("training.md", "submission.md")  # in this order; other books follow by name
+
+
+@dataclass(frozen=True)
+class RuleText:
+    """A numbered rule as its book has it, in Markdown: ``### T1 Form`` and what follows."""
+
+    id: str
+    title: str
+    book: str
+    body: str
+
+    @property
+    def first_sentence(self) -> str:
+        """The first sentence after the mark that says how the rule is checked."""
+        plain = re.sub(r"\A\*[^*]+\*\s+", "", self.body)
+        sentence = re.match(r".+?[.:](?=\s|\Z)", plain, re.DOTALL)
+        return " ".join((sentence.group() if sentence else plain).split())
+
+
+def explain(rule_id: str) -> str:
+    """A rule's text: what it says, why, how it is checked, how to comply. Raises UserError for an
+    unknown rule."""
+    rules = rule_texts()
+    asked = rule_id.upper()
+    if asked not in rules:
+        raise UserError(
+            f'no rule "{rule_id}"{did_you_mean(asked, rules)} '
+            f"(all: {', '.join(rules)}; they are written in rules/)"
+        )
+    rule = rules[asked]
+    return f"{rule.id} {rule.title}\n{rule.body}\n\n(rules/{rule.book})"
+
+
+@cache
+def rule_texts() -> Mapping[str, RuleText]:
+    """Every numbered rule, by id, in the order of the books."""
+    found = {}
+    for book in _books():
+        for section in re.split(r"^(?=##)", book.read_text(encoding="utf-8"), flags=re.MULTILINE):
+            heading = re.match(r"### ([A-Z]+[0-9]+) (.+)\n", section)
+            if heading:
+                rule_id, title = heading.groups()
+                body = section[heading.end() :].strip()
+                found[rule_id] = RuleText(rule_id, title.strip(), book.name, body)
+    return found
+
+
+def _books() -> list[Path]:
+    others = sorted(path.name for path in FOLDER.glob("*.md") if path.name not in _FIRST)
+    return [FOLDER / name for name in (*_FIRST, *others)]
