@@ -1,8 +1,12 @@
 """`cepheid summary`: one row for each result, the time to train, or why there is none."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+if __package__ in (None, ""):  # run as a file of a checkout that is not installed
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from compliance import leaderboard, package, report
 from compliance.judge import judge

@@ -105,6 +105,13 @@ def test_when_it_is_told(lines: list[str], rule: str, after: int, tmp_path: Path
     assert [(key[0], number) for key, number in told.items()] == [(rule, after)]
 
 
+def test_a_mistake_that_goes_on_is_told_once(tmp_path: Path) -> None:
+    """Its count grows; it is the same finding."""
+    lines = text([r | {"value": 1} if r["key"] == "eval_stop" else r for r in RECORDS])
+    told = told_while_growing(lines, tmp_path / "result_0.txt")
+    assert list(told) == [("T2", at("eval_stop"), "eval_stop has a wrong value")]
+
+
 class Writer:
     """Plays the steps of a program that writes a log while somebody follows it."""
 

@@ -1,11 +1,13 @@
 """`cepheid summary` as its user meets it."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from rules.definition import Definition
+from rules.definition import ROOT, Definition
 from rules.errors import UserError
 from tests.compliance.builder import write_result
 from tests.compliance.golden import assert_golden
@@ -57,3 +59,12 @@ def test_wrong_use(arguments: list[str], tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError):
         summarize_results.main(arguments)
+
+
+def test_the_file_runs_in_a_checkout_that_is_not_installed(tmp_path: Path) -> None:
+    (tmp_path / "submissions").mkdir()
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "summarize_results.py"), "submissions"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, env={},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "no results\n", "")
