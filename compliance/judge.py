@@ -1,6 +1,7 @@
 """From what was read to what is found: every check that a round asks for, over a whole package."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -81,9 +82,10 @@ def judge(packages: Sequence[Package], judged_in: Round, each: Each = map) -> Ju
             if package.is_single_log:  # the question was about the log, not about the folder
                 about_folder = []
             findings += about_folder
+            touching = _by_result(about_folder, who)
             for unit, about in islice(judged, len(who.results)):
                 findings += about
-                concerning = [f for f in about_folder if _concerns(f.path, unit.folder, who)]
+                concerning = touching[unit.folder.path]
                 results.append(_judged(unit.folder, unit.place, who, [*concerning, *about]))
     return Judgement(
         judged_in.name,
@@ -125,15 +127,28 @@ def _judged(
     return JudgedResult(folder, place, described, tuple(in_order(findings)))
 
 
-def _concerns(path: Path, folder: ResultFolder, who: Submitter) -> bool:
-    """Whether a finding about a submitter's folder touches a result.
+def _by_result(findings: Iterable[Finding], who: Submitter) -> Mapping[Path, list[Finding]]:
+    """Which findings about a submitter's folder touch which result, by the result's path.
 
-    One about another result or another system does not; one about anything else does.
+    One about a result or a system touches that alone; one about anything else touches all.
     """
-    others = [other.path for other in who.results if other.path != folder.path]
-    if any(path == other or other in path.parents for other in others):
-        return False
-    own_system = who.systems.get(folder.system or "")
-    other_systems = [s.path for s in who.systems.values() if s is not own_system]
-    other_folders = [other.parent for other in others if other.parent != folder.path.parent]
-    return path not in other_systems and path not in other_folders
+    folders = {result.path for result in who.results}
+    of_systems = {folder.parent for folder in folders}
+    systems = {system.path: name for name, system in who.systems.items()}
+    touched: defaultdict[Path | str | None, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        path = finding.path
+        inside = next((folder for folder in (path, *path.parents) if folder in folders), None)
+        if inside is None and path in systems:
+            touched[systems[path]].append(finding)
+        else:
+            touched[inside or (path if path in of_systems else None)].append(finding)
+    return {
+        result.path: [
+            *touched[None],
+            *(touched[result.system] if result.system else ()),
+            *touched[result.path.parent],
+            *touched[result.path],
+        ]
+        for result in who.results
+    }

@@ -34,6 +34,7 @@ EVENT_TYPES = ("INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME")
 
 _MARKER = MARKER.encode()
 _PLAIN = _MARKER + b" "
+_RECORD_BYTES_MIN = len(_PLAIN) + sum(map(len, FIELDS))  # of a usual line, and then some
 _fields_of = itemgetter(*FIELDS)
 _new_tuple = tuple.__new__
 
@@ -167,20 +168,20 @@ class Reading:
             self.problem(number + text.count(b"\n", 0, at), "text", message)
 
     def plain_lines(self, number: int, chunk: bytes, at: int) -> tuple[int, int]:
-        """The usual lines, from ``at`` on: the marker and one object as it should be. Returns number
-        and place of the first line that is none, or may not fit into the bounds.
+        """The usual lines, from ``at`` on: the marker and one object as it should be. Returns
+        number and place of the first line that is none, or may not fit into the bounds.
 
         Nearly all lines of nearly all logs are read here, so this is written for speed.
         """
         first, values = at, self.values
-        if (  # a value takes two bytes or more
+        if (  # of values, each takes two bytes or more
             self.record_bytes + len(chunk) > RECORD_BYTES_MAX
             or values + len(chunk) // 2 > VALUES_MAX
+            or len(self.events) + len(chunk) // _RECORD_BYTES_MIN > EVENTS_MAX
         ):
             return number, at
-        room = EVENTS_MAX - len(self.events)
         add, find, head = self.events.append, chunk.find, len(_PLAIN)
-        while chunk.startswith(_PLAIN, at) and room > 0:
+        while chunk.startswith(_PLAIN, at):
             end = find(b"\n", at) + 1
             line = chunk[at + head : end]  # empty for a line that does not end
             try:
@@ -221,7 +222,6 @@ class Reading:
             event = (number, time_ms, monotonic_ms, event_type, key, value, metadata)
             add(_new_tuple(Event, event))
             values += fields
-            room -= 1
             number, at = number + 1, end
         self.values = values
         self.record_bytes += at - first

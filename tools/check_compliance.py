@@ -1,6 +1,7 @@
 """`cepheid check`: check run logs and submissions against the rules."""
 
 import argparse
+import gc
 import signal
 import sys
 import threading
@@ -40,6 +41,7 @@ exit codes: 0 no error; 1 at least one error; 2 wrong use, for example a path th
 """
 
 SHOW_PROGRESS_AFTER_SECONDS = 1.0
+GARBAGE_OBJECTS = 100_000  # what is read has no cycles: looking for them often only takes time
 
 
 def parser() -> argparse.ArgumentParser:
@@ -72,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.jobs is not None and arguments.jobs < 1:
         raise UserError(f"--jobs {arguments.jobs}: give the number of processes, 1 or more")
     judged_in = rounds.load(arguments.round)
+    gc.set_threshold(GARBAGE_OBJECTS)
     if arguments.follow:
         return _follow(arguments, judged_in)
     packages = [package.read(path) for path in arguments.paths]
