@@ -71,7 +71,8 @@ def _assumed(key: str, line: int, last: Event, samples: int) -> Event:
 
 def same(finding: Finding) -> tuple[str, int | None, str]:
     """What stays of a finding when its log grows: counts and suggestions in its message do not."""
-    return finding.rule, finding.line, re.sub(r" *\(.*?\)|;.*|[\d,.]+", "", finding.message)
+    stays = re.sub(r" *\(.*?\)|;.*|[\d,.]+", "", finding.message)
+    return finding.rule, finding.line, f"{finding.severity}: {stays}"
 
 
 @dataclass

@@ -2,7 +2,8 @@
 
 import datetime
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -83,7 +84,7 @@ def judge(
     """Check everything that was read; ``each`` says where the logs of each result are judged.
     ``today``, by UTC, decides which waivers still hold.
     """
-    today = today or datetime.datetime.now(datetime.UTC).date()
+    today = today or today_by_utc()
     units = [
         Unit(
             folder,
@@ -109,17 +110,22 @@ def judge(
                 about_folder = [*about_folder, *waivers.without_effect(everything, *waived_in)]
             about_folder = waivers.applied(about_folder, *waived_in)
             findings += about_folder
+            touching = _by_result(about_folder, who)
             for unit, raw in about_results:
                 about = waivers.applied(raw, *waived_in)
                 findings += about
-                concerning = [f for f in about_folder if _concerns(f.path, unit.folder, who)]
-                results.append(_judged(unit, who, [*concerning, *about]))
+                results.append(_judged(unit, who, [*touching[unit.folder.path], *about]))
     return Judgement(
         judged_in.name,
         tuple(results),
         tuple(in_order(findings)),
         sum(package.logs for package in packages),
     )
+
+
+def today_by_utc() -> datetime.date:
+    """The day that decides which waivers hold, the same everywhere."""
+    return datetime.datetime.now(datetime.UTC).date()
 
 
 def about_runs(unit: Unit) -> list[Finding]:
@@ -162,15 +168,23 @@ def _judged(unit: Unit, who: Submitter, findings: list[Finding]) -> JudgedResult
     return JudgedResult(unit.folder, unit.place, described, tuple(in_order(findings)), is_history)
 
 
-def _concerns(path: Path, folder: ResultFolder, who: Submitter) -> bool:
-    """Whether a finding about a submitter's folder touches a result.
+def _by_result(findings: Iterable[Finding], who: Submitter) -> Mapping[Path, list[Finding]]:
+    """Which findings about a submitter's folder touch which result, by the result's path.
 
-    One about another result or another system does not; one about anything else does.
+    One about a result or a system touches that alone; one about anything else touches all.
     """
-    others = [other.path for other in who.results if other.path != folder.path]
-    if any(path == other or other in path.parents for other in others):
-        return False
-    own_system = who.systems.get(folder.system or "")
-    other_systems = [s.path for s in who.systems.values() if s is not own_system]
-    other_folders = [other.parent for other in others if other.parent != folder.path.parent]
-    return path not in other_systems and path not in other_folders
+    folders = {result.path for result in who.results}
+    of_system = {folder.parent for folder in folders}
+    of_system |= {system.path for system in who.systems.values()}
+    touched: defaultdict[Path | None, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        path = finding.path
+        inside = next((folder for folder in (path, *path.parents) if folder in folders), None)
+        touched[inside or (path if path in of_system else None)].append(finding)
+    found = {}
+    for result in who.results:
+        system = who.systems.get(result.system or "")
+        described = touched[system.path] if system else []
+        around = [*touched[None], *described, *touched[result.path.parent]]
+        found[result.path] = [*around, *touched[result.path]]
+    return found

@@ -42,6 +42,7 @@ _STEM = b":::MLL"  # what the markers of both dialects begin with
 _PLAIN = _MARKER + b" "
 _V06_RECORD = re.compile(rb":::MLL ([0-9.]{1,40}) (\w{1,200}) ?:[ \t]+(\{.*\})\s*", re.DOTALL)
 _V06_HEAD = re.compile(r":::MLL[ \t]+([0-9.]{1,40})[ \t]+(\w{1,200})[ \t]?:[ \t]+", re.ASCII)
+_RECORD_BYTES_MIN = len(_PLAIN) + sum(map(len, FIELDS))  # of a usual line, and then some
 _fields_of = itemgetter(*FIELDS)
 _new_tuple = tuple.__new__
 
@@ -181,14 +182,14 @@ class Reading:
         Nearly all lines of nearly all logs are read here, so this is written for speed.
         """
         first, first_number, values = at, number, self.values
-        if (  # a value takes two bytes or more
+        if (  # of values, each takes two bytes or more
             self.record_bytes + len(chunk) > RECORD_BYTES_MAX
             or values + len(chunk) // 2 > VALUES_MAX
+            or len(self.events) + len(chunk) // _RECORD_BYTES_MIN > EVENTS_MAX
         ):
             return number, at
-        room = EVENTS_MAX - len(self.events)
         add, find, head = self.events.append, chunk.find, len(_PLAIN)
-        while chunk.startswith(_PLAIN, at) and room > 0:
+        while chunk.startswith(_PLAIN, at):
             end = find(b"\n", at) + 1
             line = chunk[at + head : end]  # empty for a line that does not end
             try:
@@ -229,7 +230,6 @@ class Reading:
             event = (number, time_ms, monotonic_ms, event_type, key, value, metadata)
             add(_new_tuple(Event, event))
             values += fields
-            room -= 1
             number, at = number + 1, end
         self.values = values
         self.record_bytes += at - first

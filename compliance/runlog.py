@@ -6,6 +6,7 @@ Nothing is raised for what a log holds: what is wrong with it is in ``problems``
 import os
 import re
 import stat
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -47,9 +48,9 @@ class RunLog:
     @cached_property
     def by_key(self) -> Mapping[str, tuple[Event, ...]]:
         """The events of each key."""
-        found: dict[str, list[Event]] = {}
+        found: defaultdict[str, list[Event]] = defaultdict(list)
         for event in self.events:
-            found.setdefault(event.key, []).append(event)
+            found[event.key].append(event)
         return {key: tuple(events) for key, events in found.items()}
 
     def all(self, key: str) -> tuple[Event, ...]:

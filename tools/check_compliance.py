@@ -1,6 +1,7 @@
 """`cepheid check`: check run logs and submissions against the rules."""
 
 import argparse
+import gc
 import signal
 import sys
 import threading
@@ -11,9 +12,9 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from compliance import package, parallel, report, rulebook
+from compliance import package, parallel, report, rulebook, waivers
 from compliance.finding import Finding, has_error, in_order
-from compliance.judge import judge, place_of
+from compliance.judge import judge, place_of, today_by_utc
 from rules import rounds
 from rules.errors import UserError
 from tools.arguments import add_paths, command_parser
@@ -42,6 +43,7 @@ exit codes: 0 no error; 1 at least one error; 2 wrong use, for example a path th
 """
 
 SHOW_PROGRESS_AFTER_SECONDS = 1.0
+GARBAGE_OBJECTS = 100_000  # what is read has no cycles: looking for them often only takes time
 
 
 def parser() -> argparse.ArgumentParser:
@@ -74,6 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.jobs is not None and arguments.jobs < 1:
         raise UserError(f"--jobs {arguments.jobs}: give the number of processes, 1 or more")
     judged_in = rounds.load(arguments.round)
+    gc.set_threshold(GARBAGE_OBJECTS)
     if arguments.follow:
         return _follow(arguments, judged_in)
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
@@ -92,11 +95,12 @@ def _follow(arguments: argparse.Namespace, judged_in: rounds.Round) -> int:
     who = package.around_log(path, judged_in.layout)
     place = place_of(who.results[0], who, judged_in)
     print_now = report.ONE_BY_ONE.get(arguments.format) if arguments.output is None else None
-    interrupted = threading.Event()
+    interrupted, today = threading.Event(), today_by_utc()
     before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
     found: list[Finding] = []
     try:
-        for finding in follow(path, place, judged_in, _tell, interrupted.wait):
+        for certain in follow(path, place, judged_in, _tell, interrupted.wait):
+            (finding,) = waivers.applied([certain], who.waivers, who.path, judged_in, today)
             found.append(finding)
             if print_now:
                 print(print_now(finding), flush=True)

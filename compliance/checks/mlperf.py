@@ -71,7 +71,8 @@ def _too_many(
 ) -> Finding:
     """Records that repeat the same value are a warning only, unless none may be repeated."""
     same = all(event.value == events[0].value for event in events)
-    first, odd = events[0], next((e for e in events if e.value != events[0].value), events[-1])
+    first, second = events[0], events[:2][-1]
+    odd = next((event for event in events if event.value != first.value), second)
     if asked.count == "never":
         message, line = f"{asked.key} does not belong here", first.line
     else:

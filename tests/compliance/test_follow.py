@@ -109,7 +109,7 @@ def test_a_mistake_that_goes_on_is_told_once(tmp_path: Path) -> None:
     """Its count grows; it is the same finding."""
     lines = text([r | {"value": 1} if r["key"] == "eval_stop" else r for r in RECORDS])
     told = told_while_growing(lines, tmp_path / "result_0.txt")
-    assert list(told) == [("T2", at("eval_stop"), "eval_stop has a wrong value")]
+    assert list(told) == [("T2", at("eval_stop"), "error: eval_stop has a wrong value")]
 
 
 class Writer:

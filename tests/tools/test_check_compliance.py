@@ -102,6 +102,21 @@ def test_following_a_whole_log_is_checking_it(star_shape: Definition, capsys: Pr
     assert capsys.readouterr().out == checked
 
 
+def test_following_knows_waivers(star_shape: Definition, capsys: Printed) -> None:
+    result = write_result(Path("out"), star_shape)
+    records = run_records(star_shape)
+    wrong = edited(records, "opt_name", lambda record: record.update(value="sgd"))
+    log = write_log(result / "result_0.txt", wrong)
+    waiver = "{rule: T12, path: results, reason: a test, who: Jane Doe, until: 9999-12-31}"
+    Path("out/waivers.yaml").write_text(f"waivers: [{waiver}]\n")
+    assert check_compliance.main([str(log)]) == 0
+    checked = capsys.readouterr().out
+    assert check_compliance.main([str(log), "--follow"]) == 0
+    assert capsys.readouterr().out == checked
+    assert "T12 warning: opt_name must be adam" in checked
+    assert "waived by Jane Doe" in checked
+
+
 def test_output_goes_to_a_file(star_shape: Definition, capsys: Printed) -> None:
     write_result(Path("out"), star_shape)
     assert check_compliance.main(["out", "--format", "json", "--output", "found.json"]) == 0
