@@ -107,8 +107,8 @@ def test_following_knows_waivers(star_shape: Definition, capsys: Printed) -> Non
     records = run_records(star_shape)
     wrong = edited(records, "opt_name", lambda record: record.update(value="sgd"))
     log = write_log(result / "result_0.txt", wrong)
-    waiver = "{rule: T12, path: results, reason: a test, who: Jane Doe, until: 9999-12-31}"
-    Path("out/waivers.yaml").write_text(f"waivers: [{waiver}]\n")
+    waiver = "rule: T12, path: results, reason: tried out once, who: Jane Doe, until: 9999-12-31"
+    Path("out/waivers.yaml").write_text(f"waivers: [{{{waiver}}}]\n")
     assert check_compliance.main([str(log)]) == 0
     checked = capsys.readouterr().out
     assert check_compliance.main([str(log), "--follow"]) == 0
