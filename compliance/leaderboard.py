@@ -12,9 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from compliance.checks.convergence import convergence_of
+from compliance.convergence import Convergence
 from compliance.finding import Finding, printable
 from compliance.judge import JudgedResult, Judgement
 from compliance.score import Provisional, Score, score
+from rules import rcp
 from rules.definition import Definition
 
 Verdict = Literal["scored", "provisional", "rejected"]
@@ -31,6 +34,8 @@ class Row:
     are the errors, then the warnings, each of those once.
     ``samples_to_target`` is the median over the converged runs, ``quality`` holds the metrics of
     the last evaluation, each the median over those runs; both are empty for a rejected result.
+    ``rcp_verdict`` and ``rcp_factor`` compare the samples with the reference's (rule T21); the
+    score knows nothing of them. The verdict is empty where the rule does not ask.
     """
 
     submitter: str
@@ -51,6 +56,8 @@ class Row:
     score_high: float | None
     provisional_minutes: float | None
     samples_to_target: float | None
+    rcp_verdict: str
+    rcp_factor: float | None
     quality: Mapping[str, float]
     verdict: Verdict
     reasons: tuple[str, ...]
@@ -113,6 +120,7 @@ def _row(result: JudgedResult) -> Row:
     errors = tuple(finding for finding in result.findings if finding.is_error)
     verdict: Verdict = "scored" if number else "rejected" if errors else "provisional"
     samples, quality = _course(result) if verdict != "rejected" else (None, {})
+    compared = _compared(result)
     names = _names(result)
     system = result.system
     return Row(
@@ -130,6 +138,8 @@ def _row(result: JudgedResult) -> Row:
         score_high=number.high if number else None,
         provisional_minutes=so_far,
         samples_to_target=samples,
+        rcp_verdict=compared.verdict if compared else "",
+        rcp_factor=compared.factor if compared and verdict != "rejected" else None,
         quality=quality,
         verdict=verdict,
         reasons=tuple(finding.headline for finding in errors)
@@ -172,6 +182,15 @@ def _course(result: JudgedResult) -> tuple[float | None, dict[str, float]]:
     }
 
 
+def _compared(result: JudgedResult) -> Convergence | None:
+    """The samples to target against the reference's."""
+    definition = result.definition
+    if definition is None or not result.folder.runs:
+        return None
+    points = rcp.load(definition.name, definition.scale)
+    return convergence_of(result.folder, definition, result.place, points)
+
+
 def _metrics_of(definition: Definition) -> list[str]:
     return [target.metric for target in definition.quality] + list(definition.reported)
 
@@ -189,8 +208,8 @@ def _count(system: Mapping[str, object], key: str) -> int:
 COLUMNS = (
     "submitter", "system", "division", "benchmark", "scale", "nodes", "accelerators", "accelerator",
     "processor", "framework", "runs", "required", "converged", "score_minutes", "score_low",
-    "score_high", "provisional_minutes", "samples_to_target", "verdict",
-    "provisional_targets",
+    "score_high", "provisional_minutes", "samples_to_target",
+    "rcp_verdict", "rcp_factor", "verdict", "provisional_targets",
 )  # fmt: skip
 
 
@@ -236,16 +255,33 @@ def as_table(table: Sequence[Row]) -> str:
     parts = []
     for group, members in groups(table).items():
         body = [_cells(row, rank) for row, rank in _ranked(members)]
-        wide = tabulate(body, _HEADER, tablefmt="simple", disable_numparse=True)
+        header = _header(members)
+        body = [cells[: len(header)] for cells in body]
+        wide = tabulate(body, header, tablefmt="simple", disable_numparse=True)
         excess = max(map(len, wide.splitlines())) - TABLE_WIDTH
         if excess > 0:  # the two columns of free text give way
             body = _shortened(body, excess)
-            wide = tabulate(body, _HEADER, tablefmt="simple", disable_numparse=True)
+            wide = tabulate(body, header, tablefmt="simple", disable_numparse=True)
         parts.append("\n".join([_title(group, members), "", wide, *_below(members)]))
     return "\n\n".join(parts)
 
 
 _HEADER = ("", "system", "hardware", "runs", "converged", "minutes", "95% interval", "samples")
+
+
+def _header(members: Sequence[Row]) -> tuple[str, ...]:
+    """The columns of a table; the last one only where something is compared."""
+    return (*_HEADER, "RCP") if any(map(rcp_cell, members)) else _HEADER
+
+
+def rcp_cell(row: Row) -> str:
+    """The verdict of rule T21 and the factor, e.g. ``pass 1.02``.
+
+    Empty where nothing was compared, or something stands against the result.
+    """
+    if row.verdict == "rejected" or row.rcp_verdict in ("", "not measured"):
+        return ""
+    return row.rcp_verdict + (f" {row.rcp_factor:.2f}" if row.rcp_factor else "")
 
 
 def _title(group: tuple[str, str, str], members: Sequence[Row]) -> str:
@@ -263,10 +299,11 @@ def _cells(row: Row, rank: int | None) -> list[str]:
     samples = "" if row.samples_to_target is None else f"{row.samples_to_target:,.0f}"
     cells = [str(rank or ""), f"{row.submitter}/{row.system}", row.hardware]
     cells += [f"{row.runs}/{row.required}", str(row.converged)]
+    last = [samples, rcp_cell(row)]
     if row.score_minutes is None:
         so_far = row.provisional_minutes
-        return [*cells, "" if so_far is None else f"({minutes(so_far)})", "", samples]
-    return [*cells, minutes(row.score_minutes), interval(row), samples]
+        return [*cells, "" if so_far is None else f"({minutes(so_far)})", "", *last]
+    return [*cells, minutes(row.score_minutes), interval(row), *last]
 
 
 def minutes(value: float) -> str:
@@ -319,7 +356,7 @@ def as_markdown(table: Sequence[Row]) -> str:
     parts = []
     for group, members in groups(table).items():
         lines = [f"## {_markdown(_title(group, members))}", ""]
-        header = ("", "submitter", *_HEADER[1:])
+        header = ("", "submitter", *_header(members)[1:])
         lines.append(f"| {' | '.join(header)} |")
         lines.append("|---" * len(header) + "|")
         for row, rank in _ranked(members):
@@ -327,7 +364,8 @@ def as_markdown(table: Sequence[Row]) -> str:
             cells = [str(rank or ""), row.submitter, row.system, row.hardware, *rest]
             if row.standing:
                 cells[6] = f"{row.standing} {cells[6]}".strip()
-            lines.append(f"| {' | '.join(_markdown(cell) for cell in cells)} |")
+            shown = cells[: len(header)]
+            lines.append(f"| {' | '.join(_markdown(cell) for cell in shown)} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 

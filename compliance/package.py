@@ -28,7 +28,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LOG_NAME = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 _INTERRUPTED_NAME = re.compile(r"interrupted_.*\.txt", re.DOTALL)
 _PARTIAL_NAME = re.compile(r"result_[0-9]+(\.txt)?\.partial")
-_BESIDE_LOGS = ("configuration.json", "README.md")
+_BESIDE_LOGS = re.compile(r"configuration\.json|README\.md|report_[0-9]+\.json")  # not read
 LEFT_BY_TOOLS = ("checkpoints", "leaderboard")  # folders that no submission holds
 
 
@@ -272,7 +272,7 @@ class _Reader:
                 unfinished.append(path)
             elif _INTERRUPTED_NAME.fullmatch(name) and entry.is_file(follow_symlinks=False):
                 interrupted.append(path)
-            elif name not in _BESIDE_LOGS and not name.startswith("."):
+            elif not _BESIDE_LOGS.fullmatch(name) and not name.startswith("."):
                 unexpected.append(path)
         if max(len(logs), len(interrupted)) > LOGS_MAX:
             why = f"more than {LOGS_MAX} run logs in one result; only the first ones are read"

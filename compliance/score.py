@@ -84,10 +84,7 @@ def trimmed_mean(
     h - 1 degrees of freedom (K. K. Yuen, Biometrika 61 (1974) 165). The half width is None where
     h is 1. Raises ValueError where nothing or an infinite value is left.
     """
-    ordered = sorted(values)
-    kept = ordered[drop_lowest : len(ordered) - drop_highest]
-    if not kept or not all(map(math.isfinite, kept)):
-        raise ValueError(f"no finite values are left of {len(values)}")
+    kept = _kept(values, drop_lowest, drop_highest)
     mean = _mean(kept)
     if len(kept) == 1:
         return mean, None
@@ -96,6 +93,19 @@ def trimmed_mean(
     squares = math.fsum((value - centre) ** 2 for value in winsorised)
     standard_error = math.sqrt(squares / (len(kept) * (len(kept) - 1)))
     return mean, _student_quantile(len(kept) - 1, confidence) * standard_error
+
+
+def olympic_mean(values: Sequence[float], drop_lowest: int, drop_highest: int) -> float:
+    """The trimmed mean alone. Raises ValueError where nothing or an infinite value is left."""
+    return _mean(_kept(values, drop_lowest, drop_highest))
+
+
+def _kept(values: Sequence[float], drop_lowest: int, drop_highest: int) -> list[float]:
+    ordered = sorted(values)
+    kept = ordered[drop_lowest : len(ordered) - drop_highest]
+    if not kept or not all(map(math.isfinite, kept)):
+        raise ValueError(f"no finite values are left of {len(values)}")
+    return kept
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from compliance import plots
-from compliance.leaderboard import Row, groups, interval, minutes
+from compliance.leaderboard import Row, groups, interval, minutes, rcp_cell
 from compliance.runlog import RunLog
 from compliance.score import run_minutes
 from rules.definition import Definition
@@ -44,6 +44,7 @@ class Line:
     minutes: str
     interval: str
     spread: Spread | None
+    rcp: str
     logs: tuple[tuple[str, str], ...]  # number and link of each log
 
 
@@ -69,6 +70,7 @@ class Section:
     metrics: tuple[str, ...]
     lines: tuple[Line, ...]
     spread_percent: str
+    is_compared: bool  # with the reference's samples to target
     plots: tuple[Plot, ...]
 
 
@@ -103,6 +105,7 @@ def _section(group: tuple[str, str, str], rows: Sequence[Row], folder: Path) -> 
             "" if row.score_minutes is None else minutes(row.score_minutes),
             interval(row),
             _spread(row, half_width),
+            rcp_cell(row),
             tuple((str(_number(run, i)), _link(run, folder)) for i, run in enumerate(_runs(row))),
         )
         for row in rows
@@ -119,6 +122,7 @@ def _section(group: tuple[str, str, str], rows: Sequence[Row], folder: Path) -> 
         metrics=_metrics(definition),
         lines=tuple(lines),
         spread_percent=f"{100 * half_width:.0f}",
+        is_compared=any(line.rcp for line in lines),
         plots=tuple(_plots("-".join(group), definition, shown, colours)),
     )
 

@@ -1,5 +1,6 @@
 """Saving and loading the state of a task: tensors, numbers and strings; never code."""
 
+import contextlib
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +12,18 @@ from rules.errors import UserError
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:
-    """Write ``state`` to ``path``; an existing file is replaced only once the new one is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write ``state`` to ``path``; an existing file is replaced only once the new one is whole.
+    Raises UserError where it cannot be written."""
     partial = path.with_name(path.name + ".partial")
-    torch.save(dict(state), partial)
-    partial.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(dict(state), partial)
+        partial.replace(path)
+    except (OSError, RuntimeError) as error:  # torch tells of a full disk by a RuntimeError
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"{path}: the weights cannot be written ({reason})") from error
 
 
 def load(path: Path) -> dict[str, Any]:

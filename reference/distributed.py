@@ -1,6 +1,9 @@
 """torch.distributed, once for all: start, rank, barrier, reductions, group batch norm."""
 
 import os
+import re
+import signal
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,10 +13,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
+from reference.placement import Placement, leave_quietly, placement
 from rules.errors import UserError
 
 TIMEOUT = timedelta(minutes=30)  # the first rank may have data to prepare
+EXIT_CODE_OF_FAILURE = 2
+KEY = "first"
+WORD_SECONDS = 0.3  # for word to arrive after a connection broke
+# What gloo and nccl say where a rank is gone; anything else is a bug, and told as one.
+SIGNS_OF_LOSS = re.compile(r"peer|pipe|connect|tim(e|ed) ?out|abort|remote", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -35,13 +45,13 @@ class Ranks:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         if self.world_size > 1:
-            dist.barrier()
+            with _together():
+                dist.barrier()
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum of ``values`` over all ranks, on every rank."""
         if self.world_size > 1:
-            values = values.clone()
-            dist.all_reduce(values)
+            values = _summed(values.clone())
         return values
 
     def told(self, message: Any) -> Any:
@@ -49,7 +59,8 @@ class Ranks:
         if self.world_size == 1:
             return message
         box = [message]
-        dist.broadcast_object_list(box, src=0)
+        with _together():
+            dist.broadcast_object_list(box, src=0)
         return box[0]
 
     def all_well(self, well: bool) -> bool:
@@ -57,7 +68,8 @@ class Ranks:
         if self.world_size == 1:
             return well
         answers: list[Any] = [None] * self.world_size
-        dist.all_gather_object(answers, well)
+        with _together():
+            dist.all_gather_object(answers, well)
         return all(answers)
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -65,8 +77,7 @@ class Ranks:
         if self.world_size == 1:
             return
         gradients = [p.grad for p in parameters if p.grad is not None]
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
-        dist.all_reduce(flat)
+        flat = _summed(torch.cat([gradient.flatten() for gradient in gradients]))
         flat /= self.world_size
         means = flat.split([gradient.numel() for gradient in gradients])
         for gradient, mean in zip(gradients, means, strict=True):
@@ -86,52 +97,115 @@ class Ranks:
 def started() -> Iterator[Ranks]:
     """The ranks that ``torchrun``, Slurm or MPI set up, or a single process; torn down afterwards.
 
-    nccl where there are GPUs (one per local rank), gloo elsewhere.
+    nccl where there are GPUs (one per local rank), gloo elsewhere. Of several ranks that fail one
+    says why: the others leave quietly. Until the caller decides otherwise Ctrl-C and SIGTERM end
+    one of several ranks at once, also while it waits for another one.
     """
-    rank, world_size, local_rank = _placement()
-    ranks_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", _slurm_ranks_per_node(world_size)))
+    place = placement()
+    ranks_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", _slurm_ranks_per_node(place)))
     device = torch.device("cpu")
     if torch.cuda.is_available():
-        device = torch.device("cuda", local_rank % torch.cuda.device_count())
+        device = torch.device("cuda", place.local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    if world_size == 1:
+    if place.world_size == 1:
         yield Ranks(0, 1, device)
         return
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    with _met(place, "nccl" if device.type == "cuda" else "gloo"):
+        yield Ranks(place.rank, place.world_size, device, ranks_per_node)
+
+
+@contextmanager
+def _met(place: Placement, backend: str) -> Iterator[None]:
+    """All ranks have met; one that fails meanwhile leaves word for the others."""
+    global _word
+    store, _, _ = next(rendezvous("env://", place.rank, place.world_size, timeout=TIMEOUT))
+    store.set_timeout(TIMEOUT)
     dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
-        rank=rank,
-        world_size=world_size,
+        backend,
+        store=PrefixStore("ranks", store),
+        rank=place.rank,
+        world_size=place.world_size,
         timeout=TIMEOUT,
     )
+    _word = _Word(PrefixStore("word", store))
     try:
-        yield Ranks(rank, world_size, device, ranks_per_node)
-    finally:
-        dist.destroy_process_group()
+        yield
+    except RankEndedError as error:
+        if error.is_told or place.rank > 0:
+            leave_quietly(EXIT_CODE_OF_FAILURE)
+        raise
+    except BaseException as error:
+        if not _word.leave(place.rank, error):
+            leave_quietly(EXIT_CODE_OF_FAILURE)
+        raise
+    # Only now: after a failure it may wait for ranks that are gone. The end of the process does it.
+    dist.destroy_process_group()
 
 
-def _placement() -> tuple[int, int, int]:
-    """Rank, number of ranks and local rank as the launcher tells them."""
-    for rank, size, local in (
-        ("RANK", "WORLD_SIZE", "LOCAL_RANK"),  # torchrun
-        ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
-        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-        ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    ):
-        if rank in os.environ and size in os.environ:
-            placement = int(os.environ[rank]), int(os.environ[size])
-            absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
-            if placement[1] > 1 and absent:
-                raise UserError(
-                    f"{size}={placement[1]} asks for several ranks, but {absent[0]} is not set: "
-                    "export MASTER_ADDR (a host that all ranks reach) and MASTER_PORT, "
-                    "or start with torchrun"
-                )
-            return *placement, int(os.environ.get(local, "0"))
-    return 0, 1, 0
+class RankEndedError(UserError):
+    """Another rank has ended before it could take part. ``is_told``: it says why itself."""
+
+    def __init__(self, message: str, *, is_told: bool) -> None:
+        super().__init__(message)
+        self.is_told = is_told
 
 
-def _slurm_ranks_per_node(world_size: int) -> int:
-    return -(-world_size // int(os.environ.get("SLURM_NNODES", "1")))
+class _Word:
+    """What the first rank that failed has to say, where all ranks can read it."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def leave(self, rank: int, error: BaseException) -> bool:
+        """Leave word, if nobody has. False if another rank has said the very same."""
+        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        try:
+            said = self._store.compare_set(KEY, "", f"{rank}\n{reason}").decode()
+        except RuntimeError:  # the rank that kept it is gone
+            return True
+        first, _, text = said.partition("\n")
+        return int(first) == rank or text != reason
+
+    def heard(self) -> str:
+        """The word that was left, e.g. ``rank 1: RuntimeError: …``, or nothing."""
+        deadline = time.monotonic() + WORD_SECONDS
+        try:
+            while not self._store.check([KEY]):
+                if time.monotonic() > deadline:
+                    return ""
+                time.sleep(WORD_SECONDS / 10)
+            rank, _, text = self._store.get(KEY).decode().partition("\n")
+        except RuntimeError:
+            return ""
+        return f"rank {rank}: {text}"
+
+
+_word: _Word | None = None
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    """Around each collective. Raises RankEndedError where another rank is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        word = _word.heard() if _word else ""
+        if word:
+            raise RankEndedError(word, is_told=True) from error
+        reason = str(error).strip().splitlines()[0]
+        if not SIGNS_OF_LOSS.search(reason):
+            raise
+        raise RankEndedError(
+            f"another rank has ended without a word, or cannot be reached ({reason}). If it was "
+            "killed, perhaps for lack of memory, the launcher says so",
+            is_told=False,
+        ) from error
+
+
+def _slurm_ranks_per_node(place: Placement) -> int:
+    return -(-place.world_size // int(os.environ.get("SLURM_NNODES", "1")))
 
 
 class GroupBatchNorm2d(nn.Module):
@@ -196,15 +270,18 @@ class _SumOverRanks(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, values: Tensor) -> Tensor:
-        total = values.clone()
-        dist.all_reduce(total)
-        return total
+        return _summed(values.clone())
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> Tensor:
-        total = gradient.clone()
-        dist.all_reduce(total)
-        return total
+        return _summed(gradient.clone())
+
+
+def _summed(values: Tensor) -> Tensor:
+    """``values`` themselves, now the sums over all ranks."""
+    with _together():
+        dist.all_reduce(values)
+    return values
 
 
 def _sum_over_ranks(values: Tensor) -> Tensor:

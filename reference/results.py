@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reference import logfile
 from reference.config import RunConfig
+from reference.watcher import watched
 from rules.errors import UserError
 
 # What makes it the same system; the rest of a description may be corrected between two runs.
@@ -32,6 +34,7 @@ class ResultFolder:
 
     path: Path
     weights_path: Path
+    left_over: tuple[Path, ...] = ()  # logs that an earlier process, or its machine, left open
 
     def weights(self, index: int) -> Path:
         """Where the weights that run ``index`` ended with are kept, outside ``results/``."""
@@ -40,6 +43,10 @@ class ResultFolder:
     def log(self, index: int) -> Path:
         """Where the log of run ``index`` stands when that run has ended."""
         return self.path / f"result_{index}.txt"
+
+    def report(self, index: int) -> Path:
+        """What was reported after run ``index``, beside its log (rule S1)."""
+        return self.path / f"report_{index}.json"
 
     def present(self) -> list[int]:
         """The runs that have ended, whether they reached the targets or not."""
@@ -55,8 +62,9 @@ class ResultFolder:
 def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterator[ResultFolder]:
     """The result folder of ``config`` under ``output``: made if missing, ours alone until closed.
 
-    Raises UserError where it holds runs of another configuration, where another process is writing
-    to it, or where it cannot be written.
+    A log that is open in it is closed even if this process is killed. Raises UserError where the
+    folder holds runs of another configuration, where another process is writing to it, or where it
+    cannot be written.
     """
     folder = output / "results" / config.system / config.result_name
     try:
@@ -64,9 +72,7 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
         (output / "systems").mkdir(exist_ok=True)
         lock = os.open(folder, os.O_RDONLY)  # the folder is its own lock: no file is left behind
     except OSError as error:
-        raise UserError(
-            f"{folder}: cannot write there ({error.strerror}); choose another --output"
-        ) from error
+        raise _cannot_write(folder, error) from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,9 +85,10 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
         _keep_or_compare(described, dict(system), "system", SAME_SYSTEM)
         shared = config.shared_by_runs()
         _keep_or_compare(folder / "configuration.json", shared, "configuration", tuple(shared))
-        _set_aside_unfinished(folder)
+        left_over = tuple(map(logfile.put_away, logfile.partials_in(folder)))
         weights = output / "checkpoints" / config.system / config.result_name
-        yield ResultFolder(folder, weights)
+        with watched(folder, lock):
+            yield ResultFolder(folder, weights, left_over)
     finally:
         os.close(lock)
 
@@ -92,12 +99,18 @@ def _keep_or_compare(
     """Write ``content`` the first time; afterwards its ``compared`` fields must be the same."""
     if not path.exists():
         partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        partial.rename(path)
+        try:
+            partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            partial.rename(path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise _cannot_write(path, error) from error
         return
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        if not isinstance(before, dict):
+            raise ValueError("expected a JSON object")
+    except (OSError, ValueError) as error:
         raise UserError(
             f"{path}: damaged ({error}); move it away or choose another --output"
         ) from error
@@ -108,6 +121,12 @@ def _keep_or_compare(
         f"{path}: holds another {what}: {_differences(_flat(before), _flat(content))}. "
         "Runs of one result share everything but the seed (rule T18): "
         "choose another --output, or move that folder away"
+    )
+
+
+def _cannot_write(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"{path}: cannot write there ({error.strerror}); make room or choose another --output"
     )
 
 
@@ -131,18 +150,3 @@ def _flat(content: Any, prefix: str = "") -> dict[str, object]:
     for key, value in content.items():
         flat |= _flat(value, f"{prefix}{key}.")
     return flat
-
-
-def _set_aside_unfinished(folder: Path) -> None:
-    """A log that was still being written when its process was killed is kept under another name."""
-    for partial in folder.glob("result_*.txt.partial"):
-        stem = partial.name.removesuffix(".txt.partial")
-        partial.rename(unused_name(folder, stem))
-
-
-def unused_name(folder: Path, stem: str) -> Path:
-    """The name under which the log of an interrupted run is kept: it never counts (rule S1)."""
-    number = 0
-    while (candidate := folder / f"interrupted_{stem}_{number}.txt").exists():
-        number += 1
-    return candidate

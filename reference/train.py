@@ -9,9 +9,16 @@ from reference.config import RunConfig
 from reference.log import RunLogWriter
 from rules.definition import Block, Definition
 
+WHEN_NOT_FINITE = (
+    "a lower learning rate or precision=fp32 may help; `cepheid data --verify` finds damaged data"
+)
+
 
 class Task(Protocol):
-    """The code of a benchmark for one framework. On several ranks each one has its own."""
+    """The code of a benchmark for one framework. On several ranks each one has its own.
+
+    One that has something to say beside its quality also keeps ``reference.report.Reports``.
+    """
 
     data_digest: str
     """Digest of the prepared data, from the manifest alone."""
@@ -107,14 +114,17 @@ def _until_reached(
         loss = task.train(block, lambda samples: on_progress(Progress("training", samples)))
         samples = block.samples
         if not math.isfinite(loss):
-            return Outcome(False, samples, quality, f"the training loss is {loss}")
+            reason = f"the training loss is {loss}: {WHEN_NOT_FINITE}"
+            return Outcome(False, samples, quality, reason)
         log.block_stop(block, loss)
 
         on_progress(Progress("evaluating", samples))
         log.eval_start(block)
         quality = task.evaluate()
         if not all(map(math.isfinite, quality.values())):
-            return Outcome(False, samples, quality, f"the quality is not finite: {quality}")
+            broken = ", ".join(key for key, value in quality.items() if not math.isfinite(value))
+            reason = f"the quality is not finite ({broken}): {WHEN_NOT_FINITE}"
+            return Outcome(False, samples, {}, reason)
         log.quality(quality, definition.quality[0].metric, samples / definition.train_samples)
         log.eval_stop(block)
         on_progress(Progress("evaluated", samples, quality))

@@ -5,14 +5,15 @@ broken variants, and the digest of the definition that they belong to. `make che
 measures it; the contract tests judge what was recorded, with ``problems``.
 """
 
-import json
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rules.definition import BENCHMARKS, Definition
+from rules import recorded
+from rules.definition import Definition
 
+FILE = "evidence.json"
 CORRECT_SEEDS_REQUIRED = 10
 
 
@@ -52,24 +53,24 @@ class Evidence:
 
 def load(name: str, scale: str) -> Evidence | None:
     """The evidence recorded for a benchmark at a scale, or None where there is none."""
-    recorded = _document(name).get(scale)
-    if recorded is None:
+    entry = recorded.read(name, FILE).get(scale)
+    if entry is None:
         return None
     curves = tuple(
         Curve(
-            entry["variant"],
-            entry["seed"],
-            entry["seconds"],
-            tuple((point.pop("samples"), point) for point in entry["evaluations"]),
+            curve["variant"],
+            curve["seed"],
+            curve["seconds"],
+            tuple((point.pop("samples"), point) for point in curve["evaluations"]),
         )
-        for entry in recorded["curves"]
+        for curve in entry["curves"]
     )
-    return Evidence(recorded["definition_digest"], recorded["measured"], curves)
+    return Evidence(entry["definition_digest"], entry["measured"], curves)
 
 
 def save(name: str, scale: str, evidence: Evidence) -> None:
     """Replace the evidence of one scale, keeping that of the others."""
-    document = _document(name)
+    document = recorded.read(name, FILE)
     document[scale] = {
         "definition_digest": evidence.definition_digest,
         "measured": dict(evidence.measured),
@@ -85,10 +86,7 @@ def save(name: str, scale: str, evidence: Evidence) -> None:
             for curve in evidence.curves
         ],
     }
-    path = BENCHMARKS / name / "evidence.json"
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
+    recorded.write(name, FILE, document)
 
 
 def problems(evidence: Evidence, definition: Definition, variants: tuple[str, ...]) -> list[str]:
@@ -125,11 +123,3 @@ def samples_to_target(evidence: Evidence, definition: Definition) -> tuple[int, 
     needed = [curve.samples_to_target(definition) for curve in evidence.correct]
     counts = sorted(samples for samples in needed if samples is not None)
     return (counts[0], int(statistics.median(counts)), counts[-1]) if counts else None
-
-
-def _document(name: str) -> dict[str, Any]:
-    path = BENCHMARKS / name / "evidence.json"
-    if not path.exists():
-        return {}
-    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return document

@@ -22,8 +22,9 @@ from reference import checkpoint, data
 from reference.config import RunConfig, configure
 from reference.distributed import Ranks, started
 from reference.log import RunLogWriter
+from reference.report import Reports
 from reference.train import run
-from rules import definition, evidence, rounds
+from rules import definition, evidence, rcp, rounds
 from rules.definition import Block, Definition
 from tests.distributed import on_ranks
 
@@ -196,25 +197,36 @@ def test_saving_loading_and_going_on_equals_going_on(
     assert straight.evaluate() == resumed.evaluate()
 
 
-def _train_on_this_rank(name: str, data_root: Path) -> tuple[dict[str, float], float, list[float]]:
+def _train_on_this_rank(
+    name: str, data_root: Path
+) -> tuple[list[float], list[dict[str, float]], list[float]]:
+    """Losses and qualities of three blocks, and some of the weights they lead to."""
     torch.set_num_threads(1)
+    losses, qualities = [], []
     with started() as ranks:
         task = built(configuration(name, data_root), ranks)
-        loss = trained(task, 32)
+        task.evaluation_batch = 4  # neither it nor the ranks divide the evaluation set evenly
+        for number in (1, 2, 3):
+            losses.append(task.train(Block(number, 16 * number - 16, 16 * number), lambda _: None))
+            qualities.append(task.evaluate())
         flat = torch.cat([parameter.detach().flatten() for parameter in task.model.parameters()])
-        return task.evaluate(), loss, flat[:: max(1, len(flat) // 1000)].tolist()
+    return losses, qualities, flat[:: max(1, len(flat) // 1000)].tolist()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_two_ranks_equal_one(name: str, data_root: Path) -> None:
+def test_one_two_and_four_ranks_are_equal(name: str, data_root: Path) -> None:
     configuration(name, data_root)  # data are prepared before the ranks start
     (alone,) = on_ranks(1, _train_on_this_rank, name, data_root)
-    first, second = on_ranks(2, _train_on_this_rank, name, data_root)
-    assert first == second, f"{name}: the two ranks disagree with each other"
-    for what, one, two in zip(("quality", "loss", "weights"), alone, first, strict=True):
-        assert two == pytest.approx(one, rel=1e-3, abs=1e-4), (
-            f"{name}: {what} on two ranks differ from one rank at equal global batch size"
-        )
+    for world_size in (2, 4):
+        assert EVALUATION_SAMPLES % world_size
+        first, *others = on_ranks(world_size, _train_on_this_rank, name, data_root)
+        assert all(other == first for other in others), f"{name}: the ranks disagree"
+        for what, one, several in zip(("loss", "quality", "weights"), alone, first, strict=True):
+            for here, there in zip(one, several, strict=True):
+                assert there == pytest.approx(here, rel=1e-4, abs=1e-5), (
+                    f"{name}: {what} on {world_size} ranks differ from one rank at equal global "
+                    "batch size"
+                )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -234,12 +246,32 @@ def test_log_passes_the_checker(
     log = RunLogWriter(tmp_path / "result_0.txt")
     task = module.create(config, Ranks(0, 1, torch.device("cpu")))
     assert run(chosen, task, config, log).reached
-    path = log.close(counts=True)
+    path = log.close()
     assert path is not None
     # Not errors here: a seed that was given, and data that are not the reference's.
     findings = check_log(read(path), Place(rounds.CURRENT), rounds.load())
     errors = [str(finding) for finding in findings if finding.is_error]
     assert not errors, "\n".join(errors)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_report_changes_nothing_and_has_a_value_in_every_cell(name: str, data_root: Path) -> None:
+    task = built(configuration(name, data_root))
+    if not isinstance(task, Reports):
+        pytest.skip(f"{name} has no report: its quality says it all")
+    trained(task, 32)
+    before = weights(task)
+    told: list[tuple[int, int]] = []
+    tables = task.report(lambda done, total: told.append((done, total)))
+    assert_same(before, weights(task), f"{name}: weights before and after the report")
+    assert told, f"{name}: the report does not tell how far it is"
+    assert told[-1][0] == told[-1][1], f"{name}: the report does not tell that it is done"
+    for table in tables:
+        assert table.rows, f"{name}: the table {table.title} is empty"
+        for row in table.rows:
+            assert row.keys() == table.rows[0].keys(), f"{name}: {table.title} is ragged"
+            numbers = [value for value in row.values() if not isinstance(value, str)]
+            assert all(map(math.isfinite, numbers)), f"{name}: {table.title}: {row}"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -264,3 +296,13 @@ def test_evidence_supports_the_targets(name: str, scale: str) -> None:
     variants = tuple(importlib.import_module(f"benchmarks.{name}.broken").VARIANTS)
     assert len(variants) >= 2, f"{name} declares too few broken variants"
     assert not (found := evidence.problems(recorded, chosen, variants)), f"{found}; {again}"
+
+
+@pytest.mark.parametrize(("name", "scale"), SCALED)
+def test_reference_convergence_points_are_complete(name: str, scale: str) -> None:
+    chosen = definition.load(name, scale)
+    points = rcp.load(name, scale)
+    measures = f"`cepheid rcp {name} --scale {scale} --batch-size B` measures them"
+    if points is None:
+        pytest.skip(f"{name} at {scale}: reference convergence points are not yet measured")
+    assert not (found := rcp.problems(points, chosen)), f"{found}; {measures}"

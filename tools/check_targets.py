@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from rules import definition, evidence
-from rules.evidence import Curve, Evidence
+from rules.evidence import Evidence
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from tools.measuring import Training, measured
 from tools.run_benchmark import task_module
 
 DESCRIPTION = """\
@@ -73,33 +74,27 @@ def _measured(
     chosen: definition.Definition, wanted: list[tuple[str, Any, int]], data_root: Path
 ) -> Evidence:
     """The evidence on record, completed run by run; each one is saved as soon as it is there."""
-    from rich.console import Console
+    from reference.config import configure
 
-    from reference import config as configuration
-    from reference import data, targets
-    from reference.distributed import started
-    from tools.progress import RunDisplay, counted
-
-    console = Console(highlight=False, soft_wrap=True)
-    with counted("preparing data", "samples", console) as on_progress:
-        data.prepare(chosen.data, data_root, on_progress)
     before = evidence.load(chosen.name, chosen.scale)
-    curves: list[Curve] = []
     recorded = before or Evidence(chosen.digest, {}, ())
-    if before and before.definition_digest == chosen.digest:
-        curves = list(before.curves)
+    is_ours = before is not None and before.definition_digest == chosen.digest
+    curves = list(recorded.curves) if is_ours else []
     have = {(curve.variant, curve.seed) for curve in curves}
-    with started() as ranks:
-        for variant, create, seed in wanted:
-            if (variant, seed) in have:
-                continue
-            console.print(f"{variant}, seed {seed}")
-            config = configuration.configure(chosen, seed=seed, data_root=data_root)
-            with RunDisplay(chosen, console) as display:
-                curve, implementation = targets.measure(variant, create, config, ranks, display)
-            curves.append(curve)
-            recorded = Evidence(chosen.digest, implementation, tuple(curves))
-            evidence.save(chosen.name, chosen.scale, recorded)
+    missing = [
+        Training(
+            f"{variant}, seed {seed}",
+            variant,
+            create,
+            configure(chosen, seed=seed, data_root=data_root),
+        )
+        for variant, create, seed in wanted
+        if (variant, seed) not in have
+    ]
+    for _, curve, measured_on in measured(chosen, missing, data_root):
+        curves.append(curve)
+        recorded = Evidence(chosen.digest, measured_on, tuple(curves))
+        evidence.save(chosen.name, chosen.scale, recorded)
     return recorded
 
 

@@ -13,6 +13,7 @@ EXTRA_OF = {  # packages that are not in the core installation
     "torch": "torch",
     "mlperf_logging": "torch",
     "galsim": "galsim",
+    "astropy": "galsim",
     "jinja2": "site",
     "matplotlib": "site",
 }
@@ -22,8 +23,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "check": ("tools.check_compliance", "check run logs and submissions against the rules"),
     "summary": ("tools.summarize_results", "one row per result: time to train, or why rejected"),
     "leaderboard": ("tools.build_leaderboard", "write the results as a page with plots"),
-    "data": ("tools.prepare_data", "prepare or verify a dataset"),
+    "data": ("tools.prepare_data", "prepare, verify or export a dataset"),
     "check-targets": ("tools.check_targets", "measure that targets separate correct from broken"),
+    "rcp": ("tools.make_rcp", "measure how many samples the reference needs, by batch size"),
 }
 
 

@@ -1,19 +1,31 @@
-"""`cepheid data`: prepare or verify a dataset."""
+"""`cepheid data`: prepare, verify or export a dataset."""
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rules import definition
+from rules.definition import Definition
+from rules.errors import UserError, did_you_mean
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXPORTS = ("fits",)
 EXAMPLES = """\
 examples:
   cepheid data galaxy_shape --scale mini             prepare what `cepheid run` will need
   cepheid data galaxy_shape --scale mini --verify    read every byte again and compare digests
+  cepheid data galaxy_shape --scale mini --export fits --output sky.fits
+      images in electrons, labels, PSF, for astronomers' own tools; prepares what is missing
 
 An interrupted preparation goes on where it stopped. The same command on another machine, or with
 another number of processes, makes the same galaxies.
+
+A dataset may also be named by its generator (galaxies) where all its benchmarks share it.
 
 exit codes: 0 these are the reference's data; 1 they are others; 2 wrong use, or damaged data
 """
@@ -23,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line of `cepheid data`."""
     made = command_parser(
         "data",
-        "Prepare the dataset of a benchmark, or verify one that is there.",
+        "Prepare the dataset of a benchmark, verify one that is there, or export it.",
         EXAMPLES,
     )
     add = made.add_argument
@@ -31,13 +43,21 @@ def parser() -> argparse.ArgumentParser:
     add("--scale", default="full", help="mini or full (default)")
     add_data_option(made)
     add("--verify", action="store_true", help="digest everything that is there, prepare nothing")
+    add("--export", metavar="FORMAT", help="also write the dataset as one file: fits")
+    add(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="of the export; never overwritten (default: <benchmark>-<scale>.fits)",
+    )
     return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prepare or verify, then say where the dataset is and what it is."""
+    """Prepare or verify, say where the dataset is and what it is, and export it if asked to."""
     arguments = parser().parse_args(argv)
-    chosen = definition.load(arguments.benchmark, arguments.scale)
+    chosen = definition.load(_benchmark(arguments.benchmark, arguments.scale), arguments.scale)
+    output = _export_path(chosen, arguments)
 
     from rich.console import Console
 
@@ -59,10 +79,52 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{folder}: {manifest.rows:,} samples of {manifest.generator}, {size_mib:,.0f} MiB, "
         f"digest {manifest.digest}"
     )
+    if output:
+        _export(chosen, folder, output, console)
     if chosen.data_digest and manifest.digest != chosen.data_digest:
         console.print(f"these are not the reference's data, whose digest is {chosen.data_digest}")
         return EXIT_FINDINGS
     return EXIT_FINE
+
+
+def _export_path(chosen: Definition, arguments: argparse.Namespace) -> Path | None:
+    """Where the export goes, if one is asked for; wrong use is told before data are prepared."""
+    if not arguments.export:
+        if arguments.output:
+            raise UserError("--output is where an export is written: add --export fits")
+        return None
+    if arguments.export not in EXPORTS:
+        raise UserError(
+            f"--export {arguments.export}: expected {', '.join(EXPORTS)}"
+            f"{did_you_mean(arguments.export, EXPORTS)}"
+        )
+    path: Path = arguments.output or Path(f"{chosen.name}-{chosen.scale}.{arguments.export}")
+    if path.exists():
+        raise UserError(f"{path}: is there already; delete it or give another --output")
+    return path
+
+
+def _benchmark(name: str, scale: str) -> str:
+    """The benchmark ``name``; or, if that is a generator, a benchmark with its data, provided that
+    all those have the same data at this scale."""
+    if name in definition.names():
+        return name
+    scaled = [known for known in definition.names() if scale in definition.scales(known)]
+    users = [definition.load(known, scale) for known in scaled]
+    users = [user for user in users if user.data["generator"] == name]
+    is_one_dataset = users and all(user.data == users[0].data for user in users)
+    return users[0].name if is_one_dataset else name
+
+
+def _export(chosen: Definition, folder: Path, output: Path, console: "Console") -> None:
+    from reference.data import fits, galaxies
+    from tools.progress import counted
+
+    sky = galaxies.load(folder)
+    parameters = galaxies.parameters_of(chosen.data)
+    with counted("exporting", "images", console) as on_progress:
+        fits.export(sky, parameters, chosen.train_samples, output, on_progress)
+    console.print(f"{output}: {output.stat().st_size / 2**20:,.0f} MiB of FITS")
 
 
 if __name__ == "__main__":

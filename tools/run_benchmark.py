@@ -2,13 +2,14 @@
 
 import argparse
 import importlib
-import signal
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from reference.interruption import Interruption
+from reference.placement import leave_quietly, placement
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
@@ -72,41 +73,66 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the command line asks for. Exit code 1 if a run missed its target."""
-    arguments = parser().parse_args(argv)
-    if arguments.list:
-        print(_listing())
-        return EXIT_FINE
-    if not arguments.benchmark:
-        raise UserError("which benchmark? `cepheid run --list` names them")
-    chosen = definition.load(arguments.benchmark, arguments.scale)
-    if arguments.output is None:
-        raise UserError("--output is missing: in which folder shall the run logs be written?")
-    return _run(chosen, arguments)
+    with _told_once():
+        arguments = parser().parse_args(argv)
+        if arguments.list:
+            print(_listing())
+            return EXIT_FINE
+        if not arguments.benchmark:
+            raise UserError("which benchmark? `cepheid run --list` names them")
+        chosen = definition.load(arguments.benchmark, arguments.scale)
+        if arguments.output is None:
+            raise UserError("--output is missing: in which folder shall the run logs be written?")
+
+        from reference import system
+        from reference.config import configure
+
+        config = configure(
+            chosen,
+            division=arguments.division,
+            overrides=arguments.overrides,
+            framework=arguments.framework,
+            data_root=arguments.data,
+            seed=arguments.seed,
+        )
+        module_name = task_module_name(chosen, arguments.framework)
+        wanted = _wanted_runs(arguments.runs, chosen)
+        description = system.read(arguments.system) if arguments.system else None
+    return _run(config, module_name, description, wanted, arguments)
 
 
-def _run(chosen: Definition, arguments: argparse.Namespace) -> int:
-    from reference import system
-    from reference.config import configure, digest_of_code
+@contextmanager
+def _told_once() -> Iterator[None]:
+    """Wrong use that all ranks notice alike is told by the first one on each machine."""
+    if placement().local_rank == 0:
+        yield
+        return
+    try:
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            yield
+    except (UserError, SystemExit):
+        leave_quietly(EXIT_WRONG_USE)
 
-    config = configure(
-        chosen,
-        division=arguments.division,
-        overrides=arguments.overrides,
-        framework=arguments.framework,
-        data_root=arguments.data,
-        seed=arguments.seed,
-    )
-    description = system.read(arguments.system) if arguments.system else None
-    wanted = _wanted_runs(arguments.runs, chosen)
 
+def _run(
+    config: "RunConfig",
+    module_name: str,
+    description: Mapping[str, Any] | None,
+    wanted: Callable[[int], int],
+    arguments: argparse.Namespace,
+) -> int:
     # Imported only now: they bring the framework, and wrong use is answered without it.
     from rich.console import Console
 
+    from reference import system
+    from reference.config import digest_of_code
     from reference.distributed import started
 
-    module = task_module(chosen, arguments.framework)
-    with _interruptible(), started() as ranks:
+    module = importlib.import_module(module_name)
+    interruption = Interruption()
+    with started() as ranks:
         console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
+        ranks.share_of(config.global_batch_size)  # refused before any data are prepared
         description = description or system.describe(arguments.submitter, ranks)
         # The first rank's word counts: seeds derive from it, and hosts may differ.
         config = config.on(
@@ -114,14 +140,18 @@ def _run(chosen: Definition, arguments: argparse.Namespace) -> int:
                 (
                     description["submitter"],
                     description["system"],
-                    digest_of_code(definition.ROOT, chosen.name),
+                    digest_of_code(definition.ROOT, config.definition.name),
                 )
             )
         )
-        ranks.share_of(config.global_batch_size)  # refused before any data are prepared
-        with _prepared(config, description, wanted, arguments, ranks, console) as (folder, runs):
+        with _prepared(config, description, wanted, arguments, ranks, console, interruption) as (
+            folder,
+            runs,
+        ):
             reached = [
-                _one_run(module, config.for_run(index), ranks, folder, console).reached
+                _one_run(
+                    module, config.for_run(index), ranks, folder, console, interruption
+                ).reached
                 for index in runs
             ]
     return EXIT_FINE if all(reached) else EXIT_FINDINGS
@@ -135,21 +165,29 @@ def _prepared(
     arguments: argparse.Namespace,
     ranks: "Ranks",
     console: "Console",
+    interruption: Interruption,
 ) -> Iterator[tuple["ResultFolder | None", list[int]]]:
     """The result folder (first rank only) and the runs still to make; data are ready on return."""
     from reference import data, results
+    from reference.distributed import RankEndedError
     from tools.progress import counted
 
     if not ranks.is_first:
         runs = ranks.told(None)
-        if isinstance(runs, UserError):  # the first rank could not begin, and has said why
-            raise SystemExit(EXIT_WRONG_USE)
+        if isinstance(runs, UserError):
+            raise RankEndedError("the first rank could not begin", is_told=True)
         yield None, runs
         return
     with ExitStack() as stack:
         try:
             folder = stack.enter_context(results.opened(arguments.output, config, description))
-            with counted("preparing data", "samples", console) as on_progress:
+            stack.enter_context(interruption)  # the other ranks have nothing to lose
+            for log in folder.left_over:
+                console.print(_left_over(log), markup=False)
+            with (
+                interruption.possible(),
+                counted("preparing data", "samples", console) as on_progress,
+            ):
                 data.prepare(config.definition.data, arguments.data, on_progress)
             count = wanted(len(folder.present()))
         except UserError as error:
@@ -157,8 +195,15 @@ def _prepared(
             raise
         missing = folder.missing(count)
         if not missing:
-            console.print(f"{folder.path}: {count} of {count} runs are there, nothing to run")
+            there = f"{folder.path}: {count} of {count} runs are there, nothing to run"
+            console.print(there, markup=False)
         yield folder, ranks.told(missing)
+
+
+def _left_over(log: Path) -> str:
+    if log.name.startswith("result_"):
+        return f"{log}: an earlier run had just ended when its process was killed; it counts"
+    return f"{log}: the log of an earlier run, which ended without a word (its machine stopped?)"
 
 
 def _one_run(
@@ -167,39 +212,50 @@ def _one_run(
     ranks: "Ranks",
     folder: "ResultFolder | None",
     console: "Console",
+    interruption: Interruption,
 ) -> "Outcome":
-    """One run, its log, which is kept whatever happens, and the weights it ended with."""
+    """One run, its log, which is kept whatever happens, the weights it ended with, its report.
+
+    An interruption may come while it runs, and waits while its log and weights are put away.
+    """
     from reference import checkpoint
     from reference.compilation import forget_earlier_tasks
     from reference.log import RunLogWriter
     from reference.train import run
+    from tools import run_report
     from tools.progress import RunDisplay
 
     console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
     forget_earlier_tasks()
     task = _created(module, config, ranks)
     log = RunLogWriter(folder.log(config.index) if folder else None)
-    ended = False
     try:
-        with RunDisplay(config.definition, console) as display:
+        with interruption.possible(), RunDisplay(config.definition, console) as display:
             outcome = run(config.definition, task, config, log, display)
-        ended = True
     finally:
-        where = log.close(counts=ended)
-        if not ended:
-            console.print(f"run {config.index} does not count; its log is kept: {where}")
-    if folder:
-        try:
-            checkpoint.save(folder.weights(config.index), task.state())
-        except (OSError, RuntimeError) as error:  # the run counts all the same
-            console.print(f"run {config.index}: its weights could not be kept: {error}")
+        where = log.close()
+        if folder and where == folder.log(config.index):
+            try:
+                checkpoint.save(folder.weights(config.index), task.state())
+            except UserError as error:
+                counts = f"run {config.index} counts ({where}), but its weights are lost"
+                raise UserError(f"{counts}: {error}") from error
+        elif folder:
+            message = f"run {config.index} does not count; its log is kept: {where}"
+            console.print(message, markup=False)
     how = "all targets reached" if outcome.reached else outcome.reason
-    console.print(f"run {config.index}: {how} after {outcome.samples:,} samples; log: {where}")
+    message = f"run {config.index}: {how} after {outcome.samples:,} samples; log: {where}"
+    console.print(message, markup=False)
+    if folder:
+        with interruption.possible():
+            run_report.make(task, config, folder.report(config.index), console)
     return outcome
 
 
 def _created(module: Any, config: "RunConfig", ranks: "Ranks") -> Any:
     """The task, if every rank can make its own; else none goes on, and each says what it lacks."""
+    from reference.distributed import RankEndedError
+
     task, problem = None, None
     try:
         task = module.create(config, ranks)
@@ -207,18 +263,23 @@ def _created(module: Any, config: "RunConfig", ranks: "Ranks") -> Any:
         problem = error
     if ranks.all_well(problem is None):
         return task
-    raise problem or SystemExit(EXIT_WRONG_USE)
+    raise problem or RankEndedError("another rank could not begin", is_told=True)
 
 
 def task_module(chosen: Definition, framework: str) -> Any:
     """The module with the benchmark's task for a framework."""
+    return importlib.import_module(task_module_name(chosen, framework))
+
+
+def task_module_name(chosen: Definition, framework: str) -> str:
+    """Its name. Raises UserError for a framework that the benchmark does not have."""
     modules = {"torch": "task"}
     if framework not in modules:
         known = ", ".join(modules)
         raise UserError(
             f'no framework "{framework}"{did_you_mean(framework, modules)} (all: {known})'
         )
-    return importlib.import_module(f"benchmarks.{chosen.name}.{modules[framework]}")
+    return f"benchmarks.{chosen.name}.{modules[framework]}"
 
 
 def _wanted_runs(asked: str | None, chosen: Definition) -> Callable[[int], int]:
@@ -235,21 +296,6 @@ def _wanted_runs(asked: str | None, chosen: Definition) -> Callable[[int], int]:
     if asked.startswith("+"):
         return lambda present: min(present + int(number), max(required, present))
     return lambda present: int(number)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM, as sent by schedulers, ends a run the way Ctrl-C does: its log is closed."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt(f"stopped by {signal.Signals(number).name}")
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _listing() -> str:

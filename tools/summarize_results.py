@@ -21,6 +21,8 @@ examples:
 A score is the olympic mean of the times of all required runs, in minutes, with its 95% interval
 (rule T20). With fewer runs a result is provisional, and the mean so far stands in brackets. With an
 error it is rejected and has no number: `cepheid check` tells each error and how to mend it.
+RCP compares the samples to target with those of the reference (rule T21): a factor above 1 says
+that the result needs fewer. The score is not multiplied by it.
 
 exit codes: 0 no result is rejected; 1 at least one is; 2 wrong use, for example an empty folder
 """

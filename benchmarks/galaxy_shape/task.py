@@ -1,6 +1,6 @@
 """galaxy_shape in PyTorch: build, train, evaluate."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
+from benchmarks.galaxy_shape import science
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood, whitened
+from benchmarks.galaxy_shape.science import RADIUS_SQUARED
 from reference import precision
 from reference.compilation import Compiled
 from reference.config import RunConfig
@@ -16,13 +18,11 @@ from reference.data import galaxies, store
 from reference.data.order import SampleStream
 from reference.distributed import Ranks
 from reference.optim.schedules import warmup_then_cosine
+from reference.report import Table
 from reference.seeding import seed_everything
 from rules.definition import Block
 
 EVALUATION_BATCH_PER_RANK = 256
-# Squared radii that hold 68% and 95% of a bivariate normal: χ² with 2 degrees of freedom, whose
-# distribution function is 1 − exp(−r²/2).
-RADIUS_SQUARED = {"coverage_68": -2 * np.log(1 - 0.68), "coverage_95": -2 * np.log(1 - 0.95)}
 
 
 def create(config: RunConfig, ranks: Ranks) -> "GalaxyShape":
@@ -205,6 +205,14 @@ class GalaxyShape:
             "coverage_95": inside_95 / count_all,
         }
 
+    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
+        """Shear bias, PSF leakage, and errors by signal-to-noise and size; see ``science``."""
+        self.model.eval()
+        parameters = galaxies.parameters_of(self.definition.data)
+        sky = galaxies.load(self.folder)
+        first = self.definition.train_samples
+        return science.report(parameters, sky, first, self._estimated, on_progress)
+
     def synchronize(self) -> None:
         """Wait for this rank's device and for all other ranks."""
         self.ranks.barrier()
@@ -222,6 +230,18 @@ class GalaxyShape:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.samples = int(state["samples"])
+
+    @torch.no_grad()
+    def _estimated(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means (n, d) and scale matrices (n, d, d) of stamps as they are stored."""
+        means, scales = [], []
+        for first in range(0, len(stamps), self.evaluation_batch):
+            chosen = stamps[first : first + self.evaluation_batch]
+            padded = chosen[np.arange(self.evaluation_batch) % len(chosen)]  # the compiled shape
+            mean, scale = self._predict(torch.from_numpy(padded).to(self.ranks.device))
+            means.append(mean[: len(chosen)].cpu().numpy())
+            scales.append(scale[: len(chosen)].cpu().numpy())
+        return np.concatenate(means), np.concatenate(scales)
 
     def _posterior(self, stamps: Tensor) -> tuple[Tensor, Tensor]:
         with precision.autocast(self.precision, self.ranks.device):

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 # Importing the modules of the rules registers their checks.
 from compliance.checks import (  # noqa: F401
+    convergence,
     form,
     hyperparameters,
     identity,

@@ -1,4 +1,4 @@
-"""Simulated LSST stamps of isolated galaxies, drawn with GalSim, and the truth about each.
+"""Simulated LSST stamps of isolated galaxies, and the truth about each.
 
 The problem is that of Arcelin, "Comparison of Graphcore IPUs and Nvidia GPUs for cosmology
 applications" (2021), section 3.1, and of Arcelin et al. 2021, MNRAS 500, 531, section 2.1: six
@@ -38,7 +38,7 @@ Labels
                               sqrt(sum of signal²/(signal + sky)) over the r-band stamp
     dx, dy                    centroid minus the centre of the stamp, in pixels
 
-Which galaxies there are is said in ``population``.
+Which galaxies there are is said in ``population``; how they become images, in ``drawing``.
 """
 
 import hashlib
@@ -53,13 +53,14 @@ from typing import Any
 import galsim
 import numpy as np
 
-from reference.data import population, preparation, store
+from reference.data import drawing, population, preparation, store
+from reference.data.drawing import Optics, Profile
 from reference.data.population import MAGNITUDE_RANGE, REDSHIFT_RANGE, Component, Galaxy
 from reference.data.store import Manifest, OnProgress, StoreError
 from rules.errors import did_you_mean
 
 GENERATOR = "galaxies"
-GENERATOR_VERSION = 1  # to be raised by every change that draws other pixels or labels
+GENERATOR_VERSION = 2  # to be raised by every change that draws other pixels or labels
 LABELS = (
     "e1",
     "e2",
@@ -255,17 +256,26 @@ def galaxy_at(parameters: SkyParameters, index: int) -> Galaxy:
     return population.from_catalogue(parameters.catalogue, random, parameters.largest_offset_pixels)
 
 
-def noise_free_electrons(parameters: SkyParameters, galaxy: Galaxy) -> np.ndarray:
+def noise_free_electrons(
+    parameters: SkyParameters, galaxy: Galaxy, psf_shear: tuple[float, float] = (0.0, 0.0)
+) -> np.ndarray:
     """Expected electrons per pixel without the sky, float64 (bands, y, x).
 
     All bands share PSF and shape, so each component is drawn once, at unit flux, and the bands are
-    its multiples.
+    its multiples. ``psf_shear`` is the reduced shear of the PSF, which the datasets leave round.
     """
-    signal = np.zeros((len(parameters.bands), parameters.pixels, parameters.pixels))
-    for component in galaxy.components:
-        electrons = component_electrons(parameters, galaxy, component)
-        signal += electrons[:, None, None] * _unit_image(parameters, galaxy, component)
-    return signal
+    optics = Optics(
+        parameters.pixels, parameters.pixel_scale_arcsec, parameters.psf_fwhm_arcsec, psf_shear
+    )
+    profiles = [
+        Profile(component.sersic_index, component.half_light_radius_arcsec)
+        for component in galaxy.components
+    ]
+    electrons = [component_electrons(parameters, galaxy, part) for part in galaxy.components]
+    unit_images = drawing.images(
+        optics, profiles, (galaxy.e1, galaxy.e2), (galaxy.dx_pixels, galaxy.dy_pixels)
+    )
+    return np.tensordot(np.stack(electrons, axis=1), unit_images, axes=1)
 
 
 def component_electrons(
@@ -276,30 +286,6 @@ def component_electrons(
     brightness = component.fraction * 10 ** (-0.4 * galaxy.magnitude)
     exposure = parameters.collecting_area_cm2 * np.array(parameters.exposure_seconds)
     return np.asarray(brightness * rates * exposure)
-
-
-def profile(component: Component, galaxy: Galaxy) -> galsim.GSObject:
-    """The component at unit flux, before the PSF, centred."""
-    radius = component.half_light_radius_arcsec
-    if component.sersic_index == 1.0:
-        round_profile = galsim.Exponential(half_light_radius=radius)
-    else:
-        round_profile = galsim.Sersic(component.sersic_index, half_light_radius=radius)
-    return round_profile.shear(g1=galaxy.e1, g2=galaxy.e2)
-
-
-@lru_cache(maxsize=8)
-def psf(parameters: SkyParameters) -> galsim.GSObject:
-    """Of the atmosphere, in all bands; pixels are left to ``drawImage``."""
-    return galsim.Kolmogorov(fwhm=parameters.psf_fwhm_arcsec)
-
-
-def _unit_image(parameters: SkyParameters, galaxy: Galaxy, component: Component) -> np.ndarray:
-    observed = galsim.Convolve(profile(component, galaxy), psf(parameters))
-    image = galsim.ImageD(parameters.pixels, parameters.pixels, scale=parameters.pixel_scale_arcsec)
-    observed.drawImage(image, offset=(galaxy.dx_pixels, galaxy.dy_pixels))
-    array: np.ndarray = image.array
-    return array
 
 
 def _in_sky_noise(electrons: np.ndarray, sky: np.ndarray) -> np.ndarray:

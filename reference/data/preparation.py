@@ -32,6 +32,10 @@ from reference.data.store import Manifest, OnProgress, StoredArray, StoreError
 
 JOURNAL = "journal.jsonl"
 DISK_RESERVE_BYTES = 2**20  # for manifest, journal and file headers
+CANNOT_WRITE = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.EIO,
+    errno.ENAMETOOLONG,
+)  # fmt: skip
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 Arrays = dict[str, np.ndarray]
@@ -148,7 +152,7 @@ def _existing(folder: Path, plan: _Plan) -> Manifest:
 
 def _begun(unfinished: Path, plan: _Plan) -> dict[int, dict[str, str]]:
     """Create ``<folder>.partial``, or take it up again; returns digests of the chunks in it."""
-    lines = _journal_lines(unfinished / JOURNAL)
+    lines = _journal_lines(unfinished / JOURNAL, len(plan.chunks))
     difference = store.first_difference(lines[0], plan.header) if lines else ""
     if difference:
         raise StoreError(
@@ -177,8 +181,9 @@ def _begun(unfinished: Path, plan: _Plan) -> dict[int, dict[str, str]]:
     }
 
 
-def _journal_lines(path: Path) -> list[Any]:
-    """All complete lines; cuts off one that an interruption left half written."""
+def _journal_lines(path: Path, chunks: int) -> list[Any]:
+    """All complete lines: the header, then finished chunks. Cuts off one that an interruption left
+    half written."""
     if not path.exists():
         return []
     text = path.read_bytes()
@@ -186,8 +191,11 @@ def _journal_lines(path: Path) -> list[Any]:
     if len(complete) < len(text):
         os.truncate(path, len(complete))
     try:
-        return [json.loads(line) for line in complete.splitlines()]
-    except ValueError as error:
+        lines = [json.loads(line) for line in complete.splitlines()]
+        if any(line["chunk"] not in range(chunks) or not line["sha256"] for line in lines[1:]):
+            raise ValueError("a chunk that is none")
+        return lines
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise StoreError(
             f"{path}: damaged ({error}). Delete {path.parent} and start again."
         ) from error
@@ -397,12 +405,12 @@ def _told_plainly(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise StoreError(
                 f"{error.filename or folder.parent}: the disk is full ({error.strerror}). Free "
                 f"some space and prepare again; finished chunks are kept."
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        if error.errno in CANNOT_WRITE:
             raise StoreError(
                 f"{error.filename or folder.parent}: cannot be written ({error.strerror}). Give "
                 f"another place for the data, or the right to write here."

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from rules.errors import UserError
+from rules.events import is_integer
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -128,6 +129,8 @@ def drop_caches(folder: Path) -> None:
 
 def _parsed_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder}: not a folder. Move it away and prepare the dataset.")
     if not folder.is_dir():
         raise StoreError(f"{folder}: there is no such folder. Prepare the dataset first.")
     if not path.is_file():
@@ -149,7 +152,7 @@ def _parsed_manifest(folder: Path) -> Manifest:
                 f"{_prepare_again(folder)}"
             )
         manifest = _manifest_of(facts)
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OSError) as error:
+    except (ValueError, TypeError, LookupError, RecursionError, OSError) as error:
         raise StoreError(
             f"{path}: damaged ({type(error).__name__}: {error}), expected the JSON that preparing "
             f"the dataset wrote. {_prepare_again(folder)}"
@@ -158,18 +161,20 @@ def _parsed_manifest(folder: Path) -> Manifest:
 
 
 def _manifest_of(facts: Mapping[str, Any]) -> Manifest:
-    """Raises ValueError, TypeError, LookupError or AttributeError where ``facts`` are none."""
+    """Raises ValueError, TypeError or LookupError where ``facts`` are none."""
+    rows, chunk_rows = _count(facts["rows"]), _count(facts["chunk_rows"])
+    for key, kind in {"generator": str, "parameters": dict, "versions": dict}.items():
+        _asked(kind, facts[key])
     arrays = {}
-    rows, chunk_rows = int(facts["rows"]), int(facts["chunk_rows"])
-    if rows < 1 or chunk_rows < 1:
-        raise ValueError(f"{rows} rows in chunks of {chunk_rows}")
-    for name, entry in facts["arrays"].items():
-        shape, chunks = tuple(entry["shape"]), tuple(entry["chunks"])
+    for name, entry in _asked(dict, facts["arrays"]).items():
+        shape = tuple(map(_count, _asked(list, entry["shape"])))
+        chunks = tuple(_asked(str, digest) for digest in _asked(list, entry["chunks"]))
         array = StoredArray(**{**entry, "shape": shape, "chunks": chunks})
         if array.file != f"{name}.npy" or not name.isidentifier():
             raise ValueError(f"array {name!r} in file {array.file!r}")
-        if len(chunks) != -(-rows // chunk_rows) or shape[0] != rows:
+        if len(chunks) != -(-rows // chunk_rows) or shape[:1] != (rows,):
             raise ValueError(f"array {name!r} does not have {rows} rows")
+        _count(array.bytes)
         arrays[name] = array
     manifest = Manifest(**{**facts, "arrays": arrays})
     if manifest.digest != _digest(manifest):
@@ -177,12 +182,27 @@ def _manifest_of(facts: Mapping[str, Any]) -> Manifest:
     return manifest
 
 
+def _asked(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{str(value)[:40]!r} is no {kind.__name__}")
+    return value
+
+
+def _count(value: Any) -> int:
+    if not is_integer(value) or not 0 < value < 2**63:
+        raise ValueError(f"{str(value)[:40]} is no count")
+    return value
+
+
 def _opened(folder: Path, stored: StoredArray) -> np.memmap:
     path = folder / stored.file
     try:
         array: np.memmap = np.load(path, mmap_mode="r")
-    except (ValueError, OSError) as error:
-        raise StoreError(f"{path}: damaged ({error}). {_prepare_again(folder)}") from error
+    except Exception as error:  # whatever NumPy makes of a header that is none
+        reason = str(error).partition("\n")[0][:200]
+        raise StoreError(f"{path}: damaged ({reason}). {_prepare_again(folder)}") from error
+    if not array.flags.c_contiguous:
+        raise StoreError(f"{path}: damaged (columns first). {_prepare_again(folder)}")
     if array.shape != stored.shape or described(array.dtype) != stored.dtype:
         raise StoreError(
             f"{path}: holds {array.dtype} {array.shape}, expected {stored.dtype} {stored.shape}. "

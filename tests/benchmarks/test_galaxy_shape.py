@@ -18,7 +18,8 @@ from benchmarks.galaxy_shape.model import (
     whitened,
 )
 from benchmarks.galaxy_shape.plain import PlainShapeNetwork, published
-from benchmarks.galaxy_shape.task import RADIUS_SQUARED, _sums_of_metrics, reoriented
+from benchmarks.galaxy_shape.science import RADIUS_SQUARED
+from benchmarks.galaxy_shape.task import _sums_of_metrics, reoriented
 
 FULL: dict[str, Any] = {
     "bands": 6, "pixels": 64, "filters": (32, 64, 128, 256), "input_scaling": "asinh",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rules import rcp
 from rules.definition import Definition
 from rules.events import EVENTS, MARKER
 from rules.seeds import derived_seed
@@ -140,6 +141,19 @@ def quality(definition: Definition, block: int, reached: bool, index: int = 0) -
     for name in definition.reported:
         metrics[name] = 0.5 + 0.01 * block
     return metrics
+
+
+def reference_points(
+    definition: Definition, samples: Mapping[int, Sequence[int | None]]
+) -> rcp.ReferencePoints:
+    """Points with these samples to target at each batch size; None for a run that missed."""
+    points = rcp.ReferencePoints(definition.digest)
+    defaults = {name: known.default for name, known in definition.hyperparameters.items()}
+    for size, counts in samples.items():
+        for seed, count in enumerate(counts, 1):
+            run = rcp.Run(seed, count, (count or 0) / definition.train_samples, 1.0, {})
+            points = points.with_run({**defaults, rcp.BATCH_SIZE: size}, IMPLEMENTATION, run)
+    return points
 
 
 def line_of(record: Record) -> str:

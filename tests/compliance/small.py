@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rules import definition
+from rules import definition, rcp
 from rules.definition import Definition
+from tests.compliance.builder import reference_points
 
 STAR_SHAPE: dict[str, Any] = {
     "name": "star_shape",
@@ -46,10 +47,22 @@ STAR_SHAPE: dict[str, Any] = {
 }
 
 
+SAMPLES = {  # to target, of the reference at mini scale; an evaluation every 50
+    5: (100, 100, 150, 150, 150),
+    10: (150, 150, 150, 150, 200),
+    20: (200, 200, 260, 260, 300),
+}
+
+
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Definition:
-    """Make ``star_shape`` the only benchmark there is; returns its mini scale."""
+    """Make ``star_shape`` the only benchmark there is; returns its mini scale.
+
+    That one has reference convergence points, the full scale has none.
+    """
     path = folder / "star_shape" / "benchmark.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump(STAR_SHAPE))
     monkeypatch.setattr(definition, "BENCHMARKS", folder)
-    return definition.load("star_shape", "mini")
+    mini = definition.load("star_shape", "mini")
+    rcp.save(mini.name, mini.scale, reference_points(mini, SAMPLES))
+    return mini

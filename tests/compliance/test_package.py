@@ -14,6 +14,8 @@ from rules import definition, rounds
 from rules.errors import UserError
 from tests.compliance.builder import SYSTEM, write_result
 
+pytestmark = pytest.mark.usefixtures("fast_reference")
+
 MINI = definition.load("galaxy_shape", "mini")
 NAME = "galaxy_shape-mini-closed"
 
@@ -68,6 +70,7 @@ def test_work_in_progress_is_a_note(folder: Path) -> None:
     (folder / "result_4.txt").rename(folder / "result_4.txt.partial")
     (folder / "interrupted_result_4_0.txt").write_text("half a log")
     (folder / "configuration.json").write_text("{}")
+    (folder / "report_0.json").write_text("{}")
     (folder / ".lock").write_text("")
     (folder.parents[2] / "checkpoints").mkdir()
     (folder.parents[2] / "leaderboard").mkdir()

@@ -14,7 +14,9 @@ from reference.distributed import Ranks
 from rules import definition
 from rules.definition import first_schema_problem
 from rules.errors import UserError
+from tests.full_disk import files_end_after
 
+RUN_STOP = '\n:::MLLOG {{"key": "run_stop", "metadata": {{{metadata}}}}}\n'
 ALONE = Ranks(0, 1, torch.device("cpu"))
 MINI = definition.load("galaxy_shape", "mini")
 
@@ -77,12 +79,48 @@ def test_two_processes_cannot_write_to_one_result(config: RunConfig, tmp_path: P
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 7
 
 
-def test_log_of_a_killed_process_is_set_aside(config: RunConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("end", "name"),
+    [
+        ("", "interrupted_result_0_0.txt"),  # the machine stopped
+        (RUN_STOP.format(metadata='"status": "success"'), "result_0.txt"),
+        (RUN_STOP.format(metadata='"status": "aborted", "reason": "too slow"'), "result_0.txt"),
+        (RUN_STOP.format(metadata='"reason": "broken off: x"'), "interrupted_result_0_0.txt"),
+    ],
+)
+def test_a_log_that_nobody_closed_gets_its_name_at_the_next_start(
+    config: RunConfig, tmp_path: Path, end: str, name: str
+) -> None:
     with results.opened(tmp_path, config, description(config)) as folder:
-        (folder.path / "result_0.txt.partial").write_text("half a log")
+        pass
+    text = "half a log" + end
+    (folder.path / "result_0.txt.partial").write_text(text)
     with results.opened(tmp_path, config, description(config)) as folder:
-        assert folder.present() == []
-    assert (folder.path / "interrupted_result_0_0.txt").read_text() == "half a log"
+        assert [path.name for path in folder.left_over] == [name]
+        assert folder.left_over[0].read_text() == text
+        assert folder.missing(1) == ([] if name == "result_0.txt" else [0])
+
+
+def test_no_space_for_the_configuration(config: RunConfig, tmp_path: Path) -> None:
+    with (
+        files_end_after(10),
+        pytest.raises(UserError, match=r"box\.json: cannot write there .* make room"),
+        results.opened(tmp_path, config, description(config)),
+    ):
+        pass
+    with results.opened(tmp_path, config, description(config)):
+        assert not list(tmp_path.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "\x00"])
+def test_configuration_that_is_none(config: RunConfig, tmp_path: Path, text: str) -> None:
+    (tmp_path / "systems").mkdir()
+    (tmp_path / "systems" / "box.json").write_text(text)
+    with (
+        pytest.raises(UserError, match=r"box\.json: damaged .* move it away"),
+        results.opened(tmp_path, config, description(config)),
+    ):
+        pass
 
 
 def test_output_that_is_a_file(config: RunConfig, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from reference.train import Outcome, Progress, run
 from rules import definition
 from rules.definition import Block, Timing
 from rules.errors import UserError
+from tests.full_disk import files_end_after
 
 
 class ScriptedTask:
@@ -87,7 +88,7 @@ def execute(
         result = run(config.definition, task, config, log)
     except BaseException as error:
         result = error
-    closed = log.close(counts=isinstance(result, Outcome))
+    closed = log.close()
     assert closed is not None
     lines = closed.read_text().splitlines()
     return result, [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
@@ -177,10 +178,18 @@ def test_records_name_the_line_that_asked_for_them(config: RunConfig, tmp_path: 
 
 def test_a_full_disk_is_not_overlooked(config: RunConfig, tmp_path: Path) -> None:
     log = RunLogWriter(tmp_path / "result_0.txt")
-    log._handler.setStream(open("/dev/full", "w"))  # noqa: SIM115
-    with pytest.raises(UserError, match=r"cannot write the run log.*No space left"):
+    with (
+        files_end_after(900),
+        pytest.raises(UserError, match=r"cannot write the run log .File too large"),
+    ):
         run(config.definition, ScriptedTask([GOOD]), config, log)
-    assert not (tmp_path / "result_0.txt").exists()
+    kept = log.close()
+    assert kept == tmp_path / "interrupted_result_0_0.txt"
+    lines = kept.read_text().splitlines()
+    assert [json.loads(line.removeprefix(":::MLLOG "))["key"] for line in lines][:2] == [
+        "submission_round",
+        "submission_org",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -47,3 +47,47 @@ def test_prepares_then_verifies_then_finds_damage(
     stamps.write_bytes(content)
     with pytest.raises(UserError, match=r"stamps\.npy"):
         prepare_data.main([*arguments, "--verify"])
+
+
+def test_exports_what_it_prepared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "sky.fits"
+    where = ["--data", str(tmp_path / "data"), "--output", str(output)]
+    assert prepare_data.main(["galaxies", "--export", "fits", *where]) == 0
+    assert f"{output}: " in capsys.readouterr().out
+    assert output.read_bytes().startswith(b"SIMPLE  =")
+    before = output.stat()
+    with pytest.raises(UserError, match="is there already"):
+        prepare_data.main(["galaxy_shape", "--export", "fits", *where])
+    assert output.stat() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["galaxy_shape", "--export", "fit"], 'expected fits; did you mean "fits"'),
+        (["galaxy_shape", "--output", "sky.fits"], "add --export fits"),
+    ],
+)
+def test_wrong_use_is_told_before_anything_is_prepared(
+    arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        prepare_data.main([*arguments, "--data", str(tmp_path / "data")])
+    assert not (tmp_path / "data").exists()
+
+
+def test_generator_stands_for_its_benchmarks_only_if_they_share_their_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = definition.load("galaxy_shape", "mini")
+    other = dataclasses.replace(one, name="galaxy_bnn")
+    monkeypatch.setattr(definition, "names", lambda: ("galaxy_bnn", "galaxy_shape"))
+    monkeypatch.setattr(definition, "scales", lambda name: ("mini",))
+    both = {"galaxy_shape": one, "galaxy_bnn": other}
+    monkeypatch.setattr(definition, "load", lambda name, scale: both[name])
+    assert prepare_data._benchmark("galaxies", "mini") == "galaxy_bnn"
+    assert prepare_data._benchmark("galaxies", "full") == "galaxies"  # which is then refused
+    both["galaxy_bnn"] = dataclasses.replace(
+        other, data=MappingProxyType({**one.data, "pixels": 32})
+    )
+    assert prepare_data._benchmark("galaxies", "mini") == "galaxies"

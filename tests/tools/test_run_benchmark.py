@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,6 +74,11 @@ def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_pat
     assert "all targets reached" in first.stdout
     (folder,) = (tmp_path / "out" / "results").glob("*/galaxy_shape-mini-closed")
     before = (folder / "result_0.txt").read_bytes()
+    assert events(folder / "result_0.txt")[-1]["key"] == "run_stop"  # the report is not in the log
+    assert "Shear bias, 16 galaxies" in first.stdout
+    report = json.loads((folder / "report_0.json").read_text())
+    assert report["seed"] in [event["value"] for event in events(folder / "result_0.txt")]
+    assert len(report["tables"]) == 3
 
     more = cepheid("galaxy_shape", *FAST, "--runs", "+1", *where)
     assert more.returncode == 0, more.stderr
@@ -127,6 +133,7 @@ def test_interruption_closes_the_log_and_the_run_is_made_again(
     assert "Traceback" not in err
     assert "does not count" in out
     (log,) = tmp_path.glob("results/*/*/interrupted_result_0_0.txt")
+    assert not list(tmp_path.glob("results/*/*/report_*"))
     stops = [event for event in events(log) if event["key"] == "run_stop"]
     assert len(stops) == 1
     assert number.name in str(stops[0]["metadata"])
@@ -149,29 +156,70 @@ def wait_until(condition: object, process: subprocess.Popen[str], seconds: float
         time.sleep(0.05)
 
 
-def test_two_ranks_leave_one_log(data_root: Path, tmp_path: Path) -> None:
-    cepheid("galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path / "a")
-    line, environment = command(
-        "galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path / "b"
-    )
+def qualities(output: Path) -> list[dict[str, float]]:
+    (log,) = output.glob("results/*/*/result_*.txt")
+    found = [event["metadata"] for event in events(log) if event["key"] == "eval_accuracy"]
+    return [metadata["metrics"] for metadata in found]  # type: ignore[index]
+
+
+@pytest.mark.slow
+def test_ranks_under_torchrun_leave_one_log_and_the_numbers_of_one(
+    data_root: Path, tmp_path: Path
+) -> None:
+    exact = [*FAST, "--set", "precision=fp32", "--runs", "1", "--seed", "5", "--data", data_root]
+    arguments = ["galaxy_shape", *exact, "--output"]
+    alone = cepheid(*arguments, tmp_path / "1", target=-1e9)
+    assert alone.returncode == 1, alone.stderr
+    line, environment = command(*arguments, tmp_path / "4", target=-1e9)
     (tmp_path / "run.py").write_text(line[2])
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone",
-                "--nproc-per-node", "2", str(tmp_path / "run.py"), *line[3:]]  # fmt: skip
+                "--nproc-per-node", "4", str(tmp_path / "run.py"), *line[3:]]  # fmt: skip
     ended = subprocess.run(
         torchrun, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
-    assert ended.returncode == 0, ended.stderr
-    (log,) = (tmp_path / "b").glob("results/*/*/result_*.txt")
+    assert ended.returncode == 1, ended.stderr
+    assert ended.stdout.count("run 0 of") == 1
+    (log,) = (tmp_path / "4").glob("results/*/*/result_*.txt")
     implementation = next(e["value"] for e in events(log) if e["key"] == "implementation")
-    assert implementation["ranks"] == 2  # type: ignore[index]
-    # Wrong use that only the first rank notices ends the other one too, without a traceback.
-    torchrun[-1] = "/proc/nowhere"
-    ended = subprocess.run(
-        torchrun, env=environment, capture_output=True, text=True, timeout=120, check=False
+    assert implementation["ranks"] == 4  # type: ignore[index]
+    assert ended.stdout.count("Shear bias") == 1
+    assert (log.parent / "report_0.json").is_file()
+    one, four = qualities(tmp_path / "1"), qualities(tmp_path / "4")
+    assert len(one) == len(four) == 2
+    for here, there in zip(one, four, strict=True):
+        assert there == pytest.approx(here, rel=1e-4)
+
+
+def test_damaged_data_are_told_before_the_run_or_end_it(data_root: Path, tmp_path: Path) -> None:
+    where = ["--data", tmp_path / "data", "--output", tmp_path / "out"]
+    arguments = ["galaxy_shape", *FAST, "--runs", "1", *where]
+    prepared = cepheid(
+        "galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path / "x"
     )
-    assert ended.returncode != 0
-    assert ended.stderr.count("cepheid: /proc/nowhere") == 1
-    assert "RuntimeError" not in ended.stderr
+    assert prepared.returncode == 0, prepared.stderr
+    shutil.copytree(data_root, tmp_path / "data")
+    (labels,) = (tmp_path / "data").glob("*/labels.npy")
+    content = labels.read_bytes()
+
+    labels.write_bytes(content[:-1])
+    ended = cepheid(*arguments)
+    assert ended.returncode == 2
+    assert "labels.npy: the file has" in ended.stderr
+    assert "prepare the dataset again" in ended.stderr
+    assert not list((tmp_path / "out").glob("results/*/*/*.txt*"))
+
+    labels.write_bytes(content.replace(b"<f4", b"<i4"))  # the same size: seen when it is opened
+    ended = cepheid(*arguments)
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert "labels.npy: holds" in ended.stderr
+    (log,) = (tmp_path / "out").glob("results/*/*/*.txt")
+    assert log.name == "interrupted_result_0_0.txt"
+    assert "labels.npy: holds" in str(events(log)[-1]["metadata"])
+
+    labels.write_bytes(content)
+    ended = cepheid(*arguments)
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize(

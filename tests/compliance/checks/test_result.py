@@ -25,6 +25,8 @@ from tests.compliance.builder import (
     write_result,
 )
 
+pytestmark = pytest.mark.usefixtures("fast_reference")
+
 MINI = definition.load("galaxy_shape", "mini")
 ROUND = rounds.load("v1.0")
 RECORDS = run_records(MINI)

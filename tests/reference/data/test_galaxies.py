@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.data import galaxies, preparation
+from reference.data import drawing, galaxies, preparation
+from reference.data.drawing import Profile
 from reference.data.galaxies import SkyParameters
 from reference.data.population import RADIUS_RANGE_ARCSEC, Component, Galaxy, half_light_radius
 from reference.data.store import StoreError
@@ -34,6 +35,11 @@ def galaxy(e1: float = 0.3, e2: float = 0.2, dx: float = 0.0, dy: float = 0.0) -
     components = (Component(1.0, "Scd", 0.6, 0.6), Component(4.0, "E", 0.4, 0.36))
     radius = half_light_radius(0.4, 0.36, 0.6)
     return Galaxy(21.5, 0.6, components, 0.4, radius, e1, e2, dx, dy)
+
+
+def profile(component: Component, shown: Galaxy) -> galsim.GSObject:
+    drawn = Profile(component.sersic_index, component.half_light_radius_arcsec)
+    return drawing.sersic(drawn, (shown.e1, shown.e2))
 
 
 def signal(shown: Galaxy) -> np.ndarray:
@@ -85,7 +91,7 @@ def test_bands_are_what_galsim_draws_band_by_band(dx: float) -> None:
     electrons = [galaxies.component_electrons(SKY, shown, part) for part in shown.components]
     for band, image in enumerate(signal(shown)):
         parts = [
-            flux[band] * galaxies.profile(part, shown)
+            flux[band] * profile(part, shown)
             for flux, part in zip(electrons, shown.components, strict=True)
         ]
         observed = galsim.Convolve(galsim.Add(parts), galsim.Kolmogorov(fwhm=0.65))
@@ -102,7 +108,7 @@ def test_stamps_are_what_galsim_draws_chromatically() -> None:
         sed = galsim.SED(f"CWW_{part.template}_ext_more.sed", "Ang", "flambda")
         magnitude = shown.magnitude - 2.5 * math.log10(part.fraction)
         sed = sed.atRedshift(shown.redshift).withMagnitude(magnitude, f814w)
-        parts.append(galaxies.profile(part, shown) * sed)
+        parts.append(profile(part, shown) * sed)
     observed = galsim.Convolve(galsim.Add(parts), galsim.Kolmogorov(fwhm=0.65))
     for band, name in enumerate("ugrizy"):
         bandpass = galsim.Bandpass(f"LSST_{name}.dat", wave_type="nm")
@@ -188,9 +194,9 @@ def test_shape_is_that_of_the_ellipse(axis_ratio: float, beta: float) -> None:
 def test_lensing_acts_as_documented(e: complex, gamma: complex, kx: float, ky: float) -> None:
     """A drawn galaxy that is sheared is the galaxy drawn with (e + γ)/(1 + γ*·e)."""
     component = Component(1.0, "Scd", 1.0, 0.5)
-    lensed = galaxies.profile(component, galaxy(e.real, e.imag)).shear(g1=gamma.real, g2=gamma.imag)
+    lensed = profile(component, galaxy(e.real, e.imag)).shear(g1=gamma.real, g2=gamma.imag)
     expected = (e + gamma) / (1 + gamma.conjugate() * e)
-    direct = galaxies.profile(component, galaxy(expected.real, expected.imag))
+    direct = profile(component, galaxy(expected.real, expected.imag))
     assert abs(lensed.kValue(kx, ky) - direct.kValue(kx, ky)) < 1e-6
 
 

@@ -10,7 +10,8 @@ import galsim
 import numpy as np
 import pytest
 
-from reference.data import galaxies, population
+from reference.data import drawing, galaxies, population
+from reference.data.drawing import Profile
 from reference.data.galaxies import SkyParameters
 from reference.data.store import StoreError
 
@@ -136,7 +137,9 @@ def test_galaxy_of_a_catalogue_is_galsims_parametric_one() -> None:
     turned -= record["sersicfit"][7] * galsim.radians
     theirs = catalogue.makeGalaxy(number, gal_type="parametric", chromatic=False)
     theirs = theirs.rotate(turned).withFlux(1.0)
-    ours = galaxies.profile(one.components[0], one)
+    component = one.components[0]
+    drawn = Profile(component.sersic_index, component.half_light_radius_arcsec)
+    ours = drawing.sersic(drawn, (one.e1, one.e2))
     for k in ((0.5, 0.0), (0.0, 1.5), (1.0, -2.0)):
         assert ours.kValue(*k) == pytest.approx(theirs.kValue(*k), abs=1e-5)
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from reference.data import preparation, store
 from reference.data.store import StoreError
+from tests.full_disk import files_end_after
 from tests.reference.data.numbered import (
     LAYOUT,
     PARAMETERS,
@@ -272,9 +273,14 @@ def test_folder_of_somebody_else_is_kept(tmp_path: Path) -> None:
         prepare(tmp_path / "numbers")
 
 
-def test_damaged_journal_is_told(tmp_path: Path) -> None:
-    unfinished(tmp_path / "numbers").mkdir()
-    (unfinished(tmp_path / "numbers") / preparation.JOURNAL).write_bytes(b"\0\0\n\0\n")
+@pytest.mark.parametrize(
+    "line", [b"\0\0", b"[]", b"{}", b'{"chunk": 99, "sha256": {"x": ""}}', b'{"chunk": 1e999}']
+)
+def test_damaged_journal_is_told(tmp_path: Path, line: bytes) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path / "numbers", draw=Interrupting(2))
+    with open(unfinished(tmp_path / "numbers") / preparation.JOURNAL, "ab") as journal:
+        journal.write(line + b"\n")
     with pytest.raises(StoreError, match=r"journal.jsonl: damaged"):
         prepare(tmp_path / "numbers")
 
@@ -305,6 +311,17 @@ def test_space_already_taken_is_not_asked_for_again(
         prepare(tmp_path / "numbers", draw=Interrupting(5))
     free = preparation.DISK_RESERVE_BYTES
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
+
+
+def test_no_space_while_writing_is_told_and_the_same_goes_on(
+    prepared: Path, tmp_path: Path
+) -> None:
+    with (
+        files_end_after(1500),  # enough for the journal's beginning, not for the stamps
+        pytest.raises(StoreError, match=r"the disk is full \(File too large\)"),
+    ):
+        prepare(tmp_path / "numbers")
     assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
 
 

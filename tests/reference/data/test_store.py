@@ -95,6 +95,39 @@ def test_manifest_of_another_format(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "header",
+    [
+        f"{{'descr': '<i8', 'fortran_order': False, 'shape': ({10**30},)}}",
+        "{'descr': '<i8', 'fortran_order': False, 'shape': (-5,)}",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (23,)}",
+        "__import__('os').abort()",
+        "((((((",
+        "[]",
+    ],
+)
+def test_hostile_header_is_found(folder: Path, header: str) -> None:
+    path = folder / "numbers.npy"
+    content = path.read_bytes()
+    path.write_bytes(content[:10] + header.encode().ljust(117) + b"\n" + content[128:])
+    with pytest.raises(StoreError, match=r"numbers\.npy: damaged"):
+        store.open_arrays(folder)
+
+
+def test_columns_first_are_found(folder: Path) -> None:
+    path = folder / "stamps.npy"
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"'fortran_order': False", b"'fortran_order': True "))
+    with pytest.raises(StoreError, match=r"stamps\.npy: damaged \(columns first\)"):
+        store.open_arrays(folder)
+
+
+def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "numbers").touch()
+    with pytest.raises(StoreError, match="not a folder"):
+        store.read_manifest(tmp_path / "numbers")
+
+
+@pytest.mark.parametrize(
     "change",
     [
         lambda facts: facts.pop("rows"),
@@ -109,6 +142,32 @@ def test_manifest_of_another_format(folder: Path) -> None:
     ],
 )
 def test_edited_manifest_is_found(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    edit_manifest(folder, change)
+    with pytest.raises(StoreError, match=r"manifest\.json: damaged"):
+        store.read_manifest(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda facts: facts.update(rows=float(ROWS)),
+        lambda facts: facts.update(rows=1e999),
+        lambda facts: facts.update(rows=str(ROWS)),
+        lambda facts: facts.update(generator=7),
+        lambda facts: facts.update(versions=[]),
+        lambda facts: facts["arrays"]["labels"].update(bytes="312"),
+        lambda facts: facts["arrays"]["stamps"].update(shape=[ROWS, 10**40]),
+        lambda facts: facts["arrays"]["stamps"].update(shape=[ROWS, -1]),
+        lambda facts: facts["arrays"]["stamps"].update(shape=[ROWS, 2, 4, 4.0]),
+        lambda facts: facts["arrays"]["stamps"].update(chunks=[1] * 8),
+    ],
+)
+def test_hostile_manifest_is_found_though_its_digest_fits(
+    folder: Path, change: Callable[[dict[str, Any]], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_digest", lambda manifest: manifest.digest)
+    edit_manifest(folder, lambda facts: None)
+    assert store.read_manifest(folder)
     edit_manifest(folder, change)
     with pytest.raises(StoreError, match=r"manifest\.json: damaged"):
         store.read_manifest(folder)

@@ -1,0 +1,322 @@
+"""What a lensing survey asks of a shape estimator beside its error: does it bias the shear?
+
+Shear bias
+    An estimate responds to a small shear as γ̂ = (1 + m)·γ + c, for each component (Heymans et al.
+    2006, MNRAS 368, 1323). It is measured on galaxies of a calibration set of their own, which
+    follow the rows of the dataset and were never trained on. Each is drawn with the shears ±γ along
+    each component, with the same noise, so that shape and noise cancel in the difference of a pair
+    (Pujol et al. 2019, A&A 621, A2). And each is observed a second time, turned by 90° with its
+    noise and then lensed: in the mean over both, shape and noise cancel (the ring test of Nakajima
+    & Bernstein 2007, AJ 133, 1763), and what is left is additive bias. The galaxies are the same
+    ones after every run of a scale, so that two runs can be compared.
+
+Response
+    A network trained on a likelihood estimates the mean of a posterior, which lies between the
+    galaxy and the prior's 0. So its response R = dê/dγ is below 1 and depends on signal-to-noise:
+    raw m is far from 0 by construction and no fault. A survey calibrates the response and divides
+    by it (as metacalibration does: Sheldon & Huff 2017, ApJ 841, 24). Here R is measured on one
+    half of the galaxies, and what remains after the division on the other half.
+
+PSF leakage
+    α = dê/de_PSF (Jarvis et al. 2016, MNRAS 460, 2245), from galaxies drawn through PSFs that are
+    sheared by ± the same, with the same noise. The network saw one round PSF and is told of no
+    other: it takes the PSF's shape for the galaxy's.
+
+Errors
+    All are means over galaxies, which are independent of one another, so the standard error is the
+    scatter over galaxies over √N; the jackknife of a mean is the same number. Those of a ratio of
+    two halves follow to first order. The scatter is that of the response from galaxy to galaxy:
+    noise and shape have cancelled.
+
+Ellipticity, shear and frame are those of ``reference.data.galaxies``.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from reference.data import galaxies
+from reference.data.galaxies import PIXEL_DTYPE, SkyParameters
+from reference.data.population import Galaxy
+from reference.data.store import OnProgress, row_chunks
+from reference.report import Table, Value
+
+SHEAR = 0.02  # of galaxies, and of the PSF for the leakage; R is linear to its square
+# Of isolated galaxies under a constant shear of 0.01 to 0.05: the LSST Project's requirement on
+# shape measurement (https://community.lsst.org/t/3417), a state of the art rather than a budget.
+LSST_M, LSST_C = 1e-3, 1e-4
+CHUNK_GALAXIES = 64  # drawn and estimated together: some 200 MB, and three batches of 256 stamps
+# Fixed, so that two reports can be compared; 230 to 740 of mini's 2,000 galaxies in each bin.
+SNR_EDGES = (0.0, 10.0, 20.0, 40.0, 80.0, math.inf)
+RADIUS_EDGES_ARCSEC = (0.0, 0.3, 0.5, 0.8, math.inf)
+# Squared radii that hold 68% and 95% of a bivariate normal: χ² with 2 degrees of freedom, whose
+# distribution function is 1 − exp(−r²/2).
+RADIUS_SQUARED = {
+    "coverage_68": -2 * math.log(1 - 0.68),
+    "coverage_95": -2 * math.log(1 - 0.95),
+}
+
+_NOISE_STREAM = 2  # of a galaxy's own random numbers; the dataset uses 0 and 1
+
+Estimate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""Stamps as stored, (n, bands, y, x), to means (n, 2) of e1 and e2 and the lower-triangular scale
+matrices (n, 2, 2) of their posterior."""
+
+
+class Measured(NamedTuple):
+    """A number with its standard error."""
+
+    value: float
+    error: float
+
+    def row(self, name: str) -> dict[str, Value]:
+        """As two entries of a table's row."""
+        return {name: self.value, f"{name}_error": self.error}
+
+
+def report(
+    parameters: SkyParameters,
+    sky: galaxies.Galaxies,
+    first_evaluation_row: int,
+    estimate: Estimate,
+    on_progress: OnProgress,
+) -> list[Table]:
+    """Shear bias and leakage on half as many new galaxies as the evaluation set has, and the errors
+    of the evaluation set by signal-to-noise and size."""
+    rows = slice(first_evaluation_row, None)
+    labels = sky.labels[rows]
+    count = max(4, len(labels) // 2)
+    responses = measured_responses(
+        parameters, range(parameters.samples, parameters.samples + count), estimate, on_progress
+    )
+    mean, scale = estimate(sky.stamps[rows])
+    truth = np.stack([labels["e1"], labels["e2"]], axis=1).astype(float)
+    errors = Errors.of(mean - truth, scale)
+    radius = labels["half_light_radius_arcsec"]
+    return [
+        shear_bias_table(responses),
+        error_table("Errors by signal-to-noise", "snr", labels["snr"], SNR_EDGES, errors),
+        error_table(
+            "Errors by half-light radius", "radius_arcsec", radius, RADIUS_EDGES_ARCSEC, errors
+        ),
+    ]
+
+
+# The calibration set ------------------------------------------------------------------------------
+
+
+def sheared(galaxy: Galaxy, shear: complex) -> Galaxy:
+    """The galaxy lensed by the reduced shear γ1 + i·γ2: e becomes (e + γ)/(1 + γ*·e) (Seitz &
+    Schneider 1997, A&A 318, 687). Size, flux and place stay."""
+    e = complex(galaxy.e1, galaxy.e2)
+    lensed = (e + shear) / (1 + shear.conjugate() * e)
+    return replace(galaxy, e1=lensed.real, e2=lensed.imag)
+
+
+def with_noise(electrons: np.ndarray, sky: np.ndarray, normal: np.ndarray) -> np.ndarray:
+    """Poisson noise of signal and sky that is a smooth function of both, sky mean subtracted.
+
+    ``normal`` are draws of N(0, 1). Two images of nearly the same galaxy get nearly the same noise,
+    which no Poisson generator can give. λ + √λ·z + (z² − 1)/6 are the first terms of Cornish &
+    Fisher's expansion of the Poisson quantile: with the sky's 884 electrons and more it keeps to
+    the exact quantile within its rounding to whole electrons (the noise is 30 and more).
+    """
+    expected = np.maximum(electrons + sky, 0)
+    return np.asarray(electrons + np.sqrt(expected) * normal + (normal**2 - 1) / 6)
+
+
+def observed(parameters: SkyParameters, electrons: np.ndarray, normal: np.ndarray) -> np.ndarray:
+    """Noisy stamps in units of the sky noise, rounded as stored: float16, (…, bands, y, x)."""
+    sky = np.array(parameters.sky_electrons)[:, None, None]
+    values: np.ndarray = with_noise(electrons, sky, normal) / np.sqrt(sky)
+    return values.astype(PIXEL_DTYPE)
+
+
+def sheared_stamps(
+    parameters: SkyParameters, shown: Sequence[Galaxy], normal: np.ndarray
+) -> np.ndarray:
+    """Each galaxy lensed, for the ring test: (galaxies, component of the shear, +/−, turned by
+    0/90°, bands, y, x).
+
+    Turned by 90° the galaxy's e changes its sign; so does a shear, and only half of the images have
+    to be drawn: galaxy and noise turned, then lensed by +γ, are those lensed by −γ, then turned.
+    """
+    shears = (SHEAR, -SHEAR, SHEAR * 1j, -SHEAR * 1j)
+    lensed = [sheared(galaxy, complex(shear)) for galaxy in shown for shear in shears]
+    electrons = np.stack([galaxies.noise_free_electrons(parameters, galaxy) for galaxy in lensed])
+    electrons = electrons.reshape(len(shown), 2, 2, *electrons.shape[1:])
+    upright = observed(parameters, electrons, normal[:, None, None])
+    turned = np.rot90(upright[:, :, ::-1], axes=(-2, -1))
+    return np.stack([upright, turned], axis=3)
+
+
+def leakage_stamps(
+    parameters: SkyParameters, shown: Sequence[Galaxy], normal: np.ndarray
+) -> np.ndarray:
+    """Each galaxy through sheared PSFs: (galaxies, component of the shear, +/−, bands, y, x)."""
+    shears = ((SHEAR, 0.0), (-SHEAR, 0.0), (0.0, SHEAR), (0.0, -SHEAR))
+    electrons = np.stack(
+        [
+            galaxies.noise_free_electrons(parameters, galaxy, shear)
+            for galaxy in shown
+            for shear in shears
+        ]
+    )
+    electrons = electrons.reshape(len(shown), 2, 2, *electrons.shape[1:])
+    return observed(parameters, electrons, normal[:, None, None])
+
+
+@dataclass(frozen=True)
+class Responses:
+    """Of single galaxies, for both components of e: (galaxies, 2) each."""
+
+    response: np.ndarray
+    additive: np.ndarray
+    leakage: np.ndarray
+
+    @classmethod
+    def of(cls, lensed: np.ndarray, leaked: np.ndarray) -> "Responses":
+        """From the estimates (…, 2) of e1 and e2 on ``sheared_stamps`` and ``leakage_stamps``.
+
+        R_j = ⟨ê_j(+γ_j) − ê_j(−γ_j)⟩/2γ, c_j = ⟨ê_j⟩ over both signs, shears and turns, and
+        α_j = (ê_j(+p_j) − ê_j(−p_j))/2p.
+        """
+        by_turn = np.stack([lensed[:, j, 0, :, j] - lensed[:, j, 1, :, j] for j in (0, 1)], axis=2)
+        by_psf = np.stack([leaked[:, j, 0, j] - leaked[:, j, 1, j] for j in (0, 1)], axis=1)
+        return cls(
+            response=by_turn.mean(axis=1) / (2 * SHEAR),
+            additive=lensed.mean(axis=(1, 2, 3)),
+            leakage=by_psf / (2 * SHEAR),
+        )
+
+
+def measured_responses(
+    parameters: SkyParameters, indices: range, estimate: Estimate, on_progress: OnProgress
+) -> Responses:
+    """Draw galaxies ``indices`` of the sky, lensed and through sheared PSFs, and estimate them."""
+    lensed, leaked = [], []
+    for chunk in row_chunks(len(indices), CHUNK_GALAXIES):
+        numbers = indices[chunk.start : chunk.stop]
+        shown = [galaxies.galaxy_at(parameters, index) for index in numbers]
+        normal = np.stack([_noise(parameters, index) for index in numbers])
+        lensed.append(_means(estimate, sheared_stamps(parameters, shown, normal)))
+        leaked.append(_means(estimate, leakage_stamps(parameters, shown, normal)))
+        on_progress(chunk.stop, len(indices))
+    return Responses.of(np.concatenate(lensed), np.concatenate(leaked))
+
+
+def _noise(parameters: SkyParameters, index: int) -> np.ndarray:
+    stream = np.random.SeedSequence([parameters.seed, index, _NOISE_STREAM])
+    shape = (len(parameters.bands), parameters.pixels, parameters.pixels)
+    return np.random.default_rng(stream).standard_normal(shape)
+
+
+def _means(estimate: Estimate, stamps: np.ndarray) -> np.ndarray:
+    """Estimated e1 and e2 in the layout of the stamps, (…, 2)."""
+    mean, _ = estimate(stamps.reshape(-1, *stamps.shape[-3:]))
+    return np.asarray(mean, dtype=float).reshape(*stamps.shape[:-3], 2)
+
+
+# Shear bias ---------------------------------------------------------------------------------------
+
+
+def average(values: np.ndarray) -> Measured:
+    """The mean over independent galaxies."""
+    return Measured(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
+
+
+def over(numerator: Measured, denominator: Measured) -> Measured:
+    """The ratio of two independent numbers, its error to first order."""
+    ratio = numerator.value / denominator.value
+    error = math.hypot(numerator.error, ratio * denominator.error) / abs(denominator.value)
+    return Measured(ratio, error)
+
+
+def shear_bias_table(responses: Responses) -> Table:
+    """Response, m, c and α for both components, raw and after the correction of the response."""
+    calibrating, tested = slice(0, None, 2), slice(1, None, 2)
+    columns: list[dict[str, Measured]] = []
+    for j in (0, 1):
+        response = responses.response[:, j]
+        additive, leakage = responses.additive[:, j], responses.leakage[:, j]
+        raw = average(response)
+        correction = average(response[calibrating])
+        left = over(average(response[tested]), correction)
+        columns.append(
+            {
+                "R, response": raw,
+                "m, raw (R - 1)": Measured(raw.value - 1, raw.error),
+                "m, corrected": Measured(left.value - 1, left.error),
+                "c, raw": average(additive),
+                "c, corrected": over(average(additive[tested]), correction),
+                "PSF leakage, raw": average(leakage),
+                "PSF leakage, corrected": over(average(leakage[tested]), correction),
+            }
+        )
+    rows = tuple(
+        {"quantity": name, **columns[0][name].row("e1"), **columns[1][name].row("e2")}
+        for name in columns[0]
+    )
+    return Table(
+        f"Shear bias, {len(responses.response):,} galaxies that were not trained on",
+        rows,
+        "corrected: divided by R of one half of the galaxies, measured on the other half.\n"
+        f"For context: of isolated galaxies LSST asks |m| < {LSST_M:g} and |c| < {LSST_C:g}.",
+    )
+
+
+# Errors by bin ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of single galaxies: estimate minus truth (n, 2), and its squared distance from the posterior
+    mean in units of the posterior's own scale (n,), χ² with 2 degrees of freedom if that is right.
+    """
+
+    residual: np.ndarray
+    radius_squared: np.ndarray
+
+    @classmethod
+    def of(cls, residual: np.ndarray, scale: np.ndarray) -> "Errors":
+        """From residuals (n, 2) and the scale matrices L (n, 2, 2), covariance L·Lᵀ."""
+        white = np.linalg.solve(scale.astype(float), residual[:, :, None].astype(float))
+        return cls(residual.astype(float), (white[:, :, 0] ** 2).sum(axis=1))
+
+
+def root_mean_square(residual: np.ndarray) -> Measured:
+    """Of both components together, as the quality ``e_rmse``; d√s = ds/(2√s)."""
+    square = average((residual**2).mean(axis=1))
+    rmse = math.sqrt(square.value)
+    return Measured(rmse, square.error / (2 * rmse) if rmse else 0.0)
+
+
+def error_table(
+    title: str, name: str, values: np.ndarray, edges: Sequence[float], errors: Errors
+) -> Table:
+    """RMSE, mean error and coverage of the galaxies whose ``values`` lie between ``edges``; bins
+    with fewer than two galaxies have no error bar and are left out."""
+    rows = []
+    for low, high in pairwise(edges):
+        inside = (values >= low) & (values < high)
+        if inside.sum() < 2:
+            continue
+        residual, radius_squared = errors.residual[inside], errors.radius_squared[inside]
+        coverage: dict[str, Value] = {}
+        for metric, limit in RADIUS_SQUARED.items():
+            coverage |= average(radius_squared < limit).row(metric)
+        rows.append(
+            {
+                name: f"from {low:g}" if math.isinf(high) else f"{low:g} to {high:g}",
+                "galaxies": int(inside.sum()),
+                **root_mean_square(residual).row("e_rmse"),
+                **average(residual[:, 0]).row("e1_bias"),
+                **average(residual[:, 1]).row("e2_bias"),
+                **coverage,
+            }
+        )
+    return Table(title, tuple(rows))

@@ -1,0 +1,52 @@
+"""Which rank of how many this process is, as its launcher tells it. Needs no framework."""
+
+import os
+import time
+from dataclasses import dataclass
+from typing import NoReturn
+
+from rules.errors import UserError
+
+LAUNCHERS = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),  # torchrun
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+)
+LINGER_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Rank among all, and among those of this machine."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+
+
+def placement() -> Placement:
+    """Raises UserError where a launcher asks for several ranks that could not find each other."""
+    for rank, size, local in LAUNCHERS:
+        if rank in os.environ and size in os.environ:
+            place = Placement(
+                int(os.environ[rank]), int(os.environ[size]), int(os.environ.get(local, "0"))
+            )
+            absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+            if place.world_size > 1 and absent:
+                raise UserError(
+                    f"{size}={place.world_size} asks for several ranks, but {absent[0]} is not "
+                    "set: export MASTER_ADDR (a host that all ranks reach) and MASTER_PORT, "
+                    "or start with torchrun"
+                )
+            return place
+    return Placement()
+
+
+def leave_quietly(code: int) -> NoReturn:
+    """End this rank, because another one says why.
+
+    A launcher ends all ranks as soon as one is gone, so the one that speaks gets time to do it.
+    """
+    time.sleep(LINGER_SECONDS)
+    raise SystemExit(code)

@@ -1,0 +1,186 @@
+"""Reference convergence points (rule T21): the samples that the reference needs, by batch size.
+
+``benchmarks/<name>/rcp.json`` holds them for each scale, run by run, with the digest of the
+definition that they belong to. `cepheid rcp` measures them, ``compliance.convergence`` judges by
+them.
+"""
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from rules import recorded
+from rules.definition import Definition, Value, first_schema_problem
+from rules.errors import UserError
+
+FILE = "rcp.json"
+BATCH_SIZE = "global_batch_size"
+RUNS_REQUIRED = 5  # of each batch size
+BATCH_SIZES_REQUIRED = 3
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the reference. ``samples_to_target`` is None where it missed the targets.
+
+    ``epochs`` and ``quality`` are those of its last evaluation.
+    """
+
+    seed: int
+    samples_to_target: int | None
+    epochs: float
+    seconds: float
+    quality: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Point:
+    """The runs at one batch size, all with the same hyperparameters.
+
+    ``measured`` says on what they were made: one description, or several where a measurement was
+    continued elsewhere.
+    """
+
+    hyperparameters: Mapping[str, Value]
+    measured: tuple[Mapping[str, Any], ...]
+    runs: tuple[Run, ...]
+
+    @property
+    def batch_size(self) -> int:
+        """The global batch size."""
+        return int(self.hyperparameters[BATCH_SIZE])
+
+    @property
+    def samples(self) -> tuple[int, ...]:
+        """Samples to target of the runs that reached it."""
+        counts = (run.samples_to_target for run in self.runs)
+        return tuple(count for count in counts if count is not None)
+
+    @property
+    def is_usable(self) -> bool:
+        """True where enough runs are there, and none missed the targets."""
+        return len(self.runs) >= RUNS_REQUIRED and len(self.samples) == len(self.runs)
+
+
+@dataclass(frozen=True)
+class ReferencePoints:
+    """What was measured at one scale, in the order of batch sizes."""
+
+    definition_digest: str
+    points: tuple[Point, ...] = ()
+
+    def belong_to(self, definition: Definition) -> bool:
+        """False where they were measured for another version of the definition."""
+        return self.definition_digest == definition.digest
+
+    def at(self, batch_size: int) -> Point | None:
+        """The point of a batch size, or None."""
+        return next((point for point in self.points if point.batch_size == batch_size), None)
+
+    def with_run(
+        self, hyperparameters: Mapping[str, Value], measured: Mapping[str, Any], run: Run
+    ) -> "ReferencePoints":
+        """The same and one more run. The hyperparameters of its batch size must be the known ones.
+
+        Raises ValueError for others.
+        """
+        known = self.at(int(hyperparameters[BATCH_SIZE])) or Point(hyperparameters, (), ())
+        if known.hyperparameters != hyperparameters:
+            raise ValueError(f"batch size {known.batch_size} has other hyperparameters")
+        on = known.measured if measured in known.measured else (*known.measured, measured)
+        grown = replace(known, measured=on, runs=(*known.runs, run))
+        others = [point for point in self.points if point.batch_size != grown.batch_size]
+        ordered = sorted([*others, grown], key=lambda point: point.batch_size)
+        return replace(self, points=tuple(ordered))
+
+
+def load(name: str, scale: str) -> ReferencePoints | None:
+    """The points of a benchmark at a scale, or None where there are none.
+
+    Whether they belong to the present definition is for the caller to ask. Raises UserError for a
+    file that breaks ``schemas/rcp.schema.json``.
+    """
+    document = recorded.read(name, FILE)
+    problem = first_schema_problem(document, "rcp") if document else None
+    if problem:
+        raise UserError(f"{recorded.path(name, FILE)}: {problem}")
+    entry = document.get(scale)
+    if entry is None:
+        return None
+    points = [
+        Point(point["hyperparameters"], tuple(point["measured"]), tuple(map(_run, point["runs"])))
+        for point in entry["points"]
+    ]
+    ordered = sorted(points, key=lambda point: point.batch_size)
+    return ReferencePoints(entry["definition_digest"], tuple(ordered))
+
+
+def _run(entry: Mapping[str, Any]) -> Run:
+    return Run(**entry)
+
+
+def save(name: str, scale: str, points: ReferencePoints) -> None:
+    """Replace the points of one scale, keeping those of the others."""
+    document = recorded.read(name, FILE)
+    document[scale] = {
+        "definition_digest": points.definition_digest,
+        "points": [
+            {
+                "hyperparameters": dict(point.hyperparameters),
+                "measured": [dict(on) for on in point.measured],
+                "runs": [asdict(run) for run in point.runs],
+            }
+            for point in points.points
+        ],
+    }
+    recorded.write(name, FILE, document)
+
+
+def problems(points: ReferencePoints, definition: Definition) -> list[str]:
+    """In plain words, what the points lack for results to be judged by them; empty is good."""
+    if not points.belong_to(definition):
+        return ["they were measured for another version of the definition, and are not used"]
+    found = []
+    for size, count in Counter(point.batch_size for point in points.points).items():
+        if count > 1:
+            found.append(f"batch size {size} is there {count} times")
+    for point in points.points:
+        found += [f"batch size {point.batch_size}: {what}" for what in _lacks(point, definition)]
+    usable = [point for point in points.points if point.is_usable]
+    if len(usable) < BATCH_SIZES_REQUIRED:
+        found.append(
+            f"{len(usable)} of {BATCH_SIZES_REQUIRED} batch sizes have {RUNS_REQUIRED} runs or "
+            "more that all reached the targets"
+        )
+    every = definition.timing.eval_every_samples
+    for smaller, larger in pairwise(usable):
+        medians = statistics.median(smaller.samples), statistics.median(larger.samples)
+        if medians[0] > medians[1] + every:
+            found.append(
+                f"batch size {smaller.batch_size} needs more samples than {larger.batch_size} "
+                f"(median {medians[0]:,.0f} against {medians[1]:,.0f}): tune its hyperparameters"
+            )
+    return found
+
+
+def _lacks(point: Point, definition: Definition) -> list[str]:
+    found = []
+    if point.hyperparameters.keys() != definition.hyperparameters.keys():
+        found.append("its hyperparameters are not those of the definition")
+    else:
+        refused = {
+            name: rule.why_not(point.hyperparameters[name])
+            for name, rule in definition.hyperparameters.items()
+        }
+        found += [f"{name} {why}" for name, why in refused.items() if why]
+    if len(point.runs) < RUNS_REQUIRED:
+        found.append(f"{len(point.runs)} of {RUNS_REQUIRED} runs")
+    if len({run.seed for run in point.runs}) < len(point.runs):
+        found.append("two runs have the same seed")
+    found += [
+        f"seed {run.seed} missed the targets" for run in point.runs if run.samples_to_target is None
+    ]
+    return found

@@ -1,0 +1,128 @@
+"""`cepheid run` with a task that learns nothing, and with a mishap on request.
+
+Started as a program of its own: ``MISHAP="train 1 kill" python -m tests.tools.scripted …`` kills
+rank 1 in its second block. Command line, loop, ranks, log and folder are the real ones.
+"""
+
+import dataclasses
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rules import definition
+from rules.definition import Block, Definition
+from rules.errors import UserError
+from tools import run_benchmark
+from tools.cli import run_tool
+
+EVAL_EVERY, BLOCKS = 32, 3
+_load = definition.load
+
+
+def small(name: str, scale: str) -> Definition:
+    """The definition with blocks of 32 samples."""
+    chosen = _load(name, scale)
+    timing = dataclasses.replace(chosen.timing, eval_every_samples=EVAL_EVERY, max_samples=320)
+    return dataclasses.replace(chosen, timing=timing)
+
+
+def mishap(moment: str, rank: int) -> float:
+    """What the environment asks for, if it does so for this moment and rank."""
+    asked, of_rank, what = os.environ.get("MISHAP", "nowhere 0 nothing").split()
+    if (moment, rank) == (asked, int(of_rank)):
+        Path(os.environ["HAPPENED"]).touch()
+        match what:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "raise":
+                raise MemoryError("no memory left on this rank")
+            case "refuse":
+                raise UserError("bad data on this rank: delete them")
+            case "nan":
+                return float("nan")
+            case "hang":
+                time.sleep(1000)
+    return 0.0
+
+
+class ScriptedTask:
+    """Reaches its targets in the third block; all ranks meet in every step."""
+
+    data_digest = "d" * 64
+
+    def __init__(self, config: Any, ranks: Any) -> None:
+        self.config, self.ranks = config, ranks
+        self.samples, self.block = 0, 0
+        mishap("create", ranks.rank)
+
+    def drop_caches(self) -> None:
+        """Nothing to drop."""
+
+    def build(self) -> int:
+        mishap("build", self.ranks.rank)
+        return 457_809
+
+    def warm_up(self) -> None:
+        self.meet()
+
+    def implementation(self) -> Mapping[str, Any]:
+        ranks = self.ranks.world_size
+        return {"framework": "none", "device": "cpu", "precision": "float32", "ranks": ranks}
+
+    def open_data(self) -> None:
+        """Nothing to open."""
+
+    def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
+        loss = 1.0
+        self.block = block.number
+        while self.samples < block.samples:
+            if block.number == 2:
+                loss += mishap("train", self.ranks.rank)
+            self.meet()
+            self.samples += self.config.global_batch_size
+            on_samples(self.samples)
+        return self.meet(loss)
+
+    def evaluate(self) -> dict[str, float]:
+        error = 0.0 if self.block == BLOCKS else 1.0
+        if self.block == 2:
+            error += mishap("evaluate", self.ranks.rank)
+        error = self.meet(error)
+        return {"e_rmse": error, "nll": 9 * error - 5, "coverage_68": 0.7, "coverage_95": 0.9}
+
+    def meet(self, value: float = 1.0) -> float:
+        import torch
+
+        total: float = self.ranks.sum(torch.tensor([value])).item()
+        return total / int(self.ranks.world_size)
+
+    def synchronize(self) -> None:
+        self.ranks.barrier()
+
+    def state(self) -> Mapping[str, Any]:
+        return {"samples": self.samples}
+
+
+def create(config: Any, ranks: Any) -> ScriptedTask:
+    """As every benchmark's task module has it."""
+    return ScriptedTask(config, ranks)
+
+
+def prepare(data: object, root: object, on_progress: object) -> None:
+    """In place of ``reference.data.prepare``."""
+    mishap("prepare", 0)
+
+
+if __name__ == "__main__":
+    from reference import compilation, data
+
+    compilation.forget_earlier_tasks = lambda: None  # it takes longer than all the rest
+    definition.load = small
+    data.prepare = prepare  # type: ignore[assignment]
+    run_benchmark.task_module_name = lambda chosen, framework: "tests.tools.scripted"
+    sys.argv[1:1] = ["galaxy_shape", "--scale", "mini"]
+    run_tool(run_benchmark.main)

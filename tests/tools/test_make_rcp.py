@@ -1,0 +1,164 @@
+"""`cepheid rcp` as its user meets it. Runs are replaced by the curves that they would leave."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="measuring needs the extra torch")
+
+from rules import definition, rcp
+from rules.errors import UserError
+from rules.evidence import Curve
+from tools import make_rcp, measuring
+from tools.measuring import Training
+
+Printed = pytest.CaptureFixture[str]
+MINI = definition.load("galaxy_shape", "mini")
+GOOD, POOR = {"e_rmse": 0.0, "nll": -99.0}, {"e_rmse": 1.0, "nll": 99.0}
+MACHINE = {"framework": "torch", "device": "cpu"}
+
+
+class Trained:
+    """Stands for the training: notes what it was asked for; one (batch, seed) may miss, or stop."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+        self.misses: tuple[int, int] | None = None
+        self.interrupted: tuple[int, int] | None = None
+
+    def __call__(
+        self, chosen: object, trainings: list[Training], data_root: Path
+    ) -> Iterator[tuple[Training, Curve, dict[str, str]]]:
+        for training in trainings:
+            which = training.config.global_batch_size, training.config.seed
+            if which == self.interrupted:
+                raise KeyboardInterrupt
+            self.asked.append(which)
+            last = POOR if which == self.misses else GOOD
+            curve = Curve("correct", which[1], 1.23, ((3008, POOR), (6016, last)))
+            yield training, curve, MACHINE
+
+
+@pytest.fixture
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
+    """No training, and a folder of benchmarks with nothing measured."""
+    monkeypatch.setattr(definition, "load", lambda name, scale: MINI)
+    monkeypatch.setattr(definition, "BENCHMARKS", tmp_path)
+    (tmp_path / "galaxy_shape").mkdir()
+    made = Trained()
+    monkeypatch.setattr(make_rcp, "measured", made)
+    return made
+
+
+def cepheid_rcp(*arguments: str) -> int:
+    return make_rcp.main(["galaxy_shape", *arguments])
+
+
+def test_nothing_measured_yet(trained: Trained, capsys: Printed) -> None:
+    assert cepheid_rcp() == 0
+    assert "nothing is measured yet" in capsys.readouterr().out
+    assert trained.asked == []
+
+
+def test_measures_five_seeds_of_each_batch_size(trained: Trained, capsys: Printed) -> None:
+    rate = "opt_base_learning_rate=0.002"
+    assert cepheid_rcp("--batch-size", "16", "32", "64", "--set", rate) == 0
+    assert trained.asked == [(size, seed) for size in (16, 32, 64) for seed in range(1, 6)]
+    points = rcp.load("galaxy_shape", "mini")
+    assert points is not None
+    assert points.definition_digest == MINI.digest
+    assert rcp.problems(points, MINI) == []
+    first = points.points[0]
+    assert first.hyperparameters["opt_base_learning_rate"] == 0.002
+    assert first.measured == (MACHINE,)
+    assert first.runs[4] == rcp.Run(5, 6016, round(6016 / 6000, 4), 1.2, GOOD)
+    printed = capsys.readouterr().out
+    assert "problem" not in printed
+    line = next(line for line in printed.splitlines() if line.startswith("32"))
+    for said in ("5 of 5", "6,016", "3,405", "1.00", rate):
+        assert said in line
+
+
+def test_goes_on_where_it_was_interrupted(trained: Trained) -> None:
+    trained.interrupted = (32, 2)
+    with pytest.raises(KeyboardInterrupt):
+        cepheid_rcp("--batch-size", "16", "32")
+    trained.interrupted, trained.asked = None, []
+    assert cepheid_rcp("--batch-size", "16", "32", "--runs", "6") == 0
+    assert trained.asked == [(16, 6), (32, 2), (32, 3), (32, 4), (32, 5), (32, 6)]
+
+
+def test_a_run_that_misses_is_recorded_and_is_exit_code_1(
+    trained: Trained, capsys: Printed
+) -> None:
+    trained.misses = (32, 3)
+    assert cepheid_rcp("--batch-size", "32") == 1
+    printed = capsys.readouterr().out
+    assert "4 of 5" in printed
+    assert "problem: batch size 32: seed 3 missed the targets" in printed
+    assert cepheid_rcp() == 1
+    assert cepheid_rcp("--batch-size", "32") == 1  # and it is not made again
+    assert len(trained.asked) == 5
+
+
+def test_other_hyperparameters_do_not_replace_what_was_measured(trained: Trained) -> None:
+    cepheid_rcp("--batch-size", "32")
+    before = (definition.BENCHMARKS / "galaxy_shape" / "rcp.json").read_bytes()
+    with pytest.raises(UserError, match=r"opt_base_learning_rate 0\.0015, not 0\.002") as error:
+        cepheid_rcp("--batch-size", "16", "32", "--set", "opt_base_learning_rate=2e-3")
+    assert "rcp.json" in str(error.value)
+    assert (definition.BENCHMARKS / "galaxy_shape" / "rcp.json").read_bytes() == before
+
+
+def test_points_of_another_definition_are_told_and_measured_anew(
+    trained: Trained, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cepheid_rcp("--batch-size", "16")
+    capsys.readouterr()
+    other = dataclasses.replace(MINI, digest="0" * 64)
+    monkeypatch.setattr(definition, "load", lambda name, scale: other)
+    assert cepheid_rcp() == 0
+    assert "problem: they were measured for another version" in capsys.readouterr().out
+    cepheid_rcp("--batch-size", "32")
+    points = rcp.load("galaxy_shape", "mini")
+    assert points is not None
+    assert [point.batch_size for point in points.points] == [32]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "opt_base_learning_rate=1e-3"], "which batch sizes"),
+        (["--batch-size", "8", "--set", "global_batch_size=8"], "--batch-size"),
+        (["--batch-size", "2"], "must be at least 4"),
+        (["--batch-size", "8", "--runs", "0"], "--runs 0"),
+        (["--batch-size", "8", "--set", "opt_base_learning_rte=1"], "did you mean"),
+    ],
+)
+def test_wrong_use(arguments: list[str], message: str, trained: Trained) -> None:
+    with pytest.raises(UserError, match=message):
+        cepheid_rcp(*arguments)
+    assert trained.asked == []
+
+
+def test_a_real_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The definition as it is, but for sizes and targets that any model reaches."""
+    pytest.importorskip("galsim", reason="the data need the extra galsim")
+    data = {**MINI.data, "train_samples": 64, "evaluation_samples": 32}
+    timing = dataclasses.replace(MINI.timing, eval_every_samples=32, max_samples=64)
+    easy = tuple(dataclasses.replace(target, target=1e9) for target in MINI.quality)
+    small = dataclasses.replace(MINI, data=data, timing=timing, quality=easy)
+    monkeypatch.setattr(definition, "load", lambda name, scale: small)
+    monkeypatch.setattr(definition, "BENCHMARKS", tmp_path)
+    (tmp_path / "galaxy_shape").mkdir()
+    arguments = ["--batch-size", "8", "--runs", "2", "--set", "compile=off"]
+    assert cepheid_rcp(*arguments, "--data", str(tmp_path)) == 0
+    points = rcp.load("galaxy_shape", "mini")
+    assert points is not None
+    (point,) = points.points
+    assert point.samples == (32, 32)
+    assert point.runs[0].quality != point.runs[1].quality
+    assert point.measured[0]["training_step"] == "eager"
+    assert set(measuring.HARDWARE) < set(point.measured[0])

@@ -1,0 +1,261 @@
+"""What can go wrong in a run on one rank or several, as the user meets it.
+
+The ranks are started without a launcher, so that nobody ends those that another one left behind.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="runs need the extra torch")
+
+from compliance.checks import Place, check_log
+from compliance.runlog import read
+from rules import definition, rounds
+from tests.distributed import _free_port
+from tests.full_disk import LIMIT
+from tests.tools import scripted
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 60  # a bound for a busy machine; nothing here waits for a time-out
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def started(
+    output: Path, *arguments: str, ranks: int = 1, mishap: str = "", prelude: str = ""
+) -> list[subprocess.Popen[str]]:
+    """The processes of `cepheid run`, one for each rank."""
+    port = str(_free_port())
+    program = f"{prelude}import runpy; runpy.run_module('tests.tools.scripted', None, '__main__')"
+    line = [sys.executable, "-c", program, "--runs", "1", "--output", str(output), *arguments]
+    processes = []
+    for rank in range(ranks):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        environment |= {"MISHAP": mishap} if mishap else {}
+        environment |= {"HAPPENED": str(output.with_name("happened"))}
+        if ranks > 1:
+            environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
+            environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        processes.append(
+            subprocess.Popen(
+                line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        )
+    return processes
+
+
+def ended(processes: list[subprocess.Popen[str]]) -> list[Ended]:
+    """All of them, with everything that they had open closed."""
+    found = []
+    try:
+        for process in processes:
+            out, err = process.communicate(timeout=SECONDS)
+            found.append(Ended(process.returncode, out, err))
+    finally:
+        for process in processes:
+            process.kill()
+    return found
+
+
+def run(output: Path, *arguments: str, **how: Any) -> list[Ended]:
+    return ended(started(output, *arguments, **how))
+
+
+def logs(output: Path) -> list[str]:
+    """The names of all that lies beside the configuration."""
+    (folder,) = output.glob("results/*/galaxy_shape-mini-closed")
+    return sorted(path.name for path in folder.iterdir() if path.name != "configuration.json")
+
+
+def last_record(output: Path, name: str) -> dict[str, Any]:
+    (path,) = output.glob(f"results/*/*/{name}")
+    ends = [line for line in path.read_text().splitlines() if "run_stop" in line or "abort" in line]
+    assert len(ends) == 1, "exactly one record ends a log"
+    assert path.read_text().splitlines()[-1] == ends[0]
+    record: dict[str, Any] = json.loads(ends[0].removeprefix(":::MLLOG "))
+    return record
+
+
+def findings(output: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The rules that the checker finds broken."""
+    monkeypatch.setattr(definition, "load", scripted.small)
+    (path,) = output.glob(f"results/*/*/{name}")
+    found = check_log(read(path), Place(rounds.CURRENT), rounds.load())
+    return {finding.rule for finding in found if finding.is_error}
+
+
+def assert_goes_on(output: Path) -> None:
+    """The same command makes the run that is missing."""
+    (again,) = run(output)
+    assert again.code == 0, again.err
+    assert "result_0.txt" in logs(output)
+
+
+# Ranks --------------------------------------------------------------------------------------------
+
+KEPT = "interrupted_result_0_0.txt"
+
+
+@pytest.mark.parametrize(
+    ("moment", "rank"),
+    [("prepare", 0), ("build", 0), ("build", 1), ("train", 0), ("train", 1), ("evaluate", 1)],
+)
+def test_a_rank_that_is_killed_ends_all(
+    moment: str, rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = run(tmp_path / "out", ranks=2, mishap=f"{moment} {rank} kill")
+    assert both[rank].code == -signal.SIGKILL
+    assert both[1 - rank].code == 2, both[1 - rank].err
+    assert not any("Traceback" in one.err for one in both)
+    if moment == "prepare":  # before there is a log
+        assert logs(tmp_path / "out") == []
+        return
+    who = "the run was killed" if rank == 0 else "another rank has ended without a word"
+    assert who in both[0].err
+    assert "cepheid" not in both[1].err
+    assert logs(tmp_path / "out") == [KEPT]
+    record = last_record(tmp_path / "out", KEPT)
+    if moment == "build":
+        assert record["key"] == "init_aborted"
+        return
+    assert record["metadata"]["status"] == "aborted"
+    assert record["metadata"]["samples_count"] == (32 if moment == "train" else 64)
+    assert findings(tmp_path / "out", KEPT, monkeypatch) == {"T17"}  # a run that did not converge
+    assert_goes_on(tmp_path / "out")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_rank_that_fails_says_why(rank: int, tmp_path: Path) -> None:
+    both = run(tmp_path / "out", ranks=2, mishap=f"train {rank} raise")
+    assert [one.code for one in both] == [2, 2]
+    assert "MemoryError: no memory left on this rank" in both[rank].err
+    assert "cepheid" not in both[1 - rank].err
+    assert "Traceback" not in both[1 - rank].err
+    reason = last_record(tmp_path / "out", KEPT)["metadata"]["reason"]
+    assert reason.endswith("MemoryError: no memory left on this rank")
+    assert ("rank 1" in reason) == (rank == 1)
+
+
+def test_a_rank_that_cannot_begin_says_why_and_no_run_begins(tmp_path: Path) -> None:
+    both = run(tmp_path / "out", ranks=2, mishap="create 1 refuse")
+    assert [one.code for one in both] == [2, 2]
+    assert [one.err for one in both] == ["", "cepheid: bad data on this rank: delete them\n"]
+    assert logs(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("arguments", [["--nonsense"], ["--set", "global_batch_size=33"]])
+def test_wrong_use_on_several_ranks_is_told_once(arguments: list[str], tmp_path: Path) -> None:
+    both = run(tmp_path / "out", *arguments, ranks=2)
+    assert [one.code for one in both] == [2, 2]
+    told = [one.err for one in both if one.err]
+    assert len(told) == 1
+    assert told[0].count("cepheid") <= 2  # argparse prints usage, too
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("moment", "reason"),
+    [
+        ("train", "the training loss is nan"),
+        ("evaluate", "the quality is not finite (e_rmse, nll)"),
+    ],
+)
+def test_a_number_that_is_not_finite_on_one_rank_ends_all_with_advice(
+    moment: str, reason: str, tmp_path: Path
+) -> None:
+    both = run(tmp_path / "out", ranks=2, mishap=f"{moment} 1 nan")
+    assert [one.code for one in both] == [1, 1]
+    assert "a lower learning rate or precision=fp32 may help" in both[0].out
+    assert logs(tmp_path / "out") == ["result_0.txt"]  # such a run counts (T15)
+    stop = last_record(tmp_path / "out", "result_0.txt")
+    assert stop["metadata"]["status"] == "aborted"
+    assert stop["metadata"]["reason"].startswith(reason)
+
+
+# Signals ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_run_that_waits_for_a_rank_in_a_library_ends_on_sigterm(tmp_path: Path) -> None:
+    """The first rank is inside a collective, in C++: no handler of Python runs there."""
+    both = started(tmp_path / "out", ranks=2, mishap="train 1 hang")
+    happened = tmp_path / "happened"
+    deadline = time.monotonic() + SECONDS
+    while not happened.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    both[0].send_signal(signal.SIGTERM)
+    both[0].send_signal(signal.SIGTERM)
+    both[0].wait(timeout=SECONDS)
+    both[1].send_signal(signal.SIGTERM)
+    first, second = ended(both)
+    assert (first.code, second.code) == (-signal.SIGKILL, -signal.SIGTERM)
+    assert "stopped by SIGTERM and did not end within 10 s" in first.err
+    assert logs(tmp_path / "out") == [KEPT]
+    assert last_record(tmp_path / "out", KEPT)["metadata"]["samples_count"] == 32
+
+
+# No space, odd places -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        (10, "cannot write there (File too large); make room"),
+        (3000, "cannot write the run log (File too large); this run does not count"),
+    ],
+)
+def test_no_space_is_told_and_nothing_is_lost(size: int, message: str, tmp_path: Path) -> None:
+    (full,) = run(tmp_path / "out", prelude=LIMIT.format(size=size))
+    assert full.code == 2
+    assert message in full.err
+    assert full.err.count("\n") == 1, full.err
+    assert logs(tmp_path / "out") == ([KEPT] if size > 1000 else [])
+    assert_goes_on(tmp_path / "out")
+
+
+def test_no_space_for_the_weights(tmp_path: Path) -> None:
+    # The place of the weights is taken: as with a full disk, nothing can be written there.
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "checkpoints").touch()
+    (full,) = run(tmp_path / "out")
+    assert full.code == 2
+    assert "run 0 counts" in full.err
+    assert "its weights are lost" in full.err
+    assert logs(tmp_path / "out") == ["result_0.txt"]
+
+
+def test_an_output_folder_with_an_odd_name(tmp_path: Path) -> None:
+    output = tmp_path / "with space [bold]ü'\"$HOME*"
+    (fine,) = run(output)
+    assert fine.code == 0, fine.err
+    assert str(output) in fine.out
+    assert [path.name for path in output.glob("results/*/*/result_*")] == ["result_0.txt"]
+
+
+def test_another_system_in_the_same_place(tmp_path: Path) -> None:
+    (fine,) = run(tmp_path / "out")
+    assert fine.code == 0, fine.err
+    (described,) = (tmp_path / "out" / "systems").iterdir()
+    facts = json.loads(described.read_text())
+    described.write_text(json.dumps(facts | {"processor": "abacus"}))
+    (other,) = run(tmp_path / "out", "--runs", "2")
+    assert other.code == 2
+    assert 'holds another system: processor was "abacus"' in other.err
+    assert logs(tmp_path / "out") == ["result_0.txt"]

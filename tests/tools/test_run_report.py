@@ -1,0 +1,88 @@
+"""What stands below a run: tables with errors, and no harm where they cannot be made."""
+
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from reference.config import RunConfig, configure
+from reference.report import Table
+from rules import definition
+from rules.errors import UserError
+from tools import run_report
+
+TABLE = Table(
+    "Bias",
+    (
+        {"quantity": "m", "e1": -0.11239, "e1_error": 0.0075, "galaxies": 12},
+        {"quantity": "c", "e1": 0.00321, "e1_error": 0.00067, "galaxies": 12},
+        {"quantity": "nothing", "e1": math.nan, "e1_error": math.inf, "galaxies": 0},
+    ),
+    "a note",
+)
+
+
+class Reporting:
+    """A task of which only the report is asked."""
+
+    def __init__(self, answer: Sequence[Table] | Exception) -> None:
+        self.answer = answer
+
+    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
+        on_progress(1, 1)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    return configure(definition.load("galaxy_shape", "mini"), seed=7)
+
+
+def said(task: object, config: RunConfig, path: Path) -> str:
+    console = Console(file=io.StringIO(), soft_wrap=True, highlight=False)
+    run_report.make(task, config, path, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_tables_are_shown_and_kept(config: RunConfig, tmp_path: Path) -> None:
+    text = said(Reporting([TABLE]), config, tmp_path / "report_0.json")
+    assert "-0.1124 ± 0.0075" in text
+    assert "0.00321 ± 0.00067" in text
+    assert "a note" in text
+    assert "e1_error" not in text
+    (kept,) = tmp_path.iterdir()  # no temporary file is left
+    content = json.loads(kept.read_text())
+    assert content["seed"] == 7
+    assert content["definition_digest"] == config.definition.digest
+    (table,) = content["tables"]
+    assert table["rows"][0] == dict(TABLE.rows[0])
+    assert table["rows"][2]["e1"] is None
+    assert table["rows"][2]["e1_error"] is None
+
+
+@pytest.mark.parametrize(
+    ("error", "stdout", "stderr"),
+    [
+        (UserError("no data there"), "no report: no data there; the run counts", ""),
+        (OSError(28, "No space left"), "No space left; the run counts", ""),
+        (ZeroDivisionError("a bug"), "see above; the run counts", "Traceback"),
+    ],
+)
+def test_failure_is_told_and_costs_nothing(
+    error: Exception, stdout: str, stderr: str,
+    config: RunConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    assert stdout in said(Reporting(error), config, tmp_path / "report_0.json")
+    assert capsys.readouterr().err.startswith(stderr)
+    assert not list(tmp_path.iterdir())
+
+
+def test_task_without_a_report_says_nothing(config: RunConfig, tmp_path: Path) -> None:
+    assert said(object(), config, tmp_path / "report_0.json") == ""
