@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,18 +18,29 @@ from rules.seeds import derived_seed
 
 DIVISIONS = ("closed", "open")
 SEED_LIMIT = 2**32 - 100  # given seeds count up from run to run
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How the arithmetic is done. Free in both divisions, told in the log."""
+    """How the arithmetic is done. Free in both divisions, told in the log.
+
+    ``auto`` is replaced by what is fastest on this machine, see ``execution``; ``because`` then
+    has the reason, by setting.
+    """
 
     precision: str = "auto"
     compile: str = "auto"
+    threads: str = "auto"
+    because: Mapping[str, str] = field(default_factory=dict)
 
 
 EXECUTION_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"precision": ("auto", "fp32", "bf16"), "compile": ("auto", "on", "off")}
+    {
+        "precision": ("auto", "fp32", "bf16"),
+        "compile": ("auto", "on", "off"),
+        "threads": ("auto", "a number"),
+    }
 )
 
 
@@ -154,7 +165,8 @@ def _split(override: str) -> tuple[str, str]:
 
 def _chosen(key: str, text: str) -> str:
     choices = EXECUTION_CHOICES[key]
-    if text not in choices:
+    is_number = "a number" in choices and text.isdecimal() and 1 <= int(text) <= MOST_THREADS
+    if text not in choices and not is_number:
         raise UserError(f"--set {key}={text}: expected one of {', '.join(choices)}")
     return text
 

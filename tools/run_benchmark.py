@@ -5,6 +5,7 @@ import importlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,8 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         metavar="KEY=VALUE",
         dest="overrides",
-        help="a hyperparameter of the definition, or precision=fp32|bf16, compile=on|off",
+        help="a hyperparameter of the definition, or precision=fp32|bf16, compile=on|off, "
+        "threads=N (these three are measured, if not given, and the fastest is taken)",
     )
     add("--seed", type=int, help="seed of run 0; default: derived, so that it cannot be chosen")
     add_data_option(made)
@@ -226,6 +228,8 @@ def _one_run(
     from tools.progress import RunDisplay
 
     console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
+    settled = folder.execution(config.execution) if folder else None
+    config = replace(config, execution=ranks.told(settled))
     forget_earlier_tasks()
     task = _created(module, config, ranks)
     log = RunLogWriter(folder.log(config.index) if folder else None)

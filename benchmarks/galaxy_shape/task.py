@@ -1,6 +1,7 @@
 """galaxy_shape in PyTorch: build, train, evaluate."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 from benchmarks.galaxy_shape import science
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood, whitened
 from benchmarks.galaxy_shape.science import RADIUS_SQUARED
-from reference import precision
+from reference import execution, precision
 from reference.compilation import Compiled
-from reference.config import RunConfig
+from reference.config import Execution, RunConfig
 from reference.data import galaxies, store
 from reference.data.order import SampleStream
 from reference.distributed import Ranks
@@ -79,21 +80,25 @@ class GalaxyShape:
             eps=float(values["opt_adam_epsilon"]),
             fused=self.fused_optimizer,
         )
-        self.precision = precision.choose(self.config.execution.precision, self.ranks.device)
-        self._loss = Compiled(self._mean_loss, self.config.execution.compile)
-        self._predict = Compiled(self._posterior, self.config.execution.compile)
+        asked = self.config.execution
+        insist = asked.compile == "on"
+        self._loss = Compiled(self._mean_loss, enabled=insist, insist=insist)
+        self._predict = Compiled(self._posterior, enabled=insist, insist=insist)
+        self._compute_as(asked)
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def warm_up(self) -> None:
-        """One step and one prediction on noise; weights, statistics and optimizer are put back."""
+        """Settle how to compute, then one step and one prediction on noise; weights, statistics and
+        optimizer are put back."""
         before = {key: value.clone() for key, value in self.model.state_dict().items()}
         self.model.train()
-        stamps, labels = self._synthetic(self.batch_per_rank)
-        self._loss.try_out(stamps, labels).backward()
+        self._step_on_noise(
+            execution.settled(self.config.execution, self._step_on_noise, self.ranks)
+        )
         self.optimizer.step()
         self.model.eval()
         with torch.no_grad():
-            self._predict.try_out(self._synthetic(self.evaluation_batch)[0])
+            self._predict(self._synthetic(self.evaluation_batch)[0])
         self.model.load_state_dict(before)
         self.optimizer.zero_grad()
         self.optimizer.state.clear()
@@ -108,6 +113,7 @@ class GalaxyShape:
             "precision": str(self.precision).removeprefix("torch."),
             "training_step": self._loss.note,
             "evaluation": self._predict.note,
+            "execution": asdict(self.execution),
         }
 
     def open_data(self) -> None:
@@ -250,6 +256,18 @@ class GalaxyShape:
 
     def _mean_loss(self, stamps: Tensor, labels: Tensor) -> Tensor:
         return negative_log_likelihood(*self._posterior(stamps), labels).mean()
+
+    def _compute_as(self, how: Execution) -> None:
+        """Compute as ``how`` says from now on."""
+        self.execution = how
+        execution.use_threads(how)
+        self.precision = precision.TYPES.get(how.precision, torch.float32)  # until it is settled
+        self._loss.enabled = self._predict.enabled = how.compile == "on"
+
+    def _step_on_noise(self, how: Execution) -> str:
+        self._compute_as(how)
+        self._loss(*self._synthetic(self.batch_per_rank)).backward()
+        return self._loss.failure
 
     def _synthetic(self, count: int) -> tuple[Tensor, Tensor]:
         data, model = self.definition.data, self.definition.model
