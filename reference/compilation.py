@@ -30,10 +30,9 @@ class Compiled:
 
     def __init__(self, function: Callable[..., Any], *, enabled: bool, insist: bool) -> None:
         self._eager = function
-        self._compiled = torch.compile(function, dynamic=False)
+        self._compiled: Callable[..., Any] | None = None  # made when needed: loading takes seconds
         self.enabled, self.insist = enabled, insist
         self.failure = ""
-        self._has_run = False
 
     @property
     def note(self) -> str:
@@ -43,7 +42,7 @@ class Compiled:
     def __call__(self, *arguments: Any) -> Any:
         if not self.enabled:
             return self._eager(*arguments)
-        if not self._has_run:
+        if self._compiled is None:
             return self._first_call(*arguments)
         return self._compiled(*arguments)
 
@@ -51,8 +50,9 @@ class Compiled:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                result = self._compiled(*arguments)
-            self._has_run = True
+                compiled = torch.compile(self._eager, dynamic=False)
+                result = compiled(*arguments)
+            self._compiled = compiled
             return result
         except Exception as error:  # whatever the compiler's tool chain throws
             result = self._eager(*arguments)  # an error here is a bug in the function itself

@@ -34,6 +34,12 @@ class Execution:
     threads: str = "auto"
     because: Mapping[str, str] = field(default_factory=dict)
 
+    def having(self, setting: str, value: str, reason: str = "") -> "Execution":
+        """The same with another value of one setting, and the reason for it if there is one."""
+        because = {**self.because, setting: reason} if reason else self.because
+        changes: dict[str, Any] = {setting: value, "because": because}
+        return replace(self, **changes)
+
 
 EXECUTION_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -129,7 +135,7 @@ def configure(
     execution = Execution()
     for key, text in map(_split, overrides):
         if key in EXECUTION_CHOICES:
-            execution = replace(execution, **{key: _chosen(key, text)})
+            execution = execution.having(key, _chosen(key, text))
         elif key in definition.hyperparameters:
             values[key] = _allowed(definition.hyperparameters[key], text, division)
         else:

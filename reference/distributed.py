@@ -120,15 +120,23 @@ def started() -> Iterator[Ranks]:
 def _met(place: Placement, backend: str) -> Iterator[None]:
     """All ranks have met; one that fails meanwhile leaves word for the others."""
     global _word
-    store, _, _ = next(rendezvous("env://", place.rank, place.world_size, timeout=TIMEOUT))
-    store.set_timeout(TIMEOUT)
-    dist.init_process_group(
-        backend,
-        store=PrefixStore("ranks", store),
-        rank=place.rank,
-        world_size=place.world_size,
-        timeout=TIMEOUT,
-    )
+    try:
+        store, _, _ = next(rendezvous("env://", place.rank, place.world_size, timeout=TIMEOUT))
+        store.set_timeout(TIMEOUT)
+        dist.init_process_group(
+            backend,
+            store=PrefixStore("ranks", store),
+            rank=place.rank,
+            world_size=place.world_size,
+            timeout=TIMEOUT,
+        )
+    except dist.DistError as error:
+        reason = str(error).strip().splitlines()[0]
+        where = ":".join(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT"))
+        raise UserError(
+            f"{place.world_size} ranks could not meet at {where} ({reason}): is the address that "
+            "of the first rank, is the port free, were all ranks started?"
+        ) from error
     _word = _Word(PrefixStore("word", store))
     try:
         yield
@@ -222,6 +230,8 @@ class GroupBatchNorm2d(nn.Module):
     def __init__(self, channels: int, epsilon: float, momentum: float) -> None:
         super().__init__()
         self.epsilon, self.momentum = epsilon, momentum
+        # Here and not as a decorator: it loads the compiler, which takes longer than all the rest.
+        self._group_moments = torch.compiler.disable(_group_moments)
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
@@ -239,7 +249,7 @@ class GroupBatchNorm2d(nn.Module):
         if not self.training:
             mean, variance = self.running_mean, self.running_variance
         elif dist.is_initialized() and dist.get_world_size() > 1:
-            mean, variance = _group_moments(images)
+            mean, variance = self._group_moments(images)
             self._keep(mean, variance)
         else:
             variance, mean = torch.var_mean(images, dim=(0, 2, 3), correction=0)
@@ -253,7 +263,6 @@ class GroupBatchNorm2d(nn.Module):
         self.running_variance.lerp_(variance, 1 - self.momentum)
 
 
-@torch.compiler.disable
 def _group_moments(images: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and biased variance per channel over all ranks; gradients flow through both."""
     count = dist.get_world_size() * images.numel() // images.shape[1]

@@ -8,7 +8,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import torch
 
@@ -38,18 +37,21 @@ def settled(asked: Execution, step: Step, ranks: Ranks) -> Execution:
     that is measured here, and the precision that convolves faster does so in both. Last the
     compiled step is compared with the eager one. The first rank's choice counts for all.
     """
-    chosen = replace(asked, compile="off")
+    chosen = asked.having("compile", "off")
     if asked.threads == "auto":
         chosen = _fastest(chosen, "threads", thread_counts(ranks.device), step, ranks)
     if asked.precision == "auto":
         candidates = precision.candidates(ranks.device)
         chosen = _fastest(chosen, "precision", candidates, step, ranks)
     if asked.compile != "auto":
-        return replace(chosen, compile=asked.compile)
-    failure = step(replace(chosen, compile="on"))
+        return chosen.having("compile", asked.compile)
+    failure = step(chosen.having("compile", "on"))
     if ranks.all_well(not failure):
         return _fastest(chosen, "compile", ("on", "off"), step, ranks)
-    return ranks.told(_because(chosen, "compile", "off", f"torch.compile fails: {failure}"))
+    told: Execution = ranks.told(
+        chosen.having("compile", "off", f"torch.compile fails: {failure or 'on another rank'}")
+    )
+    return told
 
 
 def thread_counts(device: torch.device) -> Sequence[str]:
@@ -70,14 +72,14 @@ def _fastest(
     of each counts.
     """
     if len(values) == 1:
-        return _because(execution, setting, values[0], "the only candidate")
+        return execution.having(setting, values[0], "the only candidate")
     best = dict.fromkeys(values, math.inf)
     began = time.perf_counter()
     for turn in range(ROUNDS + 1):
         for value in values:
             ranks.barrier()
             started = time.perf_counter()
-            step(replace(execution, **{setting: value}))
+            step(execution.having(setting, value))
             ranks.barrier()
             if turn:  # the first one warms up
                 best[value] = min(best[value], time.perf_counter() - started)
@@ -85,7 +87,7 @@ def _fastest(
             break
     chosen = _chosen(best)
     times = ", ".join(f"{value} {seconds * 1000:.1f} ms" for value, seconds in best.items())
-    told: Execution = ranks.told(_because(execution, setting, chosen, f"fastest step: {times}"))
+    told: Execution = ranks.told(execution.having(setting, chosen, f"fastest step: {times}"))
     return told
 
 
@@ -95,8 +97,3 @@ def _chosen(best_seconds: Mapping[str, float]) -> str:
     fastest = min(best_seconds, key=lambda value: best_seconds[value])
     is_clear = best_seconds[fastest] < best_seconds[first] * (1 - MARGIN)
     return fastest if is_clear else first
-
-
-def _because(execution: Execution, setting: str, value: str, reason: str) -> Execution:
-    because = {**execution.because, setting: reason}
-    return replace(execution, **{setting: value, "because": because})

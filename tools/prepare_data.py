@@ -77,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     size_mib = sum(array.bytes for array in manifest.arrays.values()) / 2**20
     console.print(
         f"{folder}: {manifest.rows:,} samples of {manifest.generator}, {size_mib:,.0f} MiB, "
-        f"digest {manifest.digest}"
+        f"digest {manifest.digest}",
+        markup=False,
     )
     if output:
         _export(chosen, folder, output, console)

@@ -20,7 +20,7 @@ from tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from reference.config import RunConfig
+    from reference.config import Execution, RunConfig
     from reference.distributed import Ranks
     from reference.results import ResultFolder
     from reference.train import Outcome
@@ -112,8 +112,10 @@ def _told_once() -> Iterator[None]:
     try:
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             yield
-    except (UserError, SystemExit):
+    except UserError:
         leave_quietly(EXIT_WRONG_USE)
+    except SystemExit as error:  # argparse's
+        leave_quietly(int(error.code or EXIT_FINE))
 
 
 def _run(
@@ -156,6 +158,8 @@ def _run(
                 ).reached
                 for index in runs
             ]
+            # A rank that leaves with exit code 1 has torchrun end the others, reporting or not.
+            ranks.barrier()
     return EXIT_FINE if all(reached) else EXIT_FINDINGS
 
 
@@ -228,10 +232,10 @@ def _one_run(
     from tools.progress import RunDisplay
 
     console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
-    settled = folder.execution(config.execution) if folder else None
-    config = replace(config, execution=ranks.told(settled))
-    forget_earlier_tasks()
-    task = _created(module, config, ranks)
+    with interruption.possible():
+        config = replace(config, execution=_settled(config, ranks, folder))
+        forget_earlier_tasks()
+        task = _created(module, config, ranks)
     log = RunLogWriter(folder.log(config.index) if folder else None)
     try:
         with interruption.possible(), RunDisplay(config.definition, console) as display:
@@ -254,6 +258,12 @@ def _one_run(
         with interruption.possible():
             run_report.make(task, config, folder.report(config.index), console)
     return outcome
+
+
+def _settled(config: "RunConfig", ranks: "Ranks", folder: "ResultFolder | None") -> "Execution":
+    """How earlier runs of the result computed, on every rank; else as asked for."""
+    told: Execution = ranks.told(folder.execution(config.execution) if folder else None)
+    return told
 
 
 def _created(module: Any, config: "RunConfig", ranks: "Ranks") -> Any:

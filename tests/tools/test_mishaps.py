@@ -6,6 +6,7 @@ The ranks are started without a launcher, so that nobody ends those that another
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -186,6 +187,20 @@ def test_a_number_that_is_not_finite_on_one_rank_ends_all_with_advice(
     stop = last_record(tmp_path / "out", "result_0.txt")
     assert stop["metadata"]["status"] == "aborted"
     assert stop["metadata"]["reason"].startswith(reason)
+
+
+def test_ranks_that_cannot_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("tests.tools.test_mishaps._free_port", lambda: port)
+        first, second = started(tmp_path / "out", ranks=2)
+        _, err = first.communicate(timeout=SECONDS)
+        second.terminate()  # it waits for the first one, which may still be about to start
+        assert ended([second])[0].code == -signal.SIGTERM
+    assert first.returncode == 2
+    assert f"cepheid: 2 ranks could not meet at 127.0.0.1:{port}" in err
+    assert "Traceback" not in err
 
 
 # Signals ------------------------------------------------------------------------------------------
