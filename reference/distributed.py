@@ -240,6 +240,12 @@ class GroupBatchNorm2d(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Same shape as ``images``, (batch, channels, height, width), equal on all ranks."""
         images = images.float()
+        scale, shift = self.scale_and_shift(images)
+        return images * scale[:, None, None] + shift[:, None, None]
+
+    def scale_and_shift(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """What normalising ``images``, in float32, multiplies each channel by and what it then
+        adds, both (channels,); in training the running statistics move."""
         if not self.training:
             mean, variance = self.running_mean, self.running_variance
         elif dist.is_initialized() and dist.get_world_size() > 1:
@@ -249,8 +255,7 @@ class GroupBatchNorm2d(nn.Module):
             variance, mean = torch.var_mean(images, dim=(0, 2, 3), correction=0)
             self._keep(mean, variance)
         scale = self.weight * torch.rsqrt(variance + self.epsilon)
-        shift = self.bias - mean * scale
-        return images * scale[:, None, None] + shift[:, None, None]
+        return scale, self.bias - mean * scale
 
     @torch.no_grad()
     def _keep(self, mean: Tensor, variance: Tensor) -> None:
