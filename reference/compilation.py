@@ -1,4 +1,4 @@
-"""torch.compile where it works, eager execution where it does not, and a note on which it was."""
+"""torch.compile where it works, eager execution where it does not."""
 
 import gc
 import warnings
@@ -22,42 +22,45 @@ def forget_earlier_tasks() -> None:
 
 
 class Compiled:
-    """A function that is compiled at its first call, if that is asked for and possible.
+    """A function that runs compiled while ``enabled``, and eagerly otherwise.
 
-    ``requested`` is ``on``, ``off`` or ``auto``; ``auto`` falls back to eager execution where
-    compiling fails (no C++ compiler, no ``Python.h``) and keeps the reason in ``note``.
+    It is compiled at its first call. Where that fails (no C++ compiler, no ``Python.h``) it runs
+    eagerly from then on and ``failure`` says why; if ``insist``, it raises UserError instead.
     """
 
-    def __init__(self, function: Callable[..., Any], requested: str) -> None:
+    def __init__(self, function: Callable[..., Any], *, enabled: bool, insist: bool) -> None:
         self._eager = function
-        self._requested = requested
-        self._function = function
-        self.note = "eager"
-        if requested != "off":
-            self._function = torch.compile(function, dynamic=False)
-            self.note = "compiled"
+        self._compiled: Callable[..., Any] | None = None  # made when needed: loading takes seconds
+        self.enabled, self.insist = enabled, insist
+        self.failure = ""
+
+    @property
+    def note(self) -> str:
+        """How it runs: ``compiled`` or ``eager``."""
+        return "compiled" if self.enabled else "eager"
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._function(*arguments)
-
-    def try_out(self, *arguments: Any) -> Any:
-        """The first call, on synthetic data of the real shape; decides between compiled and eager.
-
-        Raises UserError where compiling was asked for by name and fails.
-        """
-        if self.note == "eager":
+        if not self.enabled:
             return self._eager(*arguments)
+        if self._compiled is None:
+            return self._first_call(*arguments)
+        return self._compiled(*arguments)
+
+    def _first_call(self, *arguments: Any) -> Any:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return self._function(*arguments)
+                compiled = torch.compile(self._eager, dynamic=False)
+                result = compiled(*arguments)
+            self._compiled = compiled
+            return result
         except Exception as error:  # whatever the compiler's tool chain throws
             result = self._eager(*arguments)  # an error here is a bug in the function itself
-            reason = str(error).strip().splitlines()[0][:200]
-            if self._requested == "on":
+            self.failure = str(error).strip().splitlines()[0][:200]
+            if self.insist:
                 raise UserError(
-                    f"compile=on, but torch.compile fails here: {reason} "
+                    f"compile=on, but torch.compile fails here: {self.failure} "
                     "(a C++ compiler and Python.h are needed; compile=off runs without)"
                 ) from error
-            self._function, self.note = self._eager, f"eager, torch.compile fails: {reason}"
+            self.enabled = False
             return result

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,18 +18,35 @@ from rules.seeds import derived_seed
 
 DIVISIONS = ("closed", "open")
 SEED_LIMIT = 2**32 - 100  # given seeds count up from run to run
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How the arithmetic is done. Free in both divisions, told in the log."""
+    """How the arithmetic is done. Free in both divisions, told in the log.
+
+    ``auto`` is replaced by what is fastest on this machine, see ``execution``; ``because`` then
+    has the reason, by setting.
+    """
 
     precision: str = "auto"
     compile: str = "auto"
+    threads: str = "auto"
+    because: Mapping[str, str] = field(default_factory=dict)
+
+    def having(self, setting: str, value: str, reason: str = "") -> "Execution":
+        """The same with another value of one setting, and the reason for it if there is one."""
+        because = {**self.because, setting: reason} if reason else self.because
+        changes: dict[str, Any] = {setting: value, "because": because}
+        return replace(self, **changes)
 
 
 EXECUTION_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"precision": ("auto", "fp32", "bf16"), "compile": ("auto", "on", "off")}
+    {
+        "precision": ("auto", "fp32", "bf16"),
+        "compile": ("auto", "on", "off"),
+        "threads": ("auto", "a number"),
+    }
 )
 
 
@@ -118,7 +135,7 @@ def configure(
     execution = Execution()
     for key, text in map(_split, overrides):
         if key in EXECUTION_CHOICES:
-            execution = replace(execution, **{key: _chosen(key, text)})
+            execution = execution.having(key, _chosen(key, text))
         elif key in definition.hyperparameters:
             values[key] = _allowed(definition.hyperparameters[key], text, division)
         else:
@@ -163,7 +180,8 @@ def _split(override: str) -> tuple[str, str]:
 
 def _chosen(key: str, text: str) -> str:
     choices = EXECUTION_CHOICES[key]
-    if text not in choices:
+    is_number = "a number" in choices and text.isdecimal() and 1 <= int(text) <= MOST_THREADS
+    if text not in choices and not is_number:
         raise UserError(f"--set {key}={text}: expected one of {', '.join(choices)}")
     return text
 

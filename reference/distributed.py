@@ -110,8 +110,6 @@ def started() -> Iterator[Ranks]:
     if place.world_size == 1:
         yield Ranks(0, 1, device)
         return
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
     with _met(place, "nccl" if device.type == "cuda" else "gloo"):
         yield Ranks(place.rank, place.world_size, device, ranks_per_node)
 
@@ -121,22 +119,11 @@ def _met(place: Placement, backend: str) -> Iterator[None]:
     """All ranks have met; one that fails meanwhile leaves word for the others."""
     global _word
     try:
-        store, _, _ = next(rendezvous("env://", place.rank, place.world_size, timeout=TIMEOUT))
-        store.set_timeout(TIMEOUT)
-        dist.init_process_group(
-            backend,
-            store=PrefixStore("ranks", store),
-            rank=place.rank,
-            world_size=place.world_size,
-            timeout=TIMEOUT,
-        )
-    except dist.DistError as error:
-        reason = str(error).strip().splitlines()[0]
-        where = ":".join(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT"))
-        raise UserError(
-            f"{place.world_size} ranks could not meet at {where} ({reason}): is the address that "
-            "of the first rank, is the port free, were all ranks started?"
-        ) from error
+        store = _meet(place, backend)
+    except UserError:
+        if place.local_rank > 0:  # the first one on each machine says why
+            leave_quietly(EXIT_CODE_OF_FAILURE)
+        raise
     _word = _Word(PrefixStore("word", store))
     try:
         yield
@@ -148,8 +135,40 @@ def _met(place: Placement, backend: str) -> Iterator[None]:
         if not _word.leave(place.rank, error):
             leave_quietly(EXIT_CODE_OF_FAILURE)
         raise
-    # Only now: after a failure it may wait for ranks that are gone. The end of the process does it.
-    dist.destroy_process_group()
+    finally:
+        if backend == "gloo":  # its threads must not outlive the interpreter
+            dist.destroy_process_group()
+    if backend != "gloo":  # not after a failure: it would wait for ranks that are gone
+        dist.destroy_process_group()
+
+
+def _meet(place: Placement, backend: str) -> Any:
+    """The store of the ranks, after all have met. Raises UserError where they cannot."""
+    absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if absent:
+        raise UserError(
+            f"{place.world_size} ranks are asked for, but {absent[0]} is not set: export "
+            "MASTER_ADDR (a host that all ranks reach) and MASTER_PORT, or start with torchrun"
+        )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        store, _, _ = next(rendezvous("env://", place.rank, place.world_size, timeout=TIMEOUT))
+        store.set_timeout(TIMEOUT)
+        dist.init_process_group(
+            backend,
+            store=PrefixStore("ranks", store),
+            rank=place.rank,
+            world_size=place.world_size,
+            timeout=TIMEOUT,
+        )
+    except dist.DistError as error:
+        where = ":".join(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT"))
+        raise UserError(
+            f"{place.world_size} ranks could not meet at {where} ({_first_line(error)}): this must "
+            "be the host of the first rank and a free port, and all ranks must be started"
+        ) from error
+    return store
 
 
 class RankEndedError(UserError):
@@ -168,7 +187,7 @@ class _Word:
 
     def leave(self, rank: int, error: BaseException) -> bool:
         """Leave word, if nobody has. False if another rank has said the very same."""
-        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        reason = f"{type(error).__name__}: {_first_line(error)}"
         try:
             said = self._store.compare_set(KEY, "", f"{rank}\n{reason}").decode()
         except RuntimeError:  # the rank that kept it is gone
@@ -202,7 +221,7 @@ def _together() -> Iterator[None]:
         word = _word.heard() if _word else ""
         if word:
             raise RankEndedError(word, is_told=True) from error
-        reason = str(error).strip().splitlines()[0]
+        reason = _first_line(error)
         if not SIGNS_OF_LOSS.search(reason):
             raise
         raise RankEndedError(
@@ -210,6 +229,10 @@ def _together() -> Iterator[None]:
             "killed, perhaps for lack of memory, the launcher says so",
             is_told=False,
         ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _slurm_ranks_per_node(place: Placement) -> int:
@@ -240,6 +263,12 @@ class GroupBatchNorm2d(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Same shape as ``images``, (batch, channels, height, width), equal on all ranks."""
         images = images.float()
+        scale, shift = self.scale_and_shift(images)
+        return images * scale[:, None, None] + shift[:, None, None]
+
+    def scale_and_shift(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """What normalising ``images``, in float32, multiplies each channel by and what it then
+        adds, both (channels,); in training the running statistics move."""
         if not self.training:
             mean, variance = self.running_mean, self.running_variance
         elif dist.is_initialized() and dist.get_world_size() > 1:
@@ -249,8 +278,7 @@ class GroupBatchNorm2d(nn.Module):
             variance, mean = torch.var_mean(images, dim=(0, 2, 3), correction=0)
             self._keep(mean, variance)
         scale = self.weight * torch.rsqrt(variance + self.epsilon)
-        shift = self.bias - mean * scale
-        return images * scale[:, None, None] + shift[:, None, None]
+        return scale, self.bias - mean * scale
 
     @torch.no_grad()
     def _keep(self, mean: Tensor, variance: Tensor) -> None:

@@ -73,13 +73,13 @@ def end(partial: Path, why: str) -> None:
     ``run_stop`` (T7). Does nothing where there is one, or no space for one."""
     content = partial.read_bytes()
     os.truncate(partial, content.rfind(b"\n") + 1)  # half a record is none
-    if _last(partial, "run_stop", "init_aborted"):
+    if last_record(partial, "run_stop", "init_aborted"):
         return
     why = f"{BROKEN_OFF}{why}"
-    block = _last(partial, "block_stop")
+    block = last_record(partial, "block_stop")
     file = RecordFile(partial, is_new=False)
     with contextlib.closing(file), contextlib.suppress(UserError):
-        if _last(partial, "run_start"):
+        if last_record(partial, "run_start"):
             samples = _metadata(block, "samples_count") if block else 0
             file.write("run_stop", status=events.STATUS_ABORTED, samples_count=samples, reason=why)
         else:
@@ -93,7 +93,7 @@ def put_away(partial: Path) -> Path:
     or whose log has no end, is kept as ``interrupted_result_<k>_<n>.txt``: it never counts (S1).
     """
     log = partial.with_name(partial.name.removesuffix(_PARTIAL))
-    stop = _last(partial, "run_stop")
+    stop = last_record(partial, "run_stop")
     counts = stop is not None and not str(_metadata(stop, "reason")).startswith(BROKEN_OFF)
     with partial.open("rb") as written, contextlib.suppress(OSError):
         os.fsync(written.fileno())
@@ -107,8 +107,8 @@ def _unused_name(log: Path) -> Path:
     return candidate
 
 
-def _last(path: Path, *keys: str) -> dict[str, Any] | None:
-    """The last record with one of these keys."""
+def last_record(path: Path, *keys: str) -> dict[str, Any] | None:
+    """The last record of a log with one of these keys."""
     found = None
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with contextlib.suppress(ValueError):

@@ -5,8 +5,6 @@ import time
 from dataclasses import dataclass
 from typing import NoReturn
 
-from rules.errors import UserError
-
 LAUNCHERS = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),  # torchrun
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
@@ -26,20 +24,12 @@ class Placement:
 
 
 def placement() -> Placement:
-    """Raises UserError where a launcher asks for several ranks that could not find each other."""
+    """As torchrun, Slurm or MPI set it; without any of them one rank."""
     for rank, size, local in LAUNCHERS:
         if rank in os.environ and size in os.environ:
-            place = Placement(
+            return Placement(
                 int(os.environ[rank]), int(os.environ[size]), int(os.environ.get(local, "0"))
             )
-            absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
-            if place.world_size > 1 and absent:
-                raise UserError(
-                    f"{size}={place.world_size} asks for several ranks, but {absent[0]} is not "
-                    "set: export MASTER_ADDR (a host that all ranks reach) and MASTER_PORT, "
-                    "or start with torchrun"
-                )
-            return place
     return Placement()
 
 

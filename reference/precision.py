@@ -1,23 +1,24 @@
 """The precision of matrix products and convolutions; parameters and losses stay in float32."""
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
 
 import torch
 
-
-def choose(requested: str, device: torch.device) -> torch.dtype:
-    """float32 or bfloat16: ``auto`` takes bfloat16 where the hardware multiplies it natively."""
-    if requested == "auto":
-        return torch.bfloat16 if has_fast_bfloat16(device) else torch.float32
-    return {"fp32": torch.float32, "bf16": torch.bfloat16}[requested]
+TYPES: Mapping[str, torch.dtype] = MappingProxyType({"fp32": torch.float32, "bf16": torch.bfloat16})
+"""By the names that ``--set precision=…`` knows."""
 
 
-def has_fast_bfloat16(device: torch.device) -> bool:
-    """True for GPUs with bfloat16 units and CPUs with AVX512-BF16 or AMX."""
+def candidates(device: torch.device) -> tuple[str, ...]:
+    """What is worth comparing: bfloat16 only where the hardware multiplies it (GPUs with bfloat16
+    units, CPUs with AVX512-BF16 or AMX); elsewhere it is emulated."""
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+        is_native = bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    else:
+        able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+        is_native = bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+    return ("fp32", "bf16") if is_native else ("fp32",)
 
 
 def autocast(precision: torch.dtype, device: torch.device) -> AbstractContextManager[object]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reference import logfile
-from reference.config import RunConfig
+from reference.config import Execution, RunConfig
 from reference.watcher import watched
 from rules.errors import UserError
 
@@ -52,6 +52,16 @@ class ResultFolder:
         """The runs that have ended, whether they reached the targets or not."""
         numbers = (re.fullmatch(r"result_(\d+)\.txt", path.name) for path in self.path.iterdir())
         return sorted(int(found.group(1)) for found in numbers if found)
+
+    def execution(self, asked: Execution) -> Execution:
+        """How the runs that are there computed, so that all compute alike (rule T18); ``asked`` if
+        there are none, or their logs do not say."""
+        for index in self.present():
+            told = logfile.last_record(self.log(index), "implementation")
+            settled = told["value"].get("execution") if told else None
+            if settled:
+                return Execution(**settled)
+        return asked
 
     def missing(self, count: int) -> list[int]:
         """Which of the runs 0 … count − 1 are still to be made."""

@@ -83,8 +83,9 @@ def _end_of(run: int) -> str:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         ready, _, _ = select.select([sys.stdin], [], [], left)
         if not ready:
-            if os.getppid() == run:  # else it is gone, and the number may be somebody else's
-                os.kill(run, signal.SIGKILL)
+            if os.getppid() != run:
+                return why  # it is gone, though something else still holds the pipe
+            os.kill(run, signal.SIGKILL)
             why, deadline = f"{why} and did not end within {GRACE_SECONDS:.0f} s", None
             continue
         signals = os.read(sys.stdin.fileno(), 1024)

@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "leaderboard": ("tools.build_leaderboard", "write the results as a page with plots"),
     "data": ("tools.prepare_data", "prepare, verify or export a dataset"),
     "check-targets": ("tools.check_targets", "measure that targets separate correct from broken"),
+    "speed": ("tools.measure_speed", "measure the training step, the harness and the memory"),
     "rcp": ("tools.make_rcp", "measure how many samples the reference needs, by batch size"),
 }
 

@@ -5,6 +5,7 @@ import importlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from reference.config import RunConfig
+    from reference.config import Execution, RunConfig
     from reference.distributed import Ranks
     from reference.results import ResultFolder
     from reference.train import Outcome
@@ -60,7 +61,8 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         metavar="KEY=VALUE",
         dest="overrides",
-        help="a hyperparameter of the definition, or precision=fp32|bf16, compile=on|off",
+        help="a hyperparameter of the definition, or precision=fp32|bf16, compile=on|off, "
+        "threads=N (these three are measured, if not given, and the fastest is taken)",
     )
     add("--seed", type=int, help="seed of run 0; default: derived, so that it cannot be chosen")
     add_data_option(made)
@@ -231,6 +233,7 @@ def _one_run(
 
     console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
     with interruption.possible():
+        config = replace(config, execution=_settled(config, ranks, folder))
         forget_earlier_tasks()
         task = _created(module, config, ranks)
     log = RunLogWriter(folder.log(config.index) if folder else None)
@@ -255,6 +258,12 @@ def _one_run(
         with interruption.possible():
             run_report.make(task, config, folder.report(config.index), console)
     return outcome
+
+
+def _settled(config: "RunConfig", ranks: "Ranks", folder: "ResultFolder | None") -> "Execution":
+    """How earlier runs of the result computed, on every rank; else as asked for."""
+    told: Execution = ranks.told(folder.execution(config.execution) if folder else None)
+    return told
 
 
 def _created(module: Any, config: "RunConfig", ranks: "Ranks") -> Any:

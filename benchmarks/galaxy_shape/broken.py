@@ -37,10 +37,12 @@ class Frozen(GalaxyShape):
 class BlindToOrientation(GalaxyShape):
     """The input is averaged over quarter turns: size and flux stay, the spin-2 signal vanishes."""
 
-    def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+    def read(
+        self, rows: np.ndarray, orientations: np.ndarray | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Symmetrised stamps, true labels."""
-        stamps, labels = super().read(rows)
-        return symmetrised(stamps), labels
+        stamps, labels = super().read(rows, orientations)
+        return symmetrised(stamps.float()), labels
 
 
 def symmetrised(stamps: Tensor) -> Tensor:

@@ -1,19 +1,20 @@
 """galaxy_shape in PyTorch: build, train, evaluate."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from benchmarks.galaxy_shape import science
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood, whitened
 from benchmarks.galaxy_shape.science import RADIUS_SQUARED
-from reference import precision
+from reference import execution, precision
 from reference.compilation import Compiled
-from reference.config import RunConfig
+from reference.config import Execution, RunConfig
 from reference.data import galaxies, store
 from reference.data.order import SampleStream
 from reference.distributed import Ranks
@@ -30,8 +31,18 @@ def create(config: RunConfig, ranks: Ranks) -> "GalaxyShape":
     return GalaxyShape(config, ranks)
 
 
+def channels_last_network(**options: Any) -> ShapeNetwork:
+    """Convolutions on CPUs and tensor cores prefer channels last; the numbers stay the same."""
+    network = ShapeNetwork(**options)
+    convert_conv2d_weight_memory_format(network, torch.channels_last)
+    return network
+
+
 class GalaxyShape:
     """e1 and e2 of a galaxy from its six-band stamp, as a bivariate normal."""
+
+    network: Callable[..., nn.Module] = staticmethod(channels_last_network)
+    fused_optimizer: bool | None = True  # None: what torch takes by itself
 
     def __init__(self, config: RunConfig, ranks: Ranks) -> None:
         self.config, self.ranks = config, ranks
@@ -51,7 +62,7 @@ class GalaxyShape:
         """Model and optimizer, from the seed; returns the number of trainable parameters."""
         seed_everything(self.config.seed)
         model, data = self.definition.model, self.definition.data
-        self.model = ShapeNetwork(
+        self.model = self.network(
             bands=len(data["bands"]),
             pixels=data["pixels"],
             filters=model["filters"],
@@ -61,31 +72,33 @@ class GalaxyShape:
             batch_norm_epsilon=model["batch_norm_epsilon"],
             batch_norm_momentum=model["batch_norm_momentum"],
         ).to(self.ranks.device)
-        # Convolutions on CPUs and tensor cores prefer channels last; the numbers stay the same.
-        convert_conv2d_weight_memory_format(self.model, torch.channels_last)
         values = self.config.hyperparameters
         self.optimizer = torch.optim.Adam(
             self.model.parameters(),
             lr=float(values["opt_base_learning_rate"]),
             betas=(float(values["opt_adam_beta_1"]), float(values["opt_adam_beta_2"])),
             eps=float(values["opt_adam_epsilon"]),
-            fused=True,
+            fused=self.fused_optimizer,
         )
-        self.precision = precision.choose(self.config.execution.precision, self.ranks.device)
-        self._loss = Compiled(self._mean_loss, self.config.execution.compile)
-        self._predict = Compiled(self._posterior, self.config.execution.compile)
+        asked = self.config.execution
+        insist = asked.compile == "on"
+        self._loss = Compiled(self._mean_loss, enabled=insist, insist=insist)
+        self._predict = Compiled(self._posterior, enabled=insist, insist=insist)
+        self._compute_as(asked)
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def warm_up(self) -> None:
-        """One step and one prediction on noise; weights, statistics and optimizer are put back."""
+        """Settle how to compute, then one step and one prediction on noise; weights, statistics and
+        optimizer are put back."""
         before = {key: value.clone() for key, value in self.model.state_dict().items()}
         self.model.train()
-        stamps, labels = self._synthetic(self.batch_per_rank)
-        self._loss.try_out(stamps, labels).backward()
+        self._step_on_noise(
+            execution.settled(self.config.execution, self._step_on_noise, self.ranks)
+        )
         self.optimizer.step()
         self.model.eval()
         with torch.no_grad():
-            self._predict.try_out(self._synthetic(self.evaluation_batch)[0])
+            self._predict(self._synthetic(self.evaluation_batch)[0])
         self.model.load_state_dict(before)
         self.optimizer.zero_grad()
         self.optimizer.state.clear()
@@ -100,6 +113,7 @@ class GalaxyShape:
             "precision": str(self.precision).removeprefix("torch."),
             "training_step": self._loss.note,
             "evaluation": self._predict.note,
+            "execution": asdict(self.execution),
         }
 
     def open_data(self) -> None:
@@ -141,13 +155,19 @@ class GalaxyShape:
         """This rank's share of the global batch, each stamp flipped or transposed at random."""
         first = self.samples + self.ranks.rank * self.batch_per_rank
         positions, orientations = self.order.take(first, self.batch_per_rank)
-        stamps, labels = self.read(self.training_rows[positions])
-        return reoriented(stamps, labels, orientations)
+        return self.read(self.training_rows[positions], orientations)
 
-    def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Stamps (rows, bands, pixels, pixels) in units of the sky noise, and labels (rows, d)."""
-        stamps = torch.from_numpy(self.stamps[rows]).to(self.ranks.device).float()
-        return stamps, torch.from_numpy(self.labels[rows]).to(self.ranks.device)
+    def read(
+        self, rows: np.ndarray, orientations: np.ndarray | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Stamps (rows, bands, pixels, pixels) in units of the sky noise, float16 as stored, and
+        labels (rows, d); each in its orientation, see ``reoriented``, if there are any."""
+        if orientations is None:
+            stamps, labels = self.stamps[rows], self.labels[rows]
+        else:
+            stamps, labels = reoriented(self.stamps, self.labels, rows, orientations)
+        device = self.ranks.device
+        return torch.from_numpy(stamps).to(device), torch.from_numpy(labels).to(device)
 
     def apply_gradients(self) -> None:
         """Clip, set the rate for the samples trained after this step, and step."""
@@ -224,7 +244,7 @@ class GalaxyShape:
         for first in range(0, len(stamps), self.evaluation_batch):
             chosen = stamps[first : first + self.evaluation_batch]
             padded = chosen[np.arange(self.evaluation_batch) % len(chosen)]  # the compiled shape
-            mean, scale = self._predict(torch.from_numpy(padded).to(self.ranks.device).float())
+            mean, scale = self._predict(torch.from_numpy(padded).to(self.ranks.device))
             means.append(mean[: len(chosen)].cpu().numpy())
             scales.append(scale[: len(chosen)].cpu().numpy())
         return np.concatenate(means), np.concatenate(scales)
@@ -237,12 +257,24 @@ class GalaxyShape:
     def _mean_loss(self, stamps: Tensor, labels: Tensor) -> Tensor:
         return negative_log_likelihood(*self._posterior(stamps), labels).mean()
 
+    def _compute_as(self, how: Execution) -> None:
+        """Compute as ``how`` says from now on."""
+        self.execution = how
+        execution.use_threads(how)
+        self.precision = precision.TYPES.get(how.precision, torch.float32)  # until it is settled
+        self._loss.enabled = self._predict.enabled = how.compile == "on"
+
+    def _step_on_noise(self, how: Execution) -> str:
+        self._compute_as(how)
+        self._loss(*self._synthetic(self.batch_per_rank)).backward()
+        return self._loss.failure
+
     def _synthetic(self, count: int) -> tuple[Tensor, Tensor]:
         data, model = self.definition.data, self.definition.model
         shape = (count, len(data["bands"]), data["pixels"], data["pixels"])
         # A generator of its own: warming up must not move the global one.
         noise = torch.Generator().manual_seed(0)
-        stamps = torch.randn(shape, generator=noise)
+        stamps = torch.randn(shape, generator=noise).to(torch.float16)  # as they are stored
         labels = torch.zeros(count, len(model["targets"]))
         return stamps.to(self.ranks.device), labels.to(self.ranks.device)
 
@@ -252,23 +284,28 @@ class GalaxyShape:
         return "cpu"
 
 
-def reoriented(stamps: Tensor, labels: Tensor, orientations: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Each stamp in one of the eight orientations of the square, with (e1, e2) to match.
+def reoriented(
+    stamps: np.ndarray, labels: np.ndarray, rows: np.ndarray, orientations: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """``rows`` of the data, each in one of the eight orientations of the square, with (e1, e2) to
+    match; copies.
 
     Bit 0 of an orientation flips x, bit 1 flips y (either changes the sign of e2), bit 2 then
     transposes (which changes the sign of e1). Shapes as in ``GalaxyShape.read``.
     """
-    codes = torch.from_numpy(orientations).to(stamps.device)
-    flip_x, flip_y, transpose = (((codes >> bit) & 1).bool() for bit in range(3))
-
-    def where(mask: Tensor, changed: Tensor, kept: Tensor) -> Tensor:
-        return torch.where(mask[:, None, None, None], changed, kept)
-
-    stamps = where(flip_x, stamps.flip(3), stamps)
-    stamps = where(flip_y, stamps.flip(2), stamps)
-    stamps = where(transpose, stamps.transpose(2, 3), stamps)
-    signs = torch.stack([1 - 2 * transpose.int(), 1 - 2 * (flip_x ^ flip_y).int()], dim=1)
-    return stamps, labels * signs
+    turned = np.empty((len(rows), *stamps.shape[1:]), stamps.dtype)
+    for target, row, orientation in zip(turned, rows, orientations, strict=True):
+        stamp = stamps[row]  # a view: each pixel is read and written once
+        if orientation & 1:
+            stamp = stamp[:, :, ::-1]
+        if orientation & 2:
+            stamp = stamp[:, ::-1]
+        if orientation & 4:
+            stamp = stamp.swapaxes(1, 2)
+        target[...] = stamp
+    flip_x, flip_y, transpose = ((orientations >> bit) & 1 for bit in range(3))
+    signs = np.stack([1 - 2 * transpose, 1 - 2 * (flip_x ^ flip_y)], axis=1)
+    return turned, labels[rows] * signs.astype(labels.dtype)
 
 
 def _sums_of_metrics(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:

@@ -13,9 +13,11 @@ from benchmarks.galaxy_shape.model import (
     PReLU,
     SamePaddedConv2d,
     ShapeNetwork,
+    asinh,
     negative_log_likelihood,
     whitened,
 )
+from benchmarks.galaxy_shape.plain import PlainShapeNetwork, published
 from benchmarks.galaxy_shape.science import RADIUS_SQUARED
 from benchmarks.galaxy_shape.task import _sums_of_metrics, reoriented
 
@@ -37,22 +39,60 @@ def test_published_parameter_counts() -> None:
     assert parameters(2, "channel") == 1_194_577
 
 
-def test_stride_two_pads_right_and_bottom_only() -> None:
+def test_stride_two_pads_as_published_turned_by_half_a_turn() -> None:
     convolution = SamePaddedConv2d(1, 1, stride=2)
     torch.nn.init.zeros_(convolution.weight)
     with torch.no_grad():
-        convolution.weight[0, 0, 0, 0] = 1  # picks the upper left pixel of each window
+        convolution.weight[0, 0, 2, 2] = 1  # picks the lower right pixel of each window
     image = torch.arange(16.0).reshape(1, 1, 4, 4)
-    assert convolution(image).flatten().tolist() == [0, 2, 8, 10]
+    assert convolution(image).flatten().tolist() == [5, 7, 13, 15]
+    convolution.weight.data = convolution.weight.data.flip(2, 3)  # the upper left one
+    assert convolution(image).flatten().tolist() == [0, 0, 0, 5]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_published_network_has_the_same_loss_and_gradients(training: bool) -> None:
+    torch.manual_seed(0)
+    ours = ShapeNetwork(**FULL, targets=2, prelu="position")
+    for parameter in ours.parameters():
+        parameter.data += 0.02 * torch.randn_like(parameter)  # slopes and biases start at 0
+    ours.head.weight.data *= 0.1  # no posterior so narrow that its likelihood is all rounding
+    plain = PlainShapeNetwork(**FULL, targets=2, prelu="position")
+    plain.start_as(ours)
+    stamps, labels = 30 * torch.randn(4, 6, 64, 64), torch.rand(4, 2)
+    losses = []
+    for network, images in ((ours, stamps.flip(2, 3)), (plain, stamps)):
+        network.train(training)
+        mean, scale = network(images)
+        loss = negative_log_likelihood(mean, scale, labels).mean()
+        loss.backward()
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    gradients = published(gradients_of(ours))
+    for theirs, (name, parameter) in zip(gradients, plain.named_parameters(), strict=True):
+        assert parameter.grad is not None
+        # An activation that rounding moves across zero takes another slope: 1e-3 here and there.
+        difference = ((parameter.grad - theirs).norm() / theirs.norm()).item()
+        assert difference < 0.01, f"{name}: {difference:.1e}"
+
+
+def gradients_of(network: Any) -> list[Any]:
+    return [parameter.grad for parameter in network.parameters()]
+
+
+def test_asinh_equals_torchs() -> None:
+    values = torch.tensor([0.0, -0.0, 1e-30, -1e-5, 0.3, -1, 20, -65504, 1e9])
+    torch.testing.assert_close(asinh(values), torch.asinh(values), rtol=3e-7, atol=0)
+    assert asinh(values).signbit().tolist() == values.signbit().tolist()
 
 
 def test_prelu_has_one_slope_per_position() -> None:
     layer = PReLU(2, 3, "position")
-    assert layer.slope.shape == (2, 3, 3)
+    assert layer.slope.shape == (3, 3, 2)
     image = torch.full((1, 2, 3, 3), -2.0)
     assert layer(image).abs().sum() == 0  # starts at 0
     with torch.no_grad():
-        layer.slope[1, 0, 2] = 0.5
+        layer.slope[0, 2, 1] = 0.5
     assert layer(image)[0, 1, 0, 2] == -1
 
 
@@ -98,15 +138,17 @@ def test_reorientation_moves_pixels_and_labels_together(code: int) -> None:
     # A galaxy's (e1, e2) are proportional to its quadrupole (⟨x² − y²⟩, 2⟨xy⟩): measure it.
     galsim = pytest.importorskip("galsim", reason="needs the extra galsim")
     drawn = galsim.Gaussian(sigma=3).shear(g1=0.3, g2=-0.2).drawImage(nx=32, ny=32, scale=1).array
-    stamps = torch.from_numpy(drawn.copy())[None, None]
-    labels = torch.tensor([[0.3, -0.2]])
-    moved, moved_labels = reoriented(stamps, labels, np.array([code]))
-    before, after = quadrupole(stamps[0, 0]), quadrupole(moved[0, 0])
-    assert after / before[0] * 0.3 == pytest.approx(moved_labels[0].numpy(), abs=1e-3)
+    stamps = np.stack([np.zeros_like(drawn), drawn])[:, None]
+    labels = np.array([[0, 0], [0.3, -0.2]], np.float32)
+    moved, moved_labels = reoriented(stamps, labels, np.array([1, 0]), np.array([code, 0]))
+    before, after = quadrupole(drawn), quadrupole(moved[0, 0])
+    assert moved[1].max() == 0
+    assert after / before[0] * 0.3 == pytest.approx(moved_labels[0], abs=1e-3)
     assert before[1] / before[0] == pytest.approx(-0.2 / 0.3, abs=1e-3)
 
 
 def quadrupole(image: Any) -> Any:
+    image = torch.as_tensor(image)
     side = image.shape[0]
     x = torch.arange(side) - (side - 1) / 2
     squares, cross = x**2, torch.outer(x, x)

@@ -23,16 +23,17 @@ def failing_compile(function: object, **options: object) -> object:
 
 def test_falls_back_to_eager_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", failing_compile)
-    function = Compiled(double, "auto")
-    assert function.try_out(torch.ones(1)).item() == 2
+    function = Compiled(double, enabled=True, insist=False)
     assert function(torch.ones(1)).item() == 2
-    assert function.note == "eager, torch.compile fails: InvalidCxxCompiler: no C++ compiler found"
+    assert function(torch.ones(1)).item() == 2
+    assert function.note == "eager"
+    assert function.failure == "InvalidCxxCompiler: no C++ compiler found"
 
 
-def test_compile_on_insists(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_insists_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", failing_compile)
     with pytest.raises(UserError, match=r"no C\+\+ compiler found.*compile=off"):
-        Compiled(double, "on").try_out(torch.ones(1))
+        Compiled(double, enabled=True, insist=True)(torch.ones(1))
 
 
 def test_a_bug_in_the_function_is_not_taken_for_a_missing_compiler() -> None:
@@ -40,11 +41,11 @@ def test_a_bug_in_the_function_is_not_taken_for_a_missing_compiler() -> None:
         return values @ torch.ones(7, 7)
 
     with pytest.raises(RuntimeError, match=r"mat1 and mat2|size mismatch"):
-        Compiled(broken, "auto").try_out(torch.ones(2, 3))
+        Compiled(broken, enabled=True, insist=False)(torch.ones(2, 3))
 
 
 def test_off_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", failing_compile)
-    function = Compiled(double, "off")
-    assert function.try_out(torch.ones(1)).item() == 2
+    function = Compiled(double, enabled=False, insist=True)
+    assert function(torch.ones(1)).item() == 2
     assert function.note == "eager"

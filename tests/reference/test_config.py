@@ -23,11 +23,17 @@ def test_defaults_are_the_definition() -> None:
 
 def test_overrides_keep_the_type_of_the_default() -> None:
     config = configure(
-        MINI, overrides=["opt_base_learning_rate=1e-4", "global_batch_size=32", "precision=fp32"]
+        MINI,
+        overrides=[
+            "opt_base_learning_rate=1e-4",
+            "global_batch_size=32",
+            "precision=fp32",
+            "threads=3",
+        ],
     )
     assert config.hyperparameters["opt_base_learning_rate"] == 1e-4
     assert config.hyperparameters["global_batch_size"] == 32
-    assert config.execution.precision == "fp32"
+    assert (config.execution.precision, config.execution.threads) == ("fp32", "3")
 
 
 @pytest.mark.parametrize(
@@ -42,6 +48,8 @@ def test_overrides_keep_the_type_of_the_default() -> None:
         ("opt_base_learning_rate=nan", "must be finite"),
         ("precision=fp8", "expected one of auto, fp32, bf16"),
         ("compile=yes", "expected one of auto, on, off"),
+        ("threads=0", "expected one of auto, a number"),
+        ("threads=all", "expected one of auto, a number"),
         ("global_batch_size", "expected key=value"),
         ("=3", "expected key=value"),
         ("global_batch_size=[1,", "must be of type int"),

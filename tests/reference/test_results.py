@@ -1,7 +1,9 @@
 """The output folder: what is there is kept, compared and completed, never overwritten."""
 
+import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from reference import results, system
-from reference.config import RunConfig, configure
+from reference.config import Execution, RunConfig, configure
 from reference.distributed import Ranks
 from rules import definition
 from rules.definition import first_schema_problem
@@ -36,6 +38,18 @@ def test_missing_runs_are_the_holes(config: RunConfig, tmp_path: Path) -> None:
         assert folder.present() == [1]
         assert folder.missing(3) == [0, 2]
     assert (tmp_path / "systems" / "box.json").is_file()
+
+
+def test_later_runs_compute_as_the_first_one_did(config: RunConfig, tmp_path: Path) -> None:
+    settled = Execution("bf16", "on", "2", {"precision": "fastest step: fp32 51 ms, bf16 44 ms"})
+    value = {"precision": "bfloat16", "execution": asdict(settled)}
+    line = f":::MLLOG {json.dumps({'key': 'implementation', 'value': value})}\n"
+    with results.opened(tmp_path, config, description(config)) as folder:
+        assert folder.execution(config.execution) == config.execution
+        (folder.path / "interrupted_0_0.txt").write_text(line.replace("bf16", "fp32"))
+        assert folder.execution(config.execution) == config.execution
+        folder.log(1).write_text(line)
+        assert folder.execution(config.execution) == settled
 
 
 def test_same_configuration_goes_on(config: RunConfig, tmp_path: Path) -> None:

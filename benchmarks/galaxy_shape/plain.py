@@ -1,0 +1,106 @@
+"""The network as published, written as one writes it first: what the reference is timed against.
+
+Same parameters, same loss, same gradients within rounding as ``model.ShapeNetwork``; default memory
+layout, default Adam, no compilation, no autocast, float32. The tests compare the two.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks.galaxy_shape.model import ShapeNetwork, lower_triangular
+from benchmarks.galaxy_shape.task import GalaxyShape
+from reference.config import RunConfig
+from reference.distributed import Ranks
+
+
+def create(config: RunConfig, ranks: Ranks) -> "PlainGalaxyShape":
+    """The task; ``config`` has precision=fp32 and compile=off."""
+    return PlainGalaxyShape(config, ranks)
+
+
+class PReLU(nn.Module):
+    """max(x, 0) + slope · min(x, 0), one slope per channel and position: (channels, side, side)."""
+
+    def __init__(self, channels: int, side: int) -> None:
+        super().__init__()
+        self.slope = nn.Parameter(torch.zeros(channels, side, side))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Same shape as ``images``, (batch, channels, side, side)."""
+        return F.relu(images) - self.slope * F.relu(-images)
+
+
+class PlainShapeNetwork(nn.Module):
+    """``ShapeNetwork`` with the same options, in the published orientation."""
+
+    def __init__(
+        self,
+        *,
+        bands: int,
+        pixels: int,
+        filters: Iterable[int],
+        targets: int,
+        prelu: str,
+        input_scaling: str,
+        batch_norm_epsilon: float,
+        batch_norm_momentum: float,
+    ) -> None:
+        super().__init__()
+        assert (prelu, input_scaling) == ("position", "asinh"), "written for these only"
+        self.targets = targets
+        self.norm = nn.BatchNorm2d(bands, batch_norm_epsilon, 1 - batch_norm_momentum)
+        layers: list[nn.Module] = []
+        channels, side = bands, pixels
+        for width in filters:
+            layers += [nn.Conv2d(channels, width, 3, padding=1), PReLU(width, side)]
+            layers += [nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(width, width, 3, stride=2)]
+            side //= 2
+            layers += [PReLU(width, side)]
+            channels = width
+        self.trunk = nn.Sequential(*layers)
+        self.head = nn.Linear(channels * side * side, targets + targets * (targets + 1) // 2)
+
+    @torch.no_grad()
+    def start_as(self, other: ShapeNetwork) -> None:
+        """Take the parameters of ``other``."""
+        for ours, theirs in zip(self.parameters(), published(other.parameters()), strict=True):
+            ours.copy_(theirs)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """As ``ShapeNetwork.forward`` of the images turned by half a turn, ``flip(2, 3)``."""
+        images = torch.asinh(images.float() / 3)
+        head = self.head(self.trunk(self.norm(images)).flatten(1))
+        mean, entries = head[:, : self.targets], head[:, self.targets :]
+        return mean, lower_triangular(entries, self.targets)
+
+
+def published(values: Iterable[Tensor]) -> list[Tensor]:
+    """Parameters of a ``ShapeNetwork``, or their gradients, in its order, turned as published."""
+    turned, side = [], 1
+    for value in values:
+        if value.ndim == 4:  # a kernel: (out, in, y, x)
+            value = value.flip(2, 3)
+        elif value.ndim == 3:  # slopes: (y, x, channels)
+            value, side = value.flip(0, 1).permute(2, 0, 1), value.shape[0]
+        elif value.ndim == 2:  # the head: (outputs, channels · y · x)
+            value = value.unflatten(1, (-1, side, side)).flip(2, 3).flatten(1)
+        turned.append(value)
+    return turned
+
+
+def network_like_the_references(**options: Any) -> PlainShapeNetwork:
+    """A ``PlainShapeNetwork`` that starts with the weights that a ``ShapeNetwork`` starts with."""
+    network = PlainShapeNetwork(**options)
+    network.start_as(ShapeNetwork(**options))
+    return network
+
+
+class PlainGalaxyShape(GalaxyShape):
+    """The task with this network and the optimizer as torch makes it by default."""
+
+    network = staticmethod(network_like_the_references)
+    fused_optimizer = None

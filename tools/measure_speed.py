@@ -1,0 +1,273 @@
+"""`cepheid speed`: how fast the reference is on this machine, against simpler code."""
+
+import argparse
+import importlib
+import json
+import multiprocessing
+import os
+import resource
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rules import definition
+from rules.definition import Definition
+from rules.errors import UserError, did_you_mean
+from tools.arguments import add_data_option, command_parser
+from tools.cli import EXIT_FINE, run_tool
+from tools.run_benchmark import task_module
+
+if TYPE_CHECKING:
+    from reference.config import RunConfig
+    from reference.distributed import Ranks
+    from reference.speed import Comparison, Timing
+
+DESCRIPTION = """\
+Measure on this machine, each in one process in which the two sides take turns:
+
+  step     one training step of the reference, as a run does it (read, reorient, forwards,
+           backwards, clip, update), against the same network as one writes it first: eager,
+           float32, torch's defaults (benchmarks/<name>/plain.py)
+  harness  the timed loop with run log and progress display against the bare loop over the same
+           steps and evaluations: what the harness costs
+  memory   the largest resident memory of a short run, in a process of its own
+
+Compare the ratio, which other work on the machine hardly moves, rather than times. The brackets
+hold the middle half of the measurements.
+"""
+EXAMPLES = """\
+examples:
+  cepheid speed galaxy_shape --scale mini
+  cepheid speed galaxy_shape --scale mini --only step --set precision=fp32 --rounds 30
+  cepheid speed galaxy_shape --scale mini --output speed.json
+"""
+STEPS = 10  # between two turns
+HARNESS_ROUNDS, HARNESS_BLOCKS = 9, 1
+MEMORY_BLOCKS = 2
+MIB = 1024**2
+
+Row = Mapping[str, str]
+"""A line of the table."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `cepheid speed`."""
+    made = command_parser("speed", DESCRIPTION, EXAMPLES)
+    add = made.add_argument
+    add("benchmark", help="which benchmark")
+    add("--scale", default="mini", help="mini (default) or full")
+    add(
+        "--only",
+        metavar="WHAT",
+        action="append",
+        help=f"one of {', '.join(MEASUREMENTS)}; may be given again (default: all)",
+    )
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="as for `cepheid run`; it holds for the reference",
+    )
+    add("--rounds", type=int, default=15, metavar="N", help="turns of each side (default: 15)")
+    add_data_option(made)
+    add("--output", type=Path, metavar="FILE", help="write all measurements as JSON")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print a table."""
+    arguments = parser().parse_args(argv)
+    wanted: Sequence[str] = arguments.only or tuple(MEASUREMENTS)
+    for name in wanted:
+        if name not in MEASUREMENTS:
+            raise UserError(
+                f"--only {name}: nothing of that name{did_you_mean(name, MEASUREMENTS)} "
+                f"(all: {', '.join(MEASUREMENTS)})"
+            )
+    if arguments.rounds < 3:
+        raise UserError(f"--rounds {arguments.rounds}: expected 3 or more, for a spread")
+    chosen = definition.load(arguments.benchmark, arguments.scale)
+    _measure(chosen, wanted, arguments)
+    return EXIT_FINE
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The reference's task, ready to train, and how it is to be measured."""
+
+    config: "RunConfig"
+    ranks: "Ranks"
+    task: Any
+    overrides: Sequence[str]
+    rounds: int
+
+
+def _measure(chosen: Definition, wanted: Sequence[str], arguments: argparse.Namespace) -> None:
+    load = os.getloadavg()[0]
+
+    from rich.console import Console
+    from tabulate import tabulate
+
+    from reference import data
+    from reference.config import configure
+    from reference.distributed import started
+    from tools.progress import counted
+
+    console = Console(highlight=False, soft_wrap=True)
+    config = configure(chosen, overrides=arguments.overrides, data_root=arguments.data, seed=1)
+    with counted("preparing data", "samples", console) as on_progress:
+        data.prepare(chosen.data, config.data_root, on_progress)
+    with started() as ranks:
+        console.print("reference: building, compiling, warming up")
+        task = _ready(task_module(chosen, "torch"), config, ranks)
+        subject = Subject(config, ranks, task, arguments.overrides, arguments.rounds)
+        told = subject.task.implementation()
+        console.print(_how(told), markup=False)
+        rows, measured = [], {}
+        for name in wanted:
+            row, measured[name] = MEASUREMENTS[name](subject)
+            console.print(f"{name}: {row['result']}")
+            rows.append({"": name, **row})
+    console.print(f"\n{tabulate(rows, headers='keys', disable_numparse=True)}", markup=False)
+    if load > 0.5:
+        console.print(
+            f"\nother work was running here (load {load:.1f} before this began): believe no times, "
+            "and ratios with care"
+        )
+    if arguments.output:
+        about = {"result": config.result_name, "implementation": told, "load_before": load}
+        _write(arguments.output, {**about, **measured})
+        console.print(f"written: {arguments.output}", markup=False)
+
+
+def _ready(module: Any, config: "RunConfig", ranks: "Ranks") -> Any:
+    task = module.create(config, ranks)
+    task.build()
+    task.warm_up()
+    task.open_data()
+    return task
+
+
+def _how(told: Mapping[str, Any]) -> str:
+    parts = [told["framework"], told["device"], f"{told['threads_per_rank']} threads"]
+    parts += [told["precision"], told["training_step"]]
+    reasons = [f"  {key}: {text}" for key, text in told["execution"]["because"].items()]
+    return "\n".join(["  " + ", ".join(parts), *reasons])
+
+
+# What is measured: each returns a row of the table, and all about it for the JSON file -----------
+
+
+def _step(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
+    from reference.config import Execution
+    from reference.speed import in_turns, step_seconds
+
+    name = subject.config.definition.name
+    if not (definition.BENCHMARKS / name / "plain.py").is_file():
+        raise UserError(f"benchmarks/{name}/plain.py is missing: nothing to compare with")
+    plain_module = importlib.import_module(f"benchmarks.{name}.plain")
+    threads = str(subject.task.implementation()["threads_per_rank"])
+    as_written = replace(subject.config, execution=Execution("fp32", "off", threads))
+    plain = _ready(plain_module, as_written, subject.ranks)
+    compared = in_turns(
+        f"step of {subject.config.global_batch_size} samples",
+        subject.rounds,
+        {
+            "plain eager float32": lambda: step_seconds(plain, STEPS),
+            "reference": lambda: step_seconds(subject.task, STEPS),
+        },
+    )
+    return _row(compared, f"{compared.ratio:.2f} times as fast"), compared.as_json()
+
+
+def _harness(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
+    from rich.console import Console
+
+    from reference.speed import bare_loop_seconds, in_turns, shortened, timed_loop_seconds
+    from tools.progress import RunDisplay
+
+    short = shortened(subject.config.definition, HARNESS_BLOCKS)
+    config = replace(subject.config, definition=short)
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        terminal = Console(file=nowhere, force_terminal=True)  # there the display does most
+        compared = in_turns(
+            f"loop of {short.timing.max_samples:,} samples",
+            min(subject.rounds, HARNESS_ROUNDS),
+            {
+                "bare loop": lambda: bare_loop_seconds(
+                    subject.task, short, config.global_batch_size
+                ),
+                "with log and display": lambda: timed_loop_seconds(
+                    subject.task, config, RunDisplay(short, terminal)
+                ),
+            },
+        )
+    return _row(compared, f"overhead {compared.overhead:+.2%}"), compared.as_json()
+
+
+def _memory(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
+    """In a fresh process, which has the whole of a run to do and nothing else."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        chosen = subject.config.definition
+        asked = (chosen.name, chosen.scale, subject.overrides, subject.config.data_root)
+        peak_bytes = pool.apply(peak_memory_bytes, (*asked, MEMORY_BLOCKS))
+    row = {"what": f"run of {MEMORY_BLOCKS} blocks", "result": f"peak {peak_bytes / MIB:,.0f} MiB"}
+    return row, {"peak_resident_bytes": peak_bytes}
+
+
+def peak_memory_bytes(
+    name: str, scale: str, overrides: Sequence[str], data_root: Path, blocks: int
+) -> int:
+    """The largest resident memory of this process when it has done a run of so many blocks."""
+    from reference.config import configure
+    from reference.distributed import started
+    from reference.log import RunLogWriter
+    from reference.speed import shortened
+    from reference.train import run
+
+    short = shortened(definition.load(name, scale), blocks)
+    config = configure(short, overrides=overrides, data_root=data_root, seed=1)
+    with started() as ranks:
+        task = task_module(short, "torch").create(config, ranks)
+        run(short, task, config, RunLogWriter(None))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+MEASUREMENTS: Mapping[str, Callable[[Subject], tuple[Row, Mapping[str, Any]]]] = {
+    "step": _step,
+    "harness": _harness,
+    "memory": _memory,
+}
+
+
+def _row(compared: "Comparison", result: str) -> Row:
+    return {
+        "what": compared.what,
+        "against": f"{compared.baseline.label}: {_spread(compared.baseline)}",
+        "reference": _spread(compared.reference),
+        "result": result,
+    }
+
+
+def _spread(timing: "Timing") -> str:
+    first, third = (1000 * seconds for seconds in timing.quartiles_seconds)
+    digits = 1 if first < 1000 else 0
+    median = f"{1000 * timing.median_seconds:,.{digits}f}"
+    return f"{median} ms ({first:,.{digits}f} to {third:,.{digits}f})"
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        partial.rename(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot write there ({error.strerror})") from error
+
+
+if __name__ == "__main__":
+    run_tool(main)
