@@ -16,10 +16,11 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
-from compliance import powerlog, waivers
+from compliance import powerlog, runlog, waivers
 from compliance.finding import printable
+from compliance.logs import Logs
 from compliance.powerlog import POWER_NAME, PowerLog
-from compliance.runlog import Logs, RunLog
+from compliance.runlog import RunLog
 from compliance.waivers import Waivers
 from rules.errors import UserError
 from rules.rounds import Layout
@@ -78,7 +79,7 @@ class ResultFolder:
     unfinished: tuple[Path, ...] = ()  # logs of runs that are going on, or were killed
     interrupted: Sequence[RunLog] = ()
     unexpected: tuple[Path, ...] = ()
-    power: tuple[PowerLog, ...] = ()
+    power: Sequence[PowerLog] = ()
     has_readme: bool = False
     benchmark: str | None = None
     scale: str | None = None
@@ -309,7 +310,7 @@ class _Reader:
         return self.made(root, self.systems(root, system), [result])
 
     def single_log(self, file: Path) -> Submitter:
-        runs = Logs([self.shown(file)])
+        runs = Logs([self.shown(file)], runlog.read)
         folder = file.parent
         if not self.is_in_layout(folder):
             return self.made(folder, {}, [ResultFolder(self.shown(folder), None, runs)])
@@ -359,11 +360,11 @@ class _Reader:
         return ResultFolder(
             self.shown(folder),
             system,
-            Logs(logs[:LOGS_MAX]),
+            Logs(logs[:LOGS_MAX], runlog.read),
             tuple(unfinished),
-            Logs(interrupted[:LOGS_MAX]),
+            Logs(interrupted[:LOGS_MAX], runlog.read),
             tuple(unexpected),
-            tuple(powerlog.read(path) for path in power[:LOGS_MAX]),
+            Logs(power[:LOGS_MAX], powerlog.read),
             has_readme,
         )
 
@@ -436,7 +437,8 @@ class _MlperfReader(_Reader):
 
     def single_log(self, file: Path) -> Submitter:
         root = self.root_of(file.parent)
-        result = replace(self.at(file.parent, read=False), runs=Logs([self.shown(file)]))
+        runs = Logs([self.shown(file)], runlog.read)
+        result = replace(self.at(file.parent, read=False), runs=runs)
         return self.made(root, self.described(root, [result]), [result])
 
     def described(self, root: Path, results: list[ResultFolder]) -> dict[str, SystemFile]:

@@ -53,7 +53,12 @@ def _here(
 ) -> Iterator[list[Finding]]:
     for unit in units:
         folder = unit.folder  # copies of its logs are read, and forgotten with this round
-        fresh = replace(folder, runs=copy(folder.runs), interrupted=copy(folder.interrupted))
+        fresh = replace(
+            folder,
+            runs=copy(folder.runs),
+            interrupted=copy(folder.interrupted),
+            power=copy(folder.power),
+        )
         yield function(replace(unit, folder=fresh))
 
 

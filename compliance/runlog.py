@@ -7,11 +7,11 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from compliance import records
 from compliance.records import Event, Problem, Reading
@@ -152,35 +152,6 @@ class RunLog:
                 seconds = (event.time_ms - start.time_ms) / 1000
                 points.append(QualityPoint(event.line, seconds, samples, numbers))
         return tuple(points)
-
-
-class Logs(Sequence[RunLog]):
-    """The logs of some files, each read when it is first asked for: counting them reads nothing.
-
-    A copy that goes to another process is made of the paths alone.
-    """
-
-    def __init__(self, paths: Iterable[Path]) -> None:
-        self._paths = tuple(paths)
-        self._read: list[RunLog | None] = [None] * len(self._paths)
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    @overload
-    def __getitem__(self, index: int) -> RunLog: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[RunLog]: ...
-    def __getitem__(self, index: int | slice) -> RunLog | Sequence[RunLog]:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        run = self._read[index]
-        if run is None:
-            run = self._read[index] = read(self._paths[index])
-        return run
-
-    def __reduce__(self) -> tuple[type["Logs"], tuple[tuple[Path, ...]]]:
-        return Logs, (self._paths,)
 
 
 def read(path: Path) -> RunLog:

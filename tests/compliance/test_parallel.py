@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,10 +54,14 @@ def test_progress_counts_logs(folder: Path) -> None:
 
 def test_no_log_is_kept(folder: Path) -> None:
     """2,000 logs must not be in memory together."""
+    (power,) = {log.with_name("power_0.csv") for log in folder.rglob("box0/*/result_0.txt")}
+    power.write_text("# not measured: nothing\nmonotonic_ms,node0\n0,1\n")
     read = package.read(folder)
     judge([read], ROUND, judging(1, silent))
-    runs = [result.runs for who in read.submitters for result in who.results]
-    assert all(log is None for logs in runs for log in logs._read)  # type: ignore[attr-defined]
+    results = [result for who in read.submitters for result in who.results]
+    kept: list[Any] = [logs for result in results for logs in (result.runs, result.power)]
+    assert sum(map(len, kept)) == 13
+    assert all(log is None for logs in kept for log in logs._read)
 
 
 def raising(unit: Unit) -> list[Finding]:
