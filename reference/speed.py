@@ -8,7 +8,7 @@ import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -109,6 +109,14 @@ def step_seconds(task: SteppingTask, steps: int) -> float:
         task.step()
     task.synchronize()
     return (time.perf_counter() - started) / steps
+
+
+def seconds_each(do: Callable[[Any], object], items: Sequence[Any]) -> float:
+    """Mean time that ``do`` takes for one of ``items``."""
+    started = time.perf_counter()
+    for item in items:
+        do(item)
+    return (time.perf_counter() - started) / len(items)
 
 
 def bare_loop_seconds(task: SteppingTask, definition: Definition, batch: int) -> float:

@@ -31,6 +31,8 @@ Measure on this machine, each in one process in which the two sides take turns:
            float32, torch's defaults (benchmarks/<name>/plain.py)
   harness  the timed loop with run log and progress display against the bare loop over the same
            steps and evaluations: what the harness costs
+  drawing  noise-free images of simulated galaxies against one GalSim drawImage per band (only
+           for benchmarks of galaxies)
   memory   the largest resident memory of a short run, in a process of its own
 
 Compare the ratio, which other work on the machine hardly moves, rather than times. The brackets
@@ -44,6 +46,7 @@ examples:
 """
 STEPS = 10  # between two turns
 HARNESS_ROUNDS, HARNESS_BLOCKS = 9, 1
+GALAXIES_PER_TURN = 20
 MEMORY_BLOCKS = 2
 MIB = 1024**2
 
@@ -80,16 +83,20 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print a table."""
     arguments = parser().parse_args(argv)
-    wanted: Sequence[str] = arguments.only or tuple(MEASUREMENTS)
+    chosen = definition.load(arguments.benchmark, arguments.scale)
+    has_galaxies = chosen.data["generator"] == "galaxies"
+    usual = [name for name in MEASUREMENTS if has_galaxies or name != "drawing"]
+    wanted: Sequence[str] = arguments.only or usual
     for name in wanted:
         if name not in MEASUREMENTS:
             raise UserError(
                 f"--only {name}: nothing of that name{did_you_mean(name, MEASUREMENTS)} "
                 f"(all: {', '.join(MEASUREMENTS)})"
             )
+        if name == "drawing" and not has_galaxies:
+            raise UserError(f"--only drawing: {chosen.name} has no galaxies")
     if arguments.rounds < 3:
         raise UserError(f"--rounds {arguments.rounds}: expected 3 or more, for a spread")
-    chosen = definition.load(arguments.benchmark, arguments.scale)
     _measure(chosen, wanted, arguments)
     return EXIT_FINE
 
@@ -208,6 +215,28 @@ def _harness(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
     return _row(compared, f"overhead {compared.overhead:+.2%}"), compared.as_json()
 
 
+def _drawing(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
+    """The same galaxies in both turns; the round that does not count fills the tables."""
+    from reference.data import galaxies
+    from reference.speed import in_turns, seconds_each
+
+    parameters = galaxies.parameters_of(subject.config.definition.data)
+    shown = [galaxies.galaxy_at(parameters, index) for index in range(GALAXIES_PER_TURN)]
+    compared = in_turns(
+        f"galaxy of {len(parameters.bands)} bands, without noise",
+        subject.rounds,
+        {
+            "drawImage per band": lambda: seconds_each(
+                lambda galaxy: galaxies.drawn_by_galsim(parameters, galaxy), shown
+            ),
+            "reference": lambda: seconds_each(
+                lambda galaxy: galaxies.noise_free_electrons(parameters, galaxy), shown
+            ),
+        },
+    )
+    return _row(compared, f"{compared.ratio:.1f} times as fast"), compared.as_json()
+
+
 def _memory(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
     """In a fresh process, which has the whole of a run to do and nothing else."""
     context = multiprocessing.get_context("spawn")
@@ -240,6 +269,7 @@ def peak_memory_bytes(
 MEASUREMENTS: Mapping[str, Callable[[Subject], tuple[Row, Mapping[str, Any]]]] = {
     "step": _step,
     "harness": _harness,
+    "drawing": _drawing,
     "memory": _memory,
 }
 

@@ -264,6 +264,25 @@ def noise_free_electrons(
     All bands share PSF and shape, so each component is drawn once, at unit flux, and the bands are
     its multiples. ``psf_shear`` is the reduced shear of the PSF, which the datasets leave round.
     """
+    optics, profiles, electrons = _as_drawn(parameters, galaxy, psf_shear)
+    unit_images = drawing.images(
+        optics, profiles, (galaxy.e1, galaxy.e2), (galaxy.dx_pixels, galaxy.dy_pixels)
+    )
+    return np.tensordot(electrons, unit_images, axes=1)
+
+
+def drawn_by_galsim(parameters: SkyParameters, galaxy: Galaxy) -> np.ndarray:
+    """The same by GalSim, one ``drawImage`` per band: what the drawing is tested and timed with."""
+    optics, profiles, electrons = _as_drawn(parameters, galaxy)
+    return drawing.drawn_by_galsim(
+        optics, profiles, electrons, (galaxy.e1, galaxy.e2), (galaxy.dx_pixels, galaxy.dy_pixels)
+    )
+
+
+def _as_drawn(
+    parameters: SkyParameters, galaxy: Galaxy, psf_shear: tuple[float, float] = (0.0, 0.0)
+) -> tuple[Optics, list[Profile], np.ndarray]:
+    """Optics, profiles, and the electrons of each profile in each band, (bands, profiles)."""
     optics = Optics(
         parameters.pixels, parameters.pixel_scale_arcsec, parameters.psf_fwhm_arcsec, psf_shear
     )
@@ -272,10 +291,7 @@ def noise_free_electrons(
         for component in galaxy.components
     ]
     electrons = [component_electrons(parameters, galaxy, part) for part in galaxy.components]
-    unit_images = drawing.images(
-        optics, profiles, (galaxy.e1, galaxy.e2), (galaxy.dx_pixels, galaxy.dy_pixels)
-    )
-    return np.tensordot(np.stack(electrons, axis=1), unit_images, axes=1)
+    return optics, profiles, np.stack(electrons, axis=1)
 
 
 def component_electrons(
