@@ -188,7 +188,7 @@ class Reading:
             or len(self.events) + len(chunk) // _RECORD_BYTES_MIN > EVENTS_MAX
         ):
             return number, at
-        add, find, head = self.events.append, chunk.find, len(_PLAIN)
+        add, find, head, has_lists = self.events.append, chunk.find, len(_PLAIN), b"[" in chunk
         while chunk.startswith(_PLAIN, at):
             end = find(b"\n", at) + 1
             line = chunk[at + head : end]  # empty for a line that does not end
@@ -207,7 +207,7 @@ class Reading:
                 # Nested deeper, or a colon in a string, or a key that is there twice: an object has
                 # a colon for each of its keys. A list may hold anything.
                 line.count(b":") != fields
-                or b"[" in line
+                or (has_lists and b"[" in line)
                 or len(record) != 6
                 or type(time_ms) is not int
                 or not 0 <= time_ms < INTEGER_MAX

@@ -122,11 +122,7 @@ def metadata(run: RunLog, place: Place) -> Iterator[Finding]:
     for asked, _ in _asked_of(run, place):
         if asked.metadata is None:
             continue
-        wrong = [
-            (event, lacks)
-            for event in run.all(asked.key)
-            if (lacks := _lacks(asked.metadata, event.metadata))
-        ]
+        wrong = _lacking(asked.metadata, run.all(asked.key))
         if wrong:
             event, lacks = wrong[0]
             yield breach(
@@ -139,16 +135,31 @@ def metadata(run: RunLog, place: Place) -> Iterator[Finding]:
             )
 
 
-def _lacks(needs: Metadata, found: Mapping[str, Any]) -> str:
-    """What metadata should have and have not, or an empty string."""
-    missing = [name for name in needs.has if name not in found]
+def _lacking(needs: Metadata, events: Sequence[Event]) -> list[tuple[Event, str]]:
+    """The records whose metadata are not as asked, and what they should have."""
+    lacks_of: dict[tuple[str, ...], str] = {}  # by fields: most records of a log have the same
+    wrong = []
+    for event in events:
+        fields = tuple(event.metadata)
+        if fields not in lacks_of:
+            lacks_of[fields] = _lacking_fields(needs, fields)
+        lacks = lacks_of[fields] or (needs.values and _wrong_value(needs, event.metadata))
+        if lacks:
+            wrong.append((event, lacks))
+    return wrong
+
+
+def _lacking_fields(needs: Metadata, fields: Sequence[str]) -> str:
+    missing = [name for name in needs.has if name not in fields]
     for name, also in needs.having.items():
-        if name in found:
-            missing += [other for other in also if other not in found]
-    if missing:
-        return ", ".join(missing)
-    if needs.has_one_of and not any(name in found for name in needs.has_one_of):
+        if name in fields:
+            missing += [other for other in also if other not in fields]
+    if not missing and needs.has_one_of and not any(name in fields for name in needs.has_one_of):
         return " or ".join(needs.has_one_of)
+    return ", ".join(missing)
+
+
+def _wrong_value(needs: Metadata, found: Mapping[str, Any]) -> str:
     for name, condition in needs.values.items():
         if name in found and not condition.holds(found[name]):
             return f"{name} {condition}"

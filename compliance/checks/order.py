@@ -43,8 +43,8 @@ def order(run: RunLog, place: Place) -> Iterator[Finding]:
 
 def _after_the_end(run: RunLog) -> Iterator[Finding]:
     stop = run.first("run_stop")
-    after = [event for event in run.events if stop and event.line > stop.line]
-    if stop and after:
+    if stop and run.events[-1].line > stop.line:
+        after = [event for event in run.events if event.line > stop.line]
         yield breach(
             run.path,
             after[0].line,
