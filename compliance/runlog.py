@@ -29,9 +29,9 @@ class QualityPoint:
     metrics: Mapping[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RunLog:
-    """All that was read from one run log, in the order of its lines.
+    """All that was read from one run log, in the order of its lines; equal to itself alone.
 
     ``ended`` is False for a log that may still lack what its run has not come to; ``grows`` is True
     for one that is still written: what takes all of its blocks to say is not said yet.

@@ -360,6 +360,8 @@ def is_whole(run: RunLog, definition: Definition) -> bool:
 @rule("T5", Needs.RECORDS)
 def finite_values(run: RunLog, place: Place) -> Iterator[Finding]:
     """No number of the log is NaN or infinite."""
+    if not run.not_finite:
+        return
     for event in (event for event in run.events if event.line in run.not_finite):
         for name, part in (("value", event.value), ("metadata", event.metadata)):
             where = _not_finite(part, name)

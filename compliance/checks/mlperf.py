@@ -1,6 +1,7 @@
 """M1 to M8: what the rounds of MLPerf ask. The requirements are data of the round, judged here."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from compliance.checks.registry import Needs, Place, breach, rule
@@ -15,15 +16,21 @@ from rules.requirements import Metadata, Requirement, Requirements
 from rules.rounds import Round, RoundBenchmark
 
 
-def _asked_of(run: RunLog, place: Place) -> Iterator[tuple[Requirement, Requirements]]:
+def _asked_of(run: RunLog, place: Place) -> Sequence[tuple[Requirement, Requirements]]:
     """The requirements of the round that apply to a log by what the log says, and why they do."""
-    judged_in = rounds.load(place.round)
-    for group in judged_in.requirements:
-        applies = all(_says(run, key, value, judged_in) for key, value in group.when.items())
-        is_exempt = any(_says(run, key, value, judged_in) for key, value in group.unless.items())
-        if applies and not is_exempt:
-            for asked in group.of_keys:
-                yield asked, group
+    return _asked_in(run, place.round)
+
+
+@lru_cache(maxsize=1)  # every rule asks, log by log
+def _asked_in(run: RunLog, round_name: str) -> Sequence[tuple[Requirement, Requirements]]:
+    judged_in = rounds.load(round_name)
+    return [
+        (asked, group)
+        for group in judged_in.requirements
+        if all(_says(run, key, value, judged_in) for key, value in group.when.items())
+        and not any(_says(run, key, value, judged_in) for key, value in group.unless.items())
+        for asked in group.of_keys
+    ]
 
 
 def _says(run: RunLog, key: str, value: object, judged_in: Round) -> bool:
@@ -40,8 +47,10 @@ def counts(run: RunLog, place: Place) -> Iterator[Finding]:
     told: set[frozenset[str]] = set()
     for asked, why in _asked_of(run, place):
         events = run.all(asked.key)
+        if asked.count is None or (len(events) == 1 and asked.count != "never"):
+            continue
         either = frozenset((asked.key, *asked.or_else))
-        if asked.count is None or either in told:
+        if either in told:
             continue
         if asked.count == "never":
             if events:
@@ -134,7 +143,8 @@ def _lacks(needs: Metadata, found: Mapping[str, Any]) -> str:
     """What metadata should have and have not, or an empty string."""
     missing = [name for name in needs.has if name not in found]
     for name, also in needs.having.items():
-        missing += [other for other in also if name in found and other not in found]
+        if name in found:
+            missing += [other for other in also if other not in found]
     if missing:
         return ", ".join(missing)
     if needs.has_one_of and not any(name in found for name in needs.has_one_of):

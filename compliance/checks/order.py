@@ -195,21 +195,23 @@ def _apart(run: RunLog) -> Iterator[Finding]:
 
 def _steps_back(run: RunLog) -> Iterator[Finding]:
     """All steps of the only clock as one finding: where ranks share a log there may be many."""
+    times_ms = [event.time_ms for event in run.events]
+    if times_ms == sorted(times_ms):
+        return
     steps = [
         (event, before.time_ms - event.time_ms)
         for before, event in zip(run.events, run.events[1:], strict=False)
         if event.time_ms < before.time_ms
     ]
-    if steps:
-        furthest = max(milliseconds for _, milliseconds in steps)
-        times = "" if len(steps) == 1 else f" {len(steps):,} times, at most"
-        yield breach(
-            run.path,
-            steps[0][0].line,
-            f"time_ms steps back{times} by {furthest:,.0f} ms",
-            expected="a time that is not before the record above",
-            hint="write records in order from one process, and never change the log",
-        )
+    furthest = max(milliseconds for _, milliseconds in steps)
+    times = "" if len(steps) == 1 else f" {len(steps):,} times, at most"
+    yield breach(
+        run.path,
+        steps[0][0].line,
+        f"time_ms steps back{times} by {furthest:,.0f} ms",
+        expected="a time that is not before the record above",
+        hint="write records in order from one process, and never change the log",
+    )
 
 
 def _logged(event: Event, name: str) -> str:
