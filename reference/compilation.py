@@ -47,6 +47,8 @@ class Compiled:
         return self._compiled(*arguments)
 
     def _first_call(self, *arguments: Any) -> Any:
+        # Of the compiler about itself; it also compiles later, at the first backward pass.
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\._inductor")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

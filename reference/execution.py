@@ -15,7 +15,7 @@ from reference import precision
 from reference.config import Execution
 from reference.distributed import Ranks
 
-ROUNDS, ENOUGH_SECONDS = 5, 2.0
+ROUNDS, FEWEST_ROUNDS, ENOUGH_SECONDS = 5, 3, 2.0
 # A candidate must be that much faster than the first one: less is noise.
 MARGIN = 0.05
 
@@ -35,14 +35,15 @@ def settled(asked: Execution, step: Step, ranks: Ranks) -> Execution:
 
     Threads and precision are compared in eager execution: compiling takes much longer than all
     that is measured here, and the precision that convolves faster does so in both. Last the
-    compiled step is compared with the eager one. The first rank's choice counts for all.
+    compiled step is compared with the eager one. Of each, the likely best comes first and is kept
+    unless another is clearly faster, so that noise does not choose. The first rank's choice counts
+    for all.
     """
     chosen = asked.having("compile", "off")
     if asked.threads == "auto":
         chosen = _fastest(chosen, "threads", thread_counts(ranks.device), step, ranks)
     if asked.precision == "auto":
-        candidates = precision.candidates(ranks.device)
-        chosen = _fastest(chosen, "precision", candidates, step, ranks)
+        chosen = _with_precision(chosen, step, ranks)
     if asked.compile != "auto":
         return chosen.having("compile", asked.compile)
     failure = step(chosen.having("compile", "on"))
@@ -63,8 +64,23 @@ def thread_counts(device: torch.device) -> Sequence[str]:
     return (str(usual),)
 
 
+def _with_precision(execution: Execution, step: Step, ranks: Ranks) -> Execution:
+    """On CPUs compared by the processor time of one thread, which other work does not move."""
+    candidates = precision.candidates(ranks.device)
+    if ranks.device.type != "cpu":
+        return _fastest(execution, "precision", candidates, step, ranks)
+    one_thread = execution.having("threads", "1")
+    found = _fastest(one_thread, "precision", candidates, step, ranks, time.thread_time)
+    return found.having("threads", execution.threads)
+
+
 def _fastest(
-    execution: Execution, setting: str, values: Sequence[str], step: Step, ranks: Ranks
+    execution: Execution,
+    setting: str,
+    values: Sequence[str],
+    step: Step,
+    ranks: Ranks,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Execution:
     """``execution`` with the value with which ``step`` is fastest.
 
@@ -78,12 +94,12 @@ def _fastest(
     for turn in range(ROUNDS + 1):
         for value in values:
             ranks.barrier()
-            started = time.perf_counter()
+            started = clock()
             step(execution.having(setting, value))
             ranks.barrier()
             if turn:  # the first one warms up
-                best[value] = min(best[value], time.perf_counter() - started)
-        if turn and ranks.told(time.perf_counter() - began > ENOUGH_SECONDS):
+                best[value] = min(best[value], clock() - started)
+        if turn >= FEWEST_ROUNDS and ranks.told(time.perf_counter() - began > ENOUGH_SECONDS):
             break
     chosen = _chosen(best)
     times = ", ".join(f"{value} {seconds * 1000:.1f} ms" for value, seconds in best.items())

@@ -11,14 +11,14 @@ TYPES: Mapping[str, torch.dtype] = MappingProxyType({"fp32": torch.float32, "bf1
 
 
 def candidates(device: torch.device) -> tuple[str, ...]:
-    """What is worth comparing: bfloat16 only where the hardware multiplies it (GPUs with bfloat16
-    units, CPUs with AVX512-BF16 or AMX); elsewhere it is emulated."""
+    """What is worth comparing, likely best first: bfloat16 where the hardware multiplies it (GPUs
+    with bfloat16 units, CPUs with AVX512-BF16 or AMX); elsewhere it is emulated."""
     if device.type == "cuda":
         is_native = bool(torch.cuda.is_bf16_supported(including_emulation=False))
     else:
         able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
         is_native = bool(able.get("avx512_bf16") or able.get("amx_bf16"))
-    return ("fp32", "bf16") if is_native else ("fp32",)
+    return ("bf16", "fp32") if is_native else ("fp32",)
 
 
 def autocast(precision: torch.dtype, device: torch.device) -> AbstractContextManager[object]:
