@@ -140,6 +140,9 @@ def _met(place: Placement, backend: str) -> Iterator[None]:
             dist.destroy_process_group()
     if backend != "gloo":  # not after a failure: it would wait for ranks that are gone
         dist.destroy_process_group()
+    # Nor must the thread of the store, which the first rank keeps; after a failure others read it.
+    _word = None
+    del store
 
 
 def _meet(place: Placement, backend: str) -> Any:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+from reference.placement import end_rank
+
 JOIN_SECONDS = 180
 
 
@@ -71,6 +73,7 @@ def _rank_main(
         raise
     finally:
         sending.close()
+    end_rank(0)
 
 
 def _free_port() -> int:

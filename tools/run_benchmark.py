@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reference.interruption import Interruption
-from reference.placement import leave_quietly, placement
+from reference.placement import end_rank, leave_quietly, placement
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
@@ -100,7 +100,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         module_name = task_module_name(chosen, arguments.framework)
         wanted = _wanted_runs(arguments.runs, chosen)
         description = system.read(arguments.system) if arguments.system else None
-    return _run(config, module_name, description, wanted, arguments)
+    code = _run(config, module_name, description, wanted, arguments)
+    if placement().world_size > 1:
+        end_rank(code)
+    return code
 
 
 @contextmanager
