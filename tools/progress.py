@@ -12,7 +12,7 @@ from reference.train import Progress
 from rules import evidence
 from rules.definition import Definition
 
-REFRESH_SECONDS = 0.2  # a bar is redrawn no more often: the timed loop calls at every step
+REFRESH_SECONDS = 0.5  # drawing takes milliseconds, and a run is being timed
 
 
 @contextmanager
@@ -91,5 +91,6 @@ def _bar(console: Console) -> Bar:
         TimeRemainingColumn(),
         console=console,
         transient=True,
+        refresh_per_second=1 / REFRESH_SECONDS,
         disable=not console.is_terminal,
     )
