@@ -8,8 +8,8 @@ import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -88,12 +88,13 @@ class Comparison:
 def in_turns(what: str, rounds: int, measures: Mapping[str, Callable[[], float]]) -> Comparison:
     """Measure a baseline and the reference, in this order, ``rounds`` times in turns.
 
-    Each of the two ``measures`` returns seconds. A round before the first one does not count.
+    Each of the two ``measures`` returns seconds. A round before the first one does not count. Which
+    of the two begins changes from round to round, so that neither always follows the other.
     """
     seconds: dict[str, list[float]] = {label: [] for label in measures}
     for turn in range(rounds + 1):
-        for label, measure in measures.items():
-            taken = measure()
+        for label in list(measures)[:: -1 if turn % 2 else 1]:
+            taken = measures[label]()
             if turn:
                 seconds[label].append(taken)
     baseline, reference = (Timing(label, tuple(values)) for label, values in seconds.items())
@@ -132,9 +133,21 @@ def bare_loop_seconds(task: SteppingTask, definition: Definition, batch: int) ->
     return time.perf_counter() - started
 
 
-def timed_loop_seconds(task: Any, config: RunConfig, display: Display) -> float:
-    """Of the same steps and evaluations in ``train.run``, with its log and a display: from
-    ``run_start`` to ``run_stop``."""
+@dataclass(frozen=True)
+class TimedLoop:
+    """From ``run_start`` to ``run_stop``, and how much of that the task's own code did not take."""
+
+    seconds: float
+    harness_seconds: float
+
+    @property
+    def harness_share(self) -> float:
+        """Of the loop."""
+        return self.harness_seconds / self.seconds
+
+
+def timed_loop(task: Any, config: RunConfig, display: Display) -> TimedLoop:
+    """The same steps and evaluations in ``train.run``, with its log and a display."""
     task.samples = 0
     with tempfile.TemporaryDirectory() as folder, display as on_progress:
         log = RunLogWriter(Path(folder) / "result_0.txt")
@@ -142,7 +155,7 @@ def timed_loop_seconds(task: Any, config: RunConfig, display: Display) -> float:
         run(config.definition, initialised, config, log, on_progress)
         seconds = time.perf_counter() - initialised.started_seconds
         log.close()
-        return seconds
+        return TimedLoop(seconds, seconds - initialised.task_seconds)
 
 
 class Initialised:
@@ -152,6 +165,7 @@ class Initialised:
         self.task = task
         self.data_digest: str = task.data_digest
         self.started_seconds = math.nan
+        self.task_seconds = 0.0
 
     def drop_caches(self) -> None:
         """Done."""
@@ -165,6 +179,7 @@ class Initialised:
 
     def open_data(self) -> None:
         """Done; the timed part begins here."""
+        self.task_seconds = 0.0
         self.started_seconds = time.perf_counter()
 
     def implementation(self) -> Mapping[str, Any]:
@@ -173,18 +188,33 @@ class Initialised:
         return told
 
     def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
-        """The task's."""
-        loss: float = self.task.train(block, on_samples)
+        """The task's, without the time that ``on_samples`` takes."""
+
+        def timed_on_samples(samples: int) -> None:
+            before = time.perf_counter()
+            on_samples(samples)
+            self.task_seconds -= time.perf_counter() - before
+
+        with self._timed():
+            loss: float = self.task.train(block, timed_on_samples)
         return loss
 
     def evaluate(self) -> dict[str, float]:
         """The task's."""
-        quality: dict[str, float] = self.task.evaluate()
+        with self._timed():
+            quality: dict[str, float] = self.task.evaluate()
         return quality
 
     def synchronize(self) -> None:
         """The task's."""
-        self.task.synchronize()
+        with self._timed():
+            self.task.synchronize()
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        before = time.perf_counter()
+        yield
+        self.task_seconds += time.perf_counter() - before
 
     def state(self) -> Mapping[str, Any]:
         """The task's."""

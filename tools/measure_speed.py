@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import resource
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +31,8 @@ Measure on this machine, each in one process in which the two sides take turns:
            backwards, clip, update), against the same network as one writes it first: eager,
            float32, torch's defaults (benchmarks/<name>/plain.py)
   harness  the timed loop with run log and progress display against the bare loop over the same
-           steps and evaluations: what the harness costs
+           steps and evaluations: what the harness costs; and the share of the timed loop that was
+           not spent in the task's own code, which other work on the machine moves far less
   drawing  noise-free images of simulated galaxies against one GalSim drawImage per band (only
            for benchmarks of galaxies)
   memory   the largest resident memory of a short run, in a process of its own
@@ -45,7 +47,7 @@ examples:
   cepheid speed galaxy_shape --scale mini --output speed.json
 """
 STEPS = 10  # between two turns
-HARNESS_ROUNDS, HARNESS_BLOCKS = 9, 1
+HARNESS_BLOCKS = 1  # many short turns: a machine's speed drifts within seconds
 GALAXIES_PER_TURN = 20
 MEMORY_BLOCKS = 2
 MIB = 1024**2
@@ -193,26 +195,32 @@ def _step(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
 def _harness(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
     from rich.console import Console
 
-    from reference.speed import bare_loop_seconds, in_turns, shortened, timed_loop_seconds
+    from reference.speed import TimedLoop, bare_loop_seconds, in_turns, shortened, timed_loop
     from tools.progress import RunDisplay
 
     short = shortened(subject.config.definition, HARNESS_BLOCKS)
     config = replace(subject.config, definition=short)
+    loops: list[TimedLoop] = []
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         terminal = Console(file=nowhere, force_terminal=True)  # there the display does most
+
+        def with_log_and_display() -> float:
+            loops.append(timed_loop(subject.task, config, RunDisplay(short, terminal)))
+            return loops[-1].seconds
+
         compared = in_turns(
             f"loop of {short.timing.max_samples:,} samples",
-            min(subject.rounds, HARNESS_ROUNDS),
+            subject.rounds,
             {
                 "bare loop": lambda: bare_loop_seconds(
                     subject.task, short, config.global_batch_size
                 ),
-                "with log and display": lambda: timed_loop_seconds(
-                    subject.task, config, RunDisplay(short, terminal)
-                ),
+                "with log and display": with_log_and_display,
             },
         )
-    return _row(compared, f"overhead {compared.overhead:+.2%}"), compared.as_json()
+    share = statistics.median(loop.harness_share for loop in loops[1:])
+    result = f"overhead {compared.overhead:+.2%}; outside the task's code {share:.2%}"
+    return _row(compared, result), {**compared.as_json(), "share_outside_the_task": share}
 
 
 def _drawing(subject: Subject) -> tuple[Row, Mapping[str, Any]]:

@@ -13,6 +13,7 @@ from rules import evidence
 from rules.definition import Definition
 
 REFRESH_SECONDS = 0.5  # drawing takes milliseconds, and a run is being timed
+# No thread draws beside the work (`auto_refresh`): it would take a core from training, unseen.
 
 
 @contextmanager
@@ -21,13 +22,17 @@ def counted(title: str, unit: str, console: Console) -> Iterator[Callable[[int, 
     with _bar(console) as bar:
         task = None
         started = time.monotonic()
+        drawn_seconds = 0.0
 
         def on_progress(done: int, total: int) -> None:
-            nonlocal task
+            nonlocal task, drawn_seconds
             if task is None:
                 console.print(f"{title}: {total:,} {unit}")
                 task = bar.add_task(title, total=total)
-            bar.update(task, completed=done)
+            now = time.monotonic()
+            if now - drawn_seconds >= REFRESH_SECONDS or done == total:
+                drawn_seconds = now
+                bar.update(task, completed=done, refresh=True)
             if done == total:
                 console.print(f"{title}: done in {time.monotonic() - started:.0f} s")
 
@@ -67,7 +72,11 @@ class RunDisplay:
         over = progress.samples > self.expected_samples
         total = self.definition.timing.max_samples if over else self.expected_samples
         self.bar.update(
-            self.task, description=progress.stage, completed=progress.samples, total=total
+            self.task,
+            description=progress.stage,
+            completed=progress.samples,
+            total=total,
+            refresh=True,
         )
         if progress.quality is not None:
             self.console.print(self._line(progress, now - (self.started_seconds or now)))
@@ -91,6 +100,6 @@ def _bar(console: Console) -> Bar:
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        refresh_per_second=1 / REFRESH_SECONDS,
+        auto_refresh=False,
         disable=not console.is_terminal,
     )

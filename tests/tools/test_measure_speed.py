@@ -23,7 +23,7 @@ MINI = definition.load("galaxy_shape", "mini")
 
 
 def test_sides_take_turns_and_the_first_one_does_not_count() -> None:
-    seconds = iter([9, 9, 2, 1, 4, 2, 6, 3])
+    seconds = iter([9, 9, 1, 2, 4, 2, 3, 6])
     asked = []
 
     def measure(side: str) -> Callable[[], float]:
@@ -34,7 +34,7 @@ def test_sides_take_turns_and_the_first_one_does_not_count() -> None:
         return taken
 
     found = speed.in_turns("work", 3, {"plain": measure("plain"), "ours": measure("ours")})
-    assert asked == ["plain", "ours"] * 4
+    assert asked == ["plain", "ours", "ours", "plain"] * 2
     assert found.baseline.seconds == (2, 4, 6)
     assert found.ratio == 2
     assert found.overhead == -0.5
@@ -87,9 +87,9 @@ def test_the_harness_takes_less_than_a_hundredth_of_a_step() -> None:
         console = Console(file=nowhere, force_terminal=True)
         for _ in range(5):
             bare = speed.bare_loop_seconds(task, short, 32)
-            best = min(
-                best, speed.timed_loop_seconds(task, config, RunDisplay(short, console)) - bare
-            )
+            loop = speed.timed_loop(task, config, RunDisplay(short, console))
+            best = min(best, loop.seconds - bare)
+            assert 0.5 < loop.harness_share <= 1  # the task takes next to nothing
     assert task.evaluations == 2 * 2 * 5
     # A step of 32 samples takes 10 ms and more on every CPU that we have seen.
     assert best / steps < 0.01 * 0.010, f"{best / steps * 1e6:.0f} µs for each step"
