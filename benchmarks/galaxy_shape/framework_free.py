@@ -60,12 +60,12 @@ class ShapeTask:
             chosen = rows[first : first + self.evaluation_batch]
             yield np.resize(chosen, self.evaluation_batch), len(chosen)
 
-    def learning_rate(self) -> float:
-        """Of the step that completes ``samples``."""
+    def learning_rate(self, base: float) -> float:
+        """That of the step that completes ``samples``, where the schedule peaks at ``base``."""
         values = self.config.hyperparameters
         return warmup_then_cosine(
             self.samples,
-            base=float(values["opt_base_learning_rate"]),
+            base=base,
             end=float(values["opt_end_learning_rate"]),
             warmup_samples=int(values["opt_learning_rate_warmup_samples"]),
             decay_samples=int(values["opt_learning_rate_decay_samples"]),
@@ -112,8 +112,15 @@ def reoriented(
     Bit 0 of an orientation flips x, bit 1 flips y (either changes the sign of e2), bit 2 then
     transposes (which changes the sign of e1). Shapes as in ``ShapeTask.read_arrays``.
     """
-    turned = np.empty((len(rows), *stamps.shape[1:]), stamps.dtype)
-    for target, row, orientation in zip(turned, rows, orientations, strict=True):
+    flip_x, flip_y, transpose = ((orientations >> bit) & 1 for bit in range(3))
+    signs = np.stack([1 - 2 * transpose, 1 - 2 * (flip_x ^ flip_y)], axis=1)
+    return turned(stamps, rows, orientations), labels[rows] * signs.astype(labels.dtype)
+
+
+def turned(stamps: np.ndarray, rows: np.ndarray, orientations: np.ndarray) -> np.ndarray:
+    """The stamps of ``reoriented``."""
+    copies = np.empty((len(rows), *stamps.shape[1:]), stamps.dtype)
+    for target, row, orientation in zip(copies, rows, orientations, strict=True):
         stamp = stamps[row]  # a view: each pixel is read and written once
         if orientation & 1:
             stamp = stamp[:, :, ::-1]
@@ -122,6 +129,4 @@ def reoriented(
         if orientation & 4:
             stamp = stamp.swapaxes(1, 2)
         target[...] = stamp
-    flip_x, flip_y, transpose = ((orientations >> bit) & 1 for bit in range(3))
-    signs = np.stack([1 - 2 * transpose, 1 - 2 * (flip_x ^ flip_y)], axis=1)
-    return turned, labels[rows] * signs.astype(labels.dtype)
+    return copies

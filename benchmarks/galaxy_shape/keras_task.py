@@ -106,7 +106,8 @@ class KerasGalaxyShape(ShapeTask):
         stamps, labels = self.read_arrays(self.training_rows[positions], orientations)
         self.samples += batch
         self._set_step(self.samples // batch)
-        self.optimizer.learning_rate.assign(self.learning_rate())
+        base = float(self.config.hyperparameters["opt_base_learning_rate"])
+        self.optimizer.learning_rate.assign(self.learning_rate(base))
         train, _ = self._functions
         return train(tf.constant(stamps), tf.constant(labels))
 

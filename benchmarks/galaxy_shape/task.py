@@ -142,12 +142,14 @@ class GalaxyShape(ShapeTask):
 
     def apply_gradients(self) -> None:
         """Clip, set the rate for the samples trained after this step, and step."""
+        values = self.config.hyperparameters
         self.samples += self.config.global_batch_size
         torch.nn.utils.clip_grad_norm_(
-            self.model.parameters(), float(self.config.hyperparameters["opt_gradient_clip_norm"])
+            self.model.parameters(), float(values["opt_gradient_clip_norm"])
         )
+        rate = self.learning_rate(float(values["opt_base_learning_rate"]))
         for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate()
+            group["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad()
 
