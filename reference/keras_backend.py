@@ -41,7 +41,7 @@ def _libraries_kept_quiet() -> Iterator[None]:
 
 
 os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the user's keras.json says
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what goes wrong is raised as well
 with _libraries_kept_quiet():
     import keras
     import tensorflow as tf

@@ -46,6 +46,7 @@ class KerasGalaxyShape(ShapeTask):
             beta_1=float(values["opt_adam_beta_1"]),
             beta_2=float(values["opt_adam_beta_2"]),
             global_clipnorm=float(values["opt_gradient_clip_norm"]),
+            name="adam",  # else numbered, and the names are those of saved states
         )
         self.optimizer.build(self.model.trainable_variables)
         self.optimizer.epsilon = self._epsilon = tf.Variable(math.nan)  # set at each step
