@@ -43,7 +43,7 @@ def perturbed(prelu: str) -> ShapeNetwork:
             parameter += 0.02 * torch.randn_like(parameter)
         network.head.weight *= 0.1  # no posterior so narrow that its likelihood is all rounding
         for buffer in network.buffers():
-            buffer += 0.1 * torch.rand_like(buffer)
+            buffer.add_(0.1 * torch.rand_like(buffer))
     return network
 
 
@@ -70,7 +70,9 @@ def test_values_losses_and_gradients_agree(prelu: str, training: bool) -> None:
     loss = negative_log_likelihood(mean, scale, labels).mean()
     loss.backward()
     gradients = arrays_of(ours)  # so that buffers are there, too
-    gradients.update({name: p.grad.numpy() for name, p in ours.named_parameters()})
+    for name, parameter in ours.named_parameters():
+        assert parameter.grad is not None
+        gradients[name] = parameter.grad.numpy()
     expected = to_keras(gradients)
 
     with tf.GradientTape() as tape:
