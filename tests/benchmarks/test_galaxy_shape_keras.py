@@ -40,8 +40,8 @@ def perturbed(prelu: str) -> ShapeNetwork:
     network = ShapeNetwork(**{**OPTIONS, "prelu": prelu})
     with torch.no_grad():
         for parameter in network.parameters():
-            parameter += 0.02 * torch.randn_like(parameter)
-        network.head.weight *= 0.1  # no posterior so narrow that its likelihood is all rounding
+            parameter.add_(0.02 * torch.randn_like(parameter))
+        network.head.weight.mul_(0.1)  # no posterior so narrow that its likelihood is all rounding
         for buffer in network.buffers():
             buffer.add_(0.1 * torch.rand_like(buffer))
     return network
