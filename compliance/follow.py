@@ -19,7 +19,7 @@ from compliance.finding import Finding, printable
 from compliance.records import Event, Reading
 from compliance.runlog import RunLog, read, run_log
 from rules.errors import UserError
-from rules.events import CLOCK_METADATA, EVENTS, STATUS_ABORTED
+from rules.events import CLOCK_METADATA, STATUS_ABORTED, event_type
 from rules.rounds import Round
 
 PARTIAL = ".partial"  # how the reference names a log until the run has ended
@@ -65,8 +65,7 @@ def _assumed(key: str, line: int, last: Event, samples: int) -> Event:
         metadata[CLOCK_METADATA] = last.monotonic_ms
     if key == "run_stop":
         metadata |= {"status": STATUS_ABORTED, "samples_count": samples, "reason": "not yet over"}
-    event_type = EVENTS[key].event_type
-    return Event(line, last.time_ms, last.monotonic_ms, event_type, key, None, metadata)
+    return Event(line, last.time_ms, last.monotonic_ms, event_type(key), key, None, metadata)
 
 
 def same(finding: Finding) -> tuple[str, int | None, str]:

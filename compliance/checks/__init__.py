@@ -14,6 +14,7 @@ from compliance.checks import (  # noqa: F401
     energy,
     files,
     form,
+    generation,
     hyperparameters,
     identity,
     mlperf,
@@ -91,10 +92,13 @@ def _run(
     only: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """The findings of all checks of one level, with the round's severity."""
+    kind = next((about.kind for about in subject if isinstance(about, Definition)), None)
     for check in CHECKS.values():
         if check.needs is not needs or check.rule not in judged_in.rules:
             continue
         if only and check.rule not in only:
+            continue
+        if kind is not None and kind not in check.kinds:
             continue
         severity = judged_in.rules[check.rule].severity
         for finding in check.find(*subject):

@@ -106,7 +106,8 @@ def vocabulary(run: RunLog, place: Place) -> Iterator[Finding]:
         return
     definition = definition_of(run, place)
     hyperparameters = definition.hyperparameters if definition else {}
-    asked = {**EVENTS, **{name: hyperparameter_rule(name) for name in hyperparameters}}
+    known_events = EVENTS[definition.kind if definition else "train"]
+    asked = {**known_events, **{name: hyperparameter_rule(name) for name in hyperparameters}}
     known = set(asked)
     if definition:
         yield from _unknown_keys(run, known)
@@ -188,7 +189,8 @@ def _counts(run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]) -> 
             )
         if events or key in misspelt or asked.count == "at most once":
             continue
-        if key == "run_stop" or (asked.count == "at least once" and may_lack_blocks):
+        is_of_block = asked.phase is Phase.TIMED and key != "run_start"
+        if key == "run_stop" or (is_of_block and may_lack_blocks):
             continue  # T7 tells of a run that did not end
         yield breach(
             run.path,
@@ -218,7 +220,9 @@ def _second_run(run: RunLog) -> Event | None:
 
 
 _ONCE_EARLY = {
-    key for key, asked in EVENTS.items() if asked.count == "once" and asked.phase < Phase.TIMED
+    key
+    for key, asked in EVENTS["train"].items()
+    if asked.count == "once" and asked.phase < Phase.TIMED
 }
 
 WHERE = {
@@ -337,18 +341,22 @@ def is_whole(run: RunLog, definition: Definition) -> bool:
     if run.has_lost_records or run.first("init_aborted") is not None or _second_run(run):
         return False
     may_lack_blocks = run.status == STATUS_ABORTED
-    for key, asked in EVENTS.items():
+    known = EVENTS[definition.kind]
+    for key, asked in known.items():
         count = len(run.all(key))
+        is_of_block = asked.phase is Phase.TIMED and key not in ("run_start", "run_stop")
+        if may_lack_blocks and is_of_block and not count:
+            continue
         if asked.count == "once" and asked.phase is Phase.TIMED and count != 1:
             return False
         if key in ("init_start", "init_stop") and count != 1:
             return False
-        if asked.count == "at least once" and not count and not may_lack_blocks:
+        if asked.count == "at least once" and not count:
             return False
     start = run.first("run_start")
     assert start is not None
     for event in run.events:
-        asked_of = EVENTS.get(event.key)
+        asked_of = known.get(event.key)
         if asked_of is None:
             if event.line > start.line and event.key not in definition.hyperparameters:
                 return False  # perhaps a misspelt block_stop
