@@ -18,6 +18,8 @@ from compliance.records import Event, Problem, Reading
 from rules.events import STATUS_SUCCESS, is_integer, is_number
 from rules.rounds import Dialect
 
+PARTIAL = ".partial"  # behind the name of a log until its run has ended
+
 
 @dataclass(frozen=True)
 class QualityPoint:
