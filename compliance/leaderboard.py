@@ -11,8 +11,9 @@ import math
 import re
 import statistics
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from compliance.checks.convergence import convergence_of
@@ -46,7 +47,7 @@ class Row:
 
     In a round of MLPerf the verdict is ``pass`` or ``fail``, and the score stands beside it.
     ``score_minutes`` and its 95% interval are None unless the verdict is ``scored``. ``reasons``
-    are the errors, then the warnings, each of those once.
+    are the errors, then the warnings, each once, with the number of files that it is about.
     ``samples_to_target`` is the median over the converged runs, ``quality`` holds the metrics of
     the last evaluation, each the median over those runs; both are empty for a rejected result.
     ``rcp_verdict`` and ``rcp_factor`` compare the samples with the reference's (rule T21); the
@@ -140,7 +141,8 @@ def _row(result: JudgedResult) -> Row:
         scored = historical_score(runs, benchmark)
     number = scored if isinstance(scored, Score) else None
     so_far = scored.minutes_so_far if isinstance(scored, Provisional) else None
-    errors = tuple(finding for finding in result.findings if finding.is_error)
+    errors = [finding for finding in result.findings if finding.is_error]
+    warnings = [finding for finding in result.findings if finding.severity == "warning"]
     verdict: Verdict = "scored" if number else "rejected" if errors else "provisional"
     if result.is_history:
         verdict = "fail" if errors else "pass"
@@ -169,14 +171,22 @@ def _row(result: JudgedResult) -> Row:
         rcp_factor=compared.factor if compared and verdict != "rejected" else None,
         quality=quality,
         verdict=verdict,
-        reasons=tuple(finding.headline for finding in errors)
-        + tuple(dict.fromkeys(f.headline for f in result.findings if f.severity == "warning")),
+        reasons=(*_told_once(errors), *_told_once(warnings)),
         findings=result.findings,
         provisional_targets=(definition.provisional or "") if definition else "",
         judged=result,
         **(_energy(result) if number else {}),
         seeds=_seeds(runs),
     )
+
+
+def _told_once(findings: Iterable[Finding]) -> Iterator[str]:
+    """Rule and message of each finding; of those that say the same, one for all of their files."""
+    paths_of: dict[str, set[Path]] = {}
+    for finding in findings:
+        paths_of.setdefault(finding.headline, set()).add(finding.path)
+    for headline, paths in paths_of.items():
+        yield headline if len(paths) == 1 else f"{headline} (in {len(paths)} files)"
 
 
 def _energy(result: JudgedResult) -> dict[str, Any]:

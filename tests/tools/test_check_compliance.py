@@ -223,7 +223,7 @@ def test_following_knows_a_log_by_the_name_it_will_have(
     waived: str, holds: bool, star_shape: Definition, capsys: Printed,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """A waiver of ``result_0.txt`` holds while that is ``result_0.txt.partial``; another does not."""
+    """A waiver names the log as it will be called; one of another log does not hold."""
     result = write_result(Path("out"), star_shape)
     (result / "result_0.txt").unlink()
     records = run_records(star_shape)
