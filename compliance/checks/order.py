@@ -3,8 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from compliance.checks.form import WHERE, is_whole
-from compliance.checks.identity import definition_of
+from compliance.checks.form import WHERE, definition_if_whole
 from compliance.checks.pace import unexplained_times
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, shown
@@ -31,8 +30,8 @@ _IDLE = "after run_start or an evaluation"
 @rule("T3", Needs.RECORDS)
 def order(run: RunLog, place: Place) -> Iterator[Finding]:
     """Phases follow each other, blocks and evaluations take turns, nothing follows run_stop."""
-    definition = definition_of(run, place)
-    if definition is not None and is_whole(run, definition):
+    definition = definition_if_whole(run, place)
+    if definition is not None:
         out_of_place = [*_phases(run, definition), *_turns(run)]
         yield from out_of_place
         if not out_of_place:  # else it may be run_stop that stands too early
@@ -153,8 +152,7 @@ def clock(run: RunLog, place: Place) -> Iterator[Finding]:
             hint="add metadata.monotonic_ms, in Python time.monotonic() * 1000",
         )
     yield from _apart(run)
-    definition = definition_of(run, place)
-    if definition and is_whole(run, definition):
+    if definition_if_whole(run, place):
         yield from unexplained_times(run)
 
 
