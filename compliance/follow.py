@@ -17,12 +17,11 @@ from compliance import records
 from compliance.checks import Place, check_log
 from compliance.finding import Finding, printable
 from compliance.records import Event, Reading
-from compliance.runlog import RunLog, read, run_log
+from compliance.runlog import PARTIAL, RunLog, read, run_log
 from rules.errors import UserError
 from rules.events import CLOCK_METADATA, STATUS_ABORTED, event_type
 from rules.rounds import Round
 
-PARTIAL = ".partial"  # how the reference names a log until the run has ended
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 3.0  # after run_stop, in a log that gets no other name
 JUDGING_SHARE = 0.1  # of the time, at most: long logs are judged less often

@@ -11,8 +11,9 @@ import math
 import re
 import statistics
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from compliance.checks.convergence import convergence_of
@@ -50,7 +51,7 @@ class Row:
 
     In a round of MLPerf the verdict is ``pass`` or ``fail``, and the score stands beside it.
     ``score_minutes`` and its 95% interval are None unless the verdict is ``scored``. ``reasons``
-    are the errors, then the warnings, each of those once.
+    are the errors, then the warnings, each once, with the number of files that it is about.
     ``samples_to_target`` is the median over the converged runs, ``quality`` holds the metrics of
     the last evaluation, each the median over those runs; both are empty for a rejected result.
     Where the benchmark generates, ``generation`` has the scores of rule T26 in place of minutes.
@@ -166,7 +167,8 @@ def _row(result: JudgedResult) -> Row:
     number = scored if isinstance(scored, Score) else None
     generated = scored if isinstance(scored, GenerationScore) else None
     so_far = scored if isinstance(scored, Provisional) else None
-    errors = tuple(finding for finding in result.findings if finding.is_error)
+    errors = [finding for finding in result.findings if finding.is_error]
+    warnings = [finding for finding in result.findings if finding.severity == "warning"]
     verdict: Verdict = "scored" if number or generated else "rejected" if errors else "provisional"
     if result.is_history:
         verdict = "fail" if errors else "pass"
@@ -195,8 +197,7 @@ def _row(result: JudgedResult) -> Row:
         rcp_factor=compared.factor if compared and verdict != "rejected" else None,
         quality=quality,
         verdict=verdict,
-        reasons=tuple(finding.headline for finding in errors)
-        + tuple(dict.fromkeys(f.headline for f in result.findings if f.severity == "warning")),
+        reasons=(*_told_once(errors), *_told_once(warnings)),
         findings=result.findings,
         provisional_targets=(definition.provisional or "") if definition else "",
         judged=result,
@@ -205,6 +206,15 @@ def _row(result: JudgedResult) -> Row:
         generation=generated.scores if generated else {},
         provisional_generation=so_far.generation_so_far if so_far else {},
     )
+
+
+def _told_once(findings: Iterable[Finding]) -> Iterator[str]:
+    """Rule and message of each finding; of those that say the same, one for all of their files."""
+    paths_of: dict[str, set[Path]] = {}
+    for finding in findings:
+        paths_of.setdefault(finding.headline, set()).add(finding.path)
+    for headline, paths in paths_of.items():
+        yield headline if len(paths) == 1 else f"{headline} (in {len(paths)} files)"
 
 
 def _energy(result: JudgedResult) -> dict[str, Any]:

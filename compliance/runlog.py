@@ -20,6 +20,8 @@ from rules import generation
 from rules.events import GENERATION_SECONDS, STATUS_SUCCESS, is_integer, is_number
 from rules.rounds import Dialect
 
+PARTIAL = ".partial"  # behind the name of a log until its run has ended
+
 
 @dataclass(frozen=True)
 class QualityPoint:

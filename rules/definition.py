@@ -334,7 +334,9 @@ def first_schema_problem(document: object, schema: str) -> str | None:
     if error is None:
         return None
     place = ".".join(str(part) for part in error.path) or "top level"
-    return f"{place}: {error.message}"
+    is_bound = error.validator in ("minLength", "maxLength")  # which the message leaves out
+    bound = f" ({error.validator}: {error.validator_value})" if is_bound else ""
+    return f"{place}: {error.message}{bound}"
 
 
 def _hyperparameter(name: str, rule: Mapping[str, Any]) -> Hyperparameter:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -29,7 +30,8 @@ from rules.events import (
 from rules.rounds import Dialect, ProblemKind
 
 _MEND_FORM: Mapping[ProblemKind, str] = {
-    "file": "check that this is the run log itself, a plain text file within the bounds of T1",
+    "file": "check that this is the run log itself, a plain text file within the bounds of T1, and "
+    "that others may read it",
     "text": "write the log as UTF-8 text; keep binary output of other programs out of it",
     "around": "begin each record at the start of a line; let other output end with a line feed",
     "place": "begin each record on a line of its own with the marker at its start; "
@@ -156,7 +158,7 @@ def _unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
             run.path,
             events[0].line,
             f"unknown key {shown(key)}{times}{guess}",
-            expected="only keys of rules/events.py and hyperparameters of the definition",
+            expected="only keys of the table under T2 and hyperparameters of the definition",
             hint="correct the key, or leave the record out: other output may stand in the log "
             "on lines without the marker",
         )
@@ -331,6 +333,13 @@ def _asked_of_metadata(name: str) -> str:
 
 def _one_of(allowed: tuple[str, ...]) -> str:
     return " or ".join(f'"{word}"' for word in allowed)
+
+
+@lru_cache(maxsize=1)  # T3, T4 and the rules of the timeline ask, log by log
+def definition_if_whole(run: RunLog, place: Place) -> Definition | None:
+    """The definition of a log that is whole, so that its course can be judged."""
+    definition = definition_of(run, place)
+    return definition if definition and is_whole(run, definition) else None
 
 
 def is_whole(run: RunLog, definition: Definition) -> bool:

@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from compliance.checks.form import WHERE, is_whole
-from compliance.checks.identity import definition_of
+from compliance.checks.form import WHERE, definition_if_whole
 from compliance.checks.pace import unexplained_times
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, shown
@@ -76,8 +75,8 @@ _TURNS: Mapping[Kind, Turns] = {
 @rule("T3", Needs.RECORDS)
 def order(run: RunLog, place: Place) -> Iterator[Finding]:
     """Phases follow each other, blocks and evaluations take turns, nothing follows run_stop."""
-    definition = definition_of(run, place)
-    if definition is not None and is_whole(run, definition):
+    definition = definition_if_whole(run, place)
+    if definition is not None:
         out_of_place = [*_phases(run, definition), *_turns(run, _TURNS[definition.kind])]
         yield from out_of_place
         if not out_of_place:  # else it may be run_stop that stands too early
@@ -198,8 +197,7 @@ def clock(run: RunLog, place: Place) -> Iterator[Finding]:
             hint="add metadata.monotonic_ms, in Python time.monotonic() * 1000",
         )
     yield from _apart(run)
-    definition = definition_of(run, place)
-    if definition and is_whole(run, definition):
+    if definition_if_whole(run, place):
         yield from unexplained_times(run)
 
 

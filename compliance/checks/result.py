@@ -314,11 +314,12 @@ def copies(
     if isinstance(definition, RoundBenchmark):  # whose runs may share a system at the same time
         yield from _copied_in_history(result.runs)
         return
-    copied = list(_copied(result.runs, definition))
-    copied += _retimed(result.runs, {finding.path for finding in copied})
+    runs = [run for run in result.runs if len(run.all("run_start")) < 2]  # two in a file: T2
+    copied = list(_copied(runs, definition))
+    copied += _retimed(runs, {finding.path for finding in copied})
     yield from copied
     told = {finding.path for finding in copied}
-    yield from _at_the_same_time([run for run in result.runs if run.path not in told])
+    yield from _at_the_same_time([run for run in runs if run.path not in told])
 
 
 def _copied(runs: Sequence[RunLog], definition: Definition) -> Iterator[Finding]:
