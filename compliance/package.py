@@ -37,7 +37,9 @@ _LOG_NAME = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 _INTERRUPTED_NAME = re.compile(r"interrupted_.*\.txt", re.DOTALL)
 _PARTIAL_NAME = re.compile(r"result_[0-9]+(\.txt)?\.partial")
 README = "README.md"
-_BESIDE_LOGS = re.compile(r"configuration\.json|report_[0-9]+\.json")  # not read
+_BESIDE_LOGS = re.compile(
+    r"configuration\.json|report_[0-9]+\.json|pictures_[0-9]+\.png"
+)  # not read
 LEFT_BY_TOOLS = ("checkpoints", "leaderboard")  # folders that no submission holds
 
 

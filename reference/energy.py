@@ -147,6 +147,21 @@ def _since_the_first(
         yield tuple(total)
 
 
+def of_run(
+    sensors: Sensors, trace: Trace | None, start_ms: float, stop_ms: float
+) -> dict[str, Any]:
+    """The energy from ``run_start`` to ``run_stop`` as a report tells it, or why there is none."""
+    if trace is None:
+        return {"none": sensors.none_because or "a sensor failed during the run"}
+    joules = trace.energy_joules(start_ms / 1000, stop_ms / 1000)
+    return {
+        "joules": joules,
+        "mean_watts": 1000 * joules / (stop_ms - start_ms),
+        "sensors": list(trace.names),
+        "not_measured": trace.not_measured,
+    }
+
+
 # Which sensors there are --------------------------------------------------------------------------
 
 

@@ -49,6 +49,14 @@ class ResultFolder:
         """What was reported after run ``index``, beside its log (rule S1)."""
         return self.path / f"report_{index}.json"
 
+    def pictures(self, index: int) -> Path:
+        """What is to be seen after run ``index``, beside its log (rule S1)."""
+        return self.path / f"pictures_{index}.png"
+
+    def power_log(self, index: int) -> Path:
+        """The power that sensors read during run ``index``, beside its log (rule T23)."""
+        return self.path / f"power_{index}.csv"
+
     def present(self) -> list[int]:
         """The runs that have ended, whether they reached the targets or not."""
         numbers = (re.fullmatch(r"result_(\d+)\.txt", path.name) for path in self.path.iterdir())

@@ -46,7 +46,7 @@ def config() -> RunConfig:
 
 def said(task: object, config: RunConfig, path: Path) -> str:
     console = Console(file=io.StringIO(), soft_wrap=True, highlight=False)
-    run_report.make(task, config, path, console)
+    run_report.make(task, config, path, console, {"joules": 12.5})
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -60,6 +60,7 @@ def test_tables_are_shown_and_kept(config: RunConfig, tmp_path: Path) -> None:
     (kept,) = tmp_path.iterdir()  # no temporary file is left
     content = json.loads(kept.read_text())
     assert content["seed"] == 7
+    assert content["energy"] == {"joules": 12.5}
     assert content["definition_digest"] == config.definition.digest
     (table,) = content["tables"]
     assert table["rows"][0] == dict(TABLE.rows[0])
