@@ -244,9 +244,9 @@ def _one_run(
     """
     from reference import checkpoint
     from reference.compilation import forget_earlier_tasks
+    from reference.energy import Meter
     from reference.log import RunLogWriter
     from reference.train import run
-    from reference.energy import Meter
     from tools import run_energy, run_pictures, run_report
     from tools.progress import RunDisplay
 

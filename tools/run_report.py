@@ -2,7 +2,7 @@
 
 import math
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +23,13 @@ def make(
     whatever happens here: what goes wrong is shown and no more."""
     from tools.progress import counted
 
-    if not isinstance(task, report.Reports):
+    if not isinstance(task, report.Reports) and "joules" not in energy:
         return
     try:
-        with counted("report (not timed, not scored)", "samples", console) as on_progress:
-            tables = task.report(on_progress)
+        tables: Sequence[Table] = ()
+        if isinstance(task, report.Reports):
+            with counted("report (not timed, not scored)", "samples", console) as on_progress:
+                tables = task.report(on_progress)
         for table in tables:
             console.print(as_text(table), markup=False)
         report.write(path, config, tables, energy)

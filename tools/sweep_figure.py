@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 THIS_COLOUR, OTHER_COLOUR = "#1b1b1b", "#8a6fd1"
 REPORTED_COLOURS = ("#3a86d1", "#2a9d6f")
 ONE_COLOUR = "#d4483b"
-WIDTH_INCHES, PLOTS_INCHES, LINE_INCHES = 10.0, 4.0, 0.172
-CAPTION_COLUMNS = 138
+WIDTH_INCHES, PLOTS_INCHES, LINE_INCHES = 10.0, 4.0, 0.165
+CAPTION_COLUMNS = 172
 DOTS_PER_INCH = 120
 LOG_RATIO = 12  # values further apart than this stand on a logarithmic axis
 
@@ -79,7 +79,7 @@ def caption(made: Sweep, reported: Published | None, other: Sweep | None) -> lis
         )
         if reported.scale != made.scale:
             parts.append(
-                f"They are of the {reported.network}: at {made.scale} scale the network is a "
+                f"These are of the {reported.network}: at {made.scale} scale the network is a "
                 "smaller one, so the ratios say nothing about the machines."
             )
         beyond = [p.size for p in made.points if p.size > max(reported.in_figure)]
@@ -167,26 +167,56 @@ def _draw_ratios(axes: "Axes", lines: Sequence[Line], made: Sweep) -> None:
         axes.plot(sizes, ratios, line.style, color=line.colour, label=f"{label} / this machine",
                   markersize=5)  # fmt: skip
         everything += ratios
+    if len(others) > 1 and (gpu_over_ipu := _as_the_paper(others)):
+        axes.plot(list(gpu_over_ipu), list(gpu_over_ipu.values()), ":", color="#8a8f98",
+                  label="V100 / IPU GC2, as the paper draws it")  # fmt: skip
+        everything += gpu_over_ipu.values()
     axes.axhline(1.0, color=ONE_COLOUR, linewidth=1.5)
     _scale(axes, lines, everything)
     axes.set_ylabel("ratio of times")
     _finish(axes, made, "ratio (red: as fast as this machine)")
 
 
+def _as_the_paper(lines: Sequence[Line]) -> dict[int, float]:
+    """The ratio of the paper's figure: what its GPU takes over what its IPU takes."""
+    by_name = {line.label.split(",")[0]: line.seconds for line in lines}
+    ipu, gpu = by_name.get("IPU GC2", {}), by_name.get("V100", {})
+    return {size: gpu[size] / ipu[size] for size in sorted(gpu.keys() & ipu.keys())}
+
+
 def _scale(axes: "Axes", lines: Sequence[Line], values: Sequence[float]) -> None:
-    """Logarithmic axes where values lie far apart; the sizes as ticks."""
+    """Logarithmic axes where values lie far apart; on both plots the same sizes as ticks."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     sizes = sorted({size for line in lines for size in line.seconds})
     if max(sizes) > LOG_RATIO * min(sizes):
         axes.set_xscale("log")
-    axes.set_xticks(sizes if len(sizes) <= 14 else sizes[::2], minor=False)
+        axes.set_xlim(min(sizes) / 1.15, max(sizes) * 1.15)
+        sizes = [size for size in sizes if size in _apart(sizes)]
+    else:
+        space = 0.06 * (max(sizes) - min(sizes))
+        axes.set_xlim(min(sizes) - space, max(sizes) + space)
+    axes.set_xticks(sizes)
     axes.set_xticks([], minor=True)
     axes.xaxis.set_major_formatter("{x:g}")
     if max(values) > LOG_RATIO * min(values):
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.margins(y=0.12)
     else:
         axes.set_ylim(0, 1.12 * max(values))
+
+
+def _apart(sizes: Sequence[int]) -> list[int]:
+    """Sizes whose numbers do not touch on a logarithmic axis, from the smallest on."""
+    step = (max(sizes) / min(sizes)) ** (1 / 12)
+    kept = [sizes[0]]
+    for size in sizes[1:]:
+        if size >= step * kept[-1]:
+            kept.append(size)
+    return kept
 
 
 def _finish(axes: "Axes", made: Sweep, title: str) -> None:
