@@ -74,12 +74,10 @@ def caption(made: Sweep, reported: Published | None, other: Sweep | None) -> lis
     if other:
         parts.append(f"The other machine: {_how(other)}.")
     if reported:
-        parts.append(
-            f"{reported.source[:-1] if reported.source.endswith('.') else reported.source}."
-        )
+        parts.append(f"Reported: {reported.source}.")
         if reported.scale != made.scale:
             parts.append(
-                f"These are of the {reported.network}: at {made.scale} scale the network is a "
+                f"Those times are of the {reported.network}: at {made.scale} scale the network is a "
                 "smaller one, so the ratios say nothing about the machines."
             )
         beyond = [p.size for p in made.points if p.size > max(reported.in_figure)]

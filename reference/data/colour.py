@@ -10,9 +10,9 @@ from astropy.visualization import make_lupton_rgb
 from reference.data.galaxies import SkyParameters
 
 BANDS = "irg"  # as red, green, blue
-STRETCH_SKY_NOISE = 4.0  # what is fainter, in sky noise of the r band, is shown linearly
+STRETCH_SKY_NOISE = 10.0  # what is fainter, in sky noise of the r band, is shown linearly
 SOFTENING = 8.0  # Lupton's Q: how strongly bright pixels are compressed
-DARKEST_SKY_NOISE = -1.0  # black; a little below the sky's mean, so that noise is seen as noise
+DARKEST_SKY_NOISE = -2.0  # black; a little below the sky's mean, so that noise is seen as noise
 
 
 def in_colour(stamps: np.ndarray, sky: SkyParameters) -> np.ndarray:
