@@ -77,8 +77,8 @@ def caption(made: Sweep, reported: Published | None, other: Sweep | None) -> lis
         parts.append(f"Reported: {reported.source}.")
         if reported.scale != made.scale:
             parts.append(
-                f"Those times are of the {reported.network}: at {made.scale} scale the network is a "
-                "smaller one, so the ratios say nothing about the machines."
+                f"Those times are of the {reported.network}: at {made.scale} scale the network is "
+                "a smaller one, so the ratios say nothing about the machines."
             )
         beyond = [p.size for p in made.points if p.size > max(reported.in_figure)]
         if beyond and any(machine.seconds.keys() & set(beyond) for machine in reported.machines):
