@@ -58,9 +58,12 @@ class GalaxyBnn(GalaxyShape):
 
     def _mean_loss(self, stamps: Tensor, labels: Tensor) -> Tensor:
         """Equation 2 of the paper per sample: mean NLL plus the KL divergence over the samples."""
+        return super()._mean_loss(stamps, labels) + self.kl_per_sample()
+
+    def kl_per_sample(self) -> Tensor:
+        """KL divergence of the posterior from the prior, in nats, over the training samples."""
         divergence = kl_divergence(self.model, self.definition.model["prior_scale"])
-        samples = float(self.config.hyperparameters["kl_divided_by_samples"])
-        return super()._mean_loss(stamps, labels) + divergence / samples
+        return divergence / float(self.config.hyperparameters["kl_divided_by_samples"])
 
     def evaluate(self) -> dict[str, float]:
         """The predictive mixture's error, likelihood and coverage over the whole evaluation set,
@@ -88,6 +91,7 @@ class GalaxyBnn(GalaxyShape):
             "coverage_95": coverage_95,
             "coverage_68_error": abs(coverage_68 - 0.68),
             "coverage_95_error": abs(coverage_95 - 0.95),
+            "kl_per_sample": self.kl_per_sample().item(),
             "epistemic_share": share / count,
             "epistemic_ratio_shifted": elsewhere / here if here else 0.0,
         }

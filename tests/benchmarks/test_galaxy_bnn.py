@@ -123,7 +123,9 @@ def test_a_draw_is_the_weight_that_the_layers_use() -> None:
     drawn = outputs(network, stamps)
     plain = channels_last_network(**SMALL).eval()
     state = plain.state_dict()
-    weights = [mean + posterior.scale * posterior.noise for mean, posterior in gaussian_weights(network)]
+    weights = [
+        mean + posterior.scale * posterior.noise for mean, posterior in gaussian_weights(network)
+    ]
     matrices = [name for name, value in state.items() if name.endswith("weight") and value.ndim > 1]
     torch.manual_seed(0)
     fresh = channels_last_network(**SMALL).eval()
