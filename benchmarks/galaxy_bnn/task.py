@@ -73,12 +73,12 @@ class GalaxyBnn(GalaxyShape):
         mine = self.predictive(self.stamps[first :: self.ranks.world_size])
         labels = torch.from_numpy(self.labels[first :: self.ranks.world_size]).double()
         shifted = self.predictive(self.shifted_stamps)
-        here = mine.first(len(self.shifted_stamps))
+        unshifted = mine.first(len(self.shifted_stamps))
         sums = torch.stack(
             [
                 *mine.sums_of_metrics(labels),
                 shifted.epistemic_variance().sum(),
-                mine.first(len(self.shifted_stamps)).epistemic_variance().sum(),
+                unshifted.epistemic_variance().sum(),
             ]
         )
         total = self.ranks.sum(sums.to(self.ranks.device)).tolist()
