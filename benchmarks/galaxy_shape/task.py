@@ -64,17 +64,7 @@ class GalaxyShape:
     def build(self) -> int:
         """Model and optimizer, from the seed; returns the number of trainable parameters."""
         seed_everything(self.config.seed)
-        model, data = self.definition.model, self.definition.data
-        self.model = self.network(
-            bands=len(data["bands"]),
-            pixels=data["pixels"],
-            filters=model["filters"],
-            targets=len(model["targets"]),
-            prelu=model["prelu"],
-            input_scaling=model["input_scaling"],
-            batch_norm_epsilon=model["batch_norm_epsilon"],
-            batch_norm_momentum=model["batch_norm_momentum"],
-        ).to(self.ranks.device)
+        self.model = self.made_network().to(self.ranks.device)
         values = self.config.hyperparameters
         self.optimizer = torch.optim.Adam(
             self.model.parameters(),
@@ -89,6 +79,20 @@ class GalaxyShape:
         self._predict = Compiled(self._posterior, enabled=insist, insist=insist)
         self._compute_as(asked)
         return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def made_network(self) -> nn.Module:
+        """The network of the definition, initialised from torch's global generator."""
+        model, data = self.definition.model, self.definition.data
+        return self.network(
+            bands=len(data["bands"]),
+            pixels=data["pixels"],
+            filters=model["filters"],
+            targets=len(model["targets"]),
+            prelu=model["prelu"],
+            input_scaling=model["input_scaling"],
+            batch_norm_epsilon=model["batch_norm_epsilon"],
+            batch_norm_momentum=model["batch_norm_momentum"],
+        )
 
     def warm_up(self) -> None:
         """Settle how to compute, then one step and one prediction on noise; weights, statistics and
