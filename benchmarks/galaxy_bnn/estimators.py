@@ -18,6 +18,7 @@ where weights are drawn.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,9 +53,8 @@ class PerSampleLayer(nn.Module):
         if not self.training:
             evaluated: Tensor = self.layer(inputs)
             return evaluated
-        (posterior,) = self.layer.parametrizations.weight  # type: ignore[union-attr]
-        mean = self.layer.parametrizations.weight.original  # type: ignore[union-attr]
-        return self.drawn(inputs, mean, posterior)
+        parametrization: Any = self.layer.parametrizations.weight  # type: ignore[union-attr]
+        return self.drawn(inputs, parametrization.original, parametrization[0])
 
     def drawn(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
         """What goes out in training."""
@@ -83,7 +83,8 @@ class Flipout(PerSampleLayer):
             for part in signs.split(self.channels, dim=1)
         )
         deviation = self.applied(inputs * into, posterior.scale * posterior.noise)
-        return self.applied(inputs, mean, self.layer.bias) + deviation * out_of
+        drawn: Tensor = self.applied(inputs, mean, self.layer.bias) + deviation * out_of
+        return drawn
 
 
 class LocalReparameterisation(PerSampleLayer):
@@ -100,9 +101,11 @@ class LocalReparameterisation(PerSampleLayer):
         variance = self.applied(inputs.square(), posterior.scale.square())
         deviation = variance.clamp(min=SMALLEST_VARIANCE).sqrt()
         if inputs.ndim == 2:
-            return expected + deviation * self.noise
-        # Channels last, as the images are.
-        return expected + deviation * self.noise.unflatten(1, self.shape).permute(0, 3, 1, 2)
+            noise = self.noise
+        else:  # channels last, as the images are
+            noise = self.noise.unflatten(1, self.shape).permute(0, 3, 1, 2)
+        drawn: Tensor = expected + deviation * noise
+        return drawn
 
 
 PER_SAMPLE: Mapping[str, Callable[[nn.Conv2d | nn.Linear, int], PerSampleLayer]] = {
@@ -134,7 +137,7 @@ def use_estimator(network: ShapeNetwork, name: str, pixels: int) -> None:
         elif isinstance(layer, nn.Conv2d):
             side //= layer.stride[0]
             network.trunk[position] = wrapped(layer, side)
-    network.head = wrapped(network.head, 1)
+    network.head = wrapped(network.head, 1)  # type: ignore[assignment]
 
 
 class SampleNoise:

@@ -13,6 +13,7 @@ draw. The noise ε lies in buffers that ``WeightNoise`` fills, outside of anythi
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +66,7 @@ def gaussian_weights(network: nn.Module) -> Iterator[tuple[Tensor, GaussianWeigh
     """Mean and posterior of each Gaussian weight of ``network``, in the order of its layers."""
     for layer in network.modules():
         if parametrize.is_parametrized(layer, "weight"):
-            parametrization = layer.parametrizations.weight
+            parametrization: Any = layer.parametrizations.weight  # type: ignore[union-attr]
             yield parametrization.original, parametrization[0]
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from benchmarks.galaxy_bnn.estimators import SampleNoise, use_estimator
 from benchmarks.galaxy_bnn.model import WeightNoise, kl_divergence, make_bayesian
 from benchmarks.galaxy_bnn.predictive import Predictive
+from benchmarks.galaxy_shape.model import ShapeNetwork
 from benchmarks.galaxy_shape.task import GalaxyShape
 from reference.config import RunConfig
 from reference.data import galaxies
@@ -27,6 +28,7 @@ class GalaxyBnn(GalaxyShape):
     def made_network(self) -> nn.Module:
         """That of galaxy_shape with Gaussian weights."""
         network = super().made_network()
+        assert isinstance(network, ShapeNetwork)
         make_bayesian(network, self.definition.model["initial_relative_scale"])
         estimator = str(self.config.hyperparameters["weight_sampling"])
         use_estimator(network, estimator, self.definition.data["pixels"])
