@@ -1,4 +1,4 @@
-"""What is left of the sensors' readings after a run: a power log for all runs of a result or none."""
+"""What the readings of sensors leave after a run: a power log for all runs of a result or none."""
 
 import io
 import json
