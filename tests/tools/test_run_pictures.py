@@ -2,7 +2,7 @@
 
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from benchmarks.galaxy_shape import pictures
 from benchmarks.galaxy_shape.science import RADIUS_SQUARED
 from reference.config import configure
 from reference.data import galaxies
+from reference.data.store import Manifest
 from rules import definition
 from tools import run_pictures
 
@@ -70,9 +71,8 @@ def test_a_task_without_pictures_says_nothing(tmp_path: Path) -> None:
 
 def test_regions_and_truth_of_each_galaxy_are_drawn() -> None:
     parameters = galaxies.SkyParameters(samples=8)
-    drawn = galaxies.draw(parameters, range(8))
-    manifest: Any = None
-    sky = galaxies.Galaxies(**drawn, manifest=manifest)
+    arrays: dict[str, Any] = galaxies.draw(parameters, range(8))
+    sky = galaxies.Galaxies(**arrays, manifest=cast("Manifest", None))
     scale = np.array([[0.1, 0.0], [0.05, 0.2]])
 
     def estimate(stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
