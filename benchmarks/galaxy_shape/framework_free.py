@@ -1,6 +1,7 @@
 """What galaxy_shape is in any framework: its data, their order and orientation, its schedule."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from reference.data import galaxies, store
 from reference.data.order import SampleStream
 from reference.optim.schedules import warmup_then_cosine
 from reference.report import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 EVALUATION_BATCH_PER_RANK = 256
 
@@ -88,6 +92,16 @@ class ShapeTask:
         sky = galaxies.load(self.folder)
         first = self.definition.train_samples
         return science.report(parameters, sky, first, self._estimated, on_progress)
+
+    def pictures(self) -> "Figure":
+        """What the network says of some galaxies of the evaluation set; see ``pictures``."""
+        from benchmarks.galaxy_shape import pictures  # astropy is slow to load and drawn with once
+
+        parameters = galaxies.parameters_of(self.definition.data)
+        sky = galaxies.load(self.folder)
+        first = self.definition.train_samples
+        rows = np.arange(first, first + self.definition.evaluation_samples)
+        return pictures.posteriors(parameters, sky, rows, self._estimated)
 
     def predicted(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means (n, d) and scale matrices (n, d, d) of one evaluation batch, as it is stored."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from reference.distributed import Ranks
 from reference.report import Table
 from reference.seeding import seed_everything
 from rules.definition import Block
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def create(config: RunConfig, ranks: Ranks) -> "GalaxyShape":
@@ -47,17 +50,7 @@ class GalaxyShape(ShapeTask):
     def build(self) -> int:
         """Model and optimizer, from the seed; returns the number of trainable parameters."""
         seed_everything(self.config.seed)
-        model, data = self.definition.model, self.definition.data
-        self.model = self.network(
-            bands=len(data["bands"]),
-            pixels=data["pixels"],
-            filters=model["filters"],
-            targets=len(model["targets"]),
-            prelu=model["prelu"],
-            input_scaling=model["input_scaling"],
-            batch_norm_epsilon=model["batch_norm_epsilon"],
-            batch_norm_momentum=model["batch_norm_momentum"],
-        ).to(self.ranks.device)
+        self.model = self.made_network().to(self.ranks.device)
         values = self.config.hyperparameters
         self.optimizer = torch.optim.Adam(
             self.model.parameters(),
@@ -72,6 +65,20 @@ class GalaxyShape(ShapeTask):
         self._predict = Compiled(self._posterior, enabled=insist, insist=insist)
         self._compute_as(asked)
         return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def made_network(self) -> nn.Module:
+        """The network of the definition, initialised from torch's global generator."""
+        model, data = self.definition.model, self.definition.data
+        return self.network(
+            bands=len(data["bands"]),
+            pixels=data["pixels"],
+            filters=model["filters"],
+            targets=len(model["targets"]),
+            prelu=model["prelu"],
+            input_scaling=model["input_scaling"],
+            batch_norm_epsilon=model["batch_norm_epsilon"],
+            batch_norm_momentum=model["batch_norm_momentum"],
+        )
 
     def warm_up(self) -> None:
         """Settle how to compute, then one step and one prediction on noise; weights, statistics and
@@ -170,6 +177,11 @@ class GalaxyShape(ShapeTask):
         """Shear bias, PSF leakage, and errors by signal-to-noise and size; see ``science``."""
         self.model.eval()
         return super().report(on_progress)
+
+    def pictures(self) -> "Figure":
+        """What the network says of some galaxies of the evaluation set; see ``pictures``."""
+        self.model.eval()
+        return super().pictures()
 
     def synchronize(self) -> None:
         """Wait for this rank's device and for all other ranks."""
