@@ -2,7 +2,7 @@
 
 import io
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +17,6 @@ from benchmarks.galaxy_shape import pictures
 from benchmarks.galaxy_shape.science import RADIUS_SQUARED
 from reference.config import configure
 from reference.data import galaxies
-from reference.data.store import Manifest
 from rules import definition
 from tools import run_pictures
 
