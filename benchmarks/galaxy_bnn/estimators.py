@@ -18,13 +18,12 @@ where weights are drawn.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.galaxy_bnn.model import GaussianWeight
+from benchmarks.galaxy_bnn.model import GaussianWeight, gaussian_weight
 from benchmarks.galaxy_shape.model import NormalisedConv2d, ShapeNetwork
 from reference.seeding import generator
 from rules.errors import UserError, did_you_mean
@@ -53,8 +52,7 @@ class PerSampleLayer(nn.Module):
         if not self.training:
             evaluated: Tensor = self.layer(inputs)
             return evaluated
-        parametrization: Any = self.layer.parametrizations.weight  # type: ignore[union-attr]
-        return self.drawn(inputs, parametrization.original, parametrization[0])
+        return self.drawn(inputs, *gaussian_weight(self.layer))
 
     def drawn(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
         """What goes out in training."""
@@ -100,12 +98,10 @@ class LocalReparameterisation(PerSampleLayer):
         expected = self.applied(inputs, mean, self.layer.bias)
         variance = self.applied(inputs.square(), posterior.scale.square())
         deviation = variance.clamp(min=SMALLEST_VARIANCE).sqrt()
-        if inputs.ndim == 2:
-            noise = self.noise
-        else:  # channels last, as the images are
-            noise = self.noise.unflatten(1, self.shape).permute(0, 3, 1, 2)
-        drawn: Tensor = expected + deviation * noise
-        return drawn
+        noise: Tensor = self.noise
+        if inputs.ndim == 4:  # in memory channels come last, as those of the images
+            noise = noise.unflatten(1, self.shape).permute(0, 3, 1, 2)
+        return expected + deviation * noise
 
 
 PER_SAMPLE: Mapping[str, Callable[[nn.Conv2d | nn.Linear, int], PerSampleLayer]] = {

@@ -29,20 +29,18 @@ class Predictive:
     def epistemic(self) -> Tensor:
         """What the draws do not agree on: the covariance of their means, (n, d, d)."""
         deviations = self.means - self.mean
-        covariance: Tensor = torch.einsum("sni,snj->nij", deviations, deviations) / len(deviations)
-        return covariance
+        return torch.einsum("sni,snj->nij", deviations, deviations) / len(deviations)
 
     @property
     def aleatoric(self) -> Tensor:
         """The noise that all draws expect: the mean of their covariances, (n, d, d)."""
-        covariance: Tensor = (self.scales @ self.scales.mT).mean(0)
-        return covariance
+        return (self.scales @ self.scales.mT).mean(0)
 
     @property
     def scale(self) -> Tensor:
         """Lower-triangular L with L·Lᵀ the covariance of the mixture, (n, d, d)."""
-        factor: Tensor = torch.linalg.cholesky(self.aleatoric + self.epistemic)
-        return factor
+        scale: Tensor = torch.linalg.cholesky(self.aleatoric + self.epistemic)
+        return scale
 
     def negative_log_likelihood(self, labels: Tensor) -> Tensor:
         """−log of the mixture's density at ``labels`` (n, d), in nats: (n,)."""

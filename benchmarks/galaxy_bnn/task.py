@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmarks.galaxy_bnn.estimators import SampleNoise, use_estimator
 from benchmarks.galaxy_bnn.model import WeightNoise, kl_divergence, make_bayesian
@@ -25,7 +25,7 @@ def create(config: RunConfig, ranks: Ranks) -> "GalaxyBnn":
 class GalaxyBnn(GalaxyShape):
     """e1 and e2 of a galaxy as a mixture of bivariate normals, one for each draw of the weights."""
 
-    def made_network(self) -> nn.Module:
+    def made_network(self) -> ShapeNetwork:
         """That of galaxy_shape with Gaussian weights."""
         network = super().made_network()
         assert isinstance(network, ShapeNetwork)
