@@ -1,4 +1,4 @@
-"""LARS (You et al. 2017, arXiv:1708.03888) with either form of momentum, and plain SGD with both."""
+"""LARS (You et al. 2017, arXiv:1708.03888) with either form of momentum, and SGD with both."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, overload

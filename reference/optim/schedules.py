@@ -48,7 +48,8 @@ class Schedule:
         if not self.is_collapsed(samples):
             return self._before_collapse(samples)
         left = 1 - (samples - self.collapse_samples) / self.collapse_length_samples
-        return self._before_collapse(self.collapse_samples) * max(0.0, left) ** COLLAPSED_POWER
+        factor: float = max(0.0, left) ** COLLAPSED_POWER
+        return self._before_collapse(self.collapse_samples) * factor
 
     def weight_decay_factor(self, samples: int) -> float:
         """What the weight decay of that step is multiplied by."""
@@ -85,11 +86,10 @@ def warmup_then_cosine(
     equation 5, without restarts) that reaches ``end`` at ``decay_samples`` and stays there; with
     ``decay_samples`` 0 the rate stays at ``base``.
     """
-    rate = base * linear_warmup(samples, warmup_samples)
-    if decay_samples <= 0 or samples <= warmup_samples:
-        return rate
-    part = min(1.0, (samples - warmup_samples) / max(1, decay_samples - warmup_samples))
-    return end + (base - end) * (1 + math.cos(math.pi * part)) / 2
+    schedule = Schedule(
+        base, end, warmup_samples=warmup_samples, decay_samples=decay_samples, decay="cosine"
+    )
+    return schedule.rate(samples)
 
 
 def linear_warmup(samples: float, warmup_samples: float) -> float:
