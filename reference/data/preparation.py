@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 
 from reference.data import store
-from reference.data.store import Manifest, OnProgress, StoredArray, StoreError
+from reference.data.columns import Column, Fixed, Ragged, Rows
+from reference.data.store import Manifest, OnProgress, StoreError
 
 JOURNAL = "journal.jsonl"
 DISK_RESERVE_BYTES = 2**20  # for manifest, journal and file headers
@@ -38,9 +39,10 @@ CANNOT_WRITE = (
 )  # fmt: skip
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
-Arrays = dict[str, np.ndarray]
-Draw = Callable[[range], Arrays]
-Layout = Mapping[str, tuple[np.dtype, tuple[int, ...]]]
+Draw = Callable[[range], Mapping[str, Rows]]
+Layout = Mapping[str, tuple[np.dtype, tuple[int, ...]] | Ragged]
+Judge = Callable[[Mapping[str, np.memmap]], None]
+WriteChunk = Callable[[int], dict[str, str]]
 
 
 def prepare(
@@ -54,14 +56,17 @@ def prepare(
     on_progress: OnProgress | None = None,
     chunk_rows: int = 250,
     packages: Sequence[str] = (),
+    judge: Judge | None = None,
 ) -> Manifest:
     """Make ``folder``, or go on where an interrupted preparation stopped, or return at once.
 
     ``parameters`` is plain JSON and says all that the contents depend on; ``arrays`` maps names to
-    (dtype, shape of one row); ``draw(range)`` returns those rows of every array, the same ones
-    whenever and wherever it is called, and can be pickled. ``processes`` defaults to the usable
-    processors. ``on_progress`` is called with rows done and rows in all. Versions of ``packages``
-    are noted in the manifest beside those of Python and NumPy.
+    (dtype, shape of one row) or ``Ragged``; ``draw(range)`` returns those rows of every array, the
+    same ones whenever and wherever it is called, and can be pickled. ``processes`` defaults to the
+    usable processors. ``on_progress`` is called with rows done and rows in all. Versions of
+    ``packages`` are noted in the manifest beside those of Python and NumPy. ``judge`` sees all
+    arrays, by name, before the folder appears, and raises StoreError if they must not be used; then
+    nothing is kept.
 
     Raises StoreError if the folder or ``<folder>.partial`` belongs to other parameters, another
     preparation of it is under way, the disk is full or cannot be written, or a worker was killed.
@@ -70,7 +75,7 @@ def prepare(
         generator=generator_name,
         parameters=store.plain_json(parameters),
         versions=store.versions_of(packages),
-        layout={name: (np.dtype(dtype), tuple(row)) for name, (dtype, row) in arrays.items()},
+        layout=_columns(arrays),
         rows=rows,
         chunk_rows=chunk_rows,
     )
@@ -94,7 +99,18 @@ def prepare(
                 _append(journal.fileno(), {"chunk": chunk, "sha256": digests})
                 done += len(plan.chunks[chunk])
                 on_progress(done, rows)
-        return _published(folder, plan, finished)
+        return _published(folder, plan, finished, judge)
+
+
+def _columns(arrays: Layout) -> dict[str, Column]:
+    """Each ragged array brings the fixed one that says where its rows end."""
+    columns: dict[str, Column] = {}
+    for name, asked in arrays.items():
+        if isinstance(asked, Ragged):
+            columns[name], columns[store.ends_of(name)] = asked, Fixed(asked.ends.dtype)
+        else:
+            columns[name] = Fixed(np.dtype(asked[0]), tuple(asked[1]))
+    return columns
 
 
 @dataclass(frozen=True)
@@ -104,7 +120,7 @@ class _Plan:
     generator: str
     parameters: Mapping[str, Any]
     versions: Mapping[str, str]
-    layout: Mapping[str, tuple[np.dtype, tuple[int, ...]]]
+    layout: Mapping[str, Column]
     rows: int
     chunk_rows: int
 
@@ -118,9 +134,7 @@ class _Plan:
             "generator": self.generator,
             "parameters": self.parameters,
             "rows": self.rows,
-            "arrays": {
-                name: [store.described(kind), row] for name, (kind, row) in self.layout.items()
-            },
+            "arrays": {name: column.described for name, column in self.layout.items()},
         }
 
     @property
@@ -139,7 +153,7 @@ def _existing(folder: Path, plan: _Plan) -> Manifest:
         "generator": manifest.generator,
         "parameters": manifest.parameters,
         "rows": manifest.rows,
-        "arrays": {name: [a.dtype, a.shape[1:]] for name, a in manifest.arrays.items()},
+        "arrays": {name: store.layout_of(array) for name, array in manifest.arrays.items()},
     }
     difference = store.first_difference(store.plain_json(found), store.plain_json(plan.contents))
     if difference:
@@ -203,11 +217,10 @@ def _journal_lines(path: Path, chunks: int) -> list[Any]:
 
 def _check_space(unfinished: Path, plan: _Plan) -> None:
     needed = DISK_RESERVE_BYTES
-    for name, (dtype, row) in plan.layout.items():
-        path = unfinished / f"{name}.npy"
+    for name, column in plan.layout.items():
+        path = unfinished / column.file(name)
         allocated = path.stat().st_blocks * 512 if path.exists() else 0
-        data_bytes = plan.rows * dtype.itemsize * int(np.prod(row, dtype=np.int64))
-        needed += max(0, data_bytes - allocated)
+        needed += max(0, column.data_bytes(plan.rows) - allocated)
     free = shutil.disk_usage(unfinished.parent).free
     if free < needed:
         raise StoreError(
@@ -218,12 +231,11 @@ def _check_space(unfinished: Path, plan: _Plan) -> None:
 
 def _allocate(unfinished: Path, name: str, plan: _Plan) -> None:
     """Make the array's file at its full size, unless it is there; its space is really reserved."""
-    path = unfinished / f"{name}.npy"
-    dtype, row = plan.layout[name]
-    shape = (plan.rows, *row)
-    if _is_array(path, dtype, shape):
+    column = plan.layout[name]
+    path = unfinished / column.file(name)
+    if column.is_at(path, plan.rows):
         return
-    np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    column.create(path, plan.rows)
     with open(path, "r+b") as file:
         _reserve(file.fileno(), path.stat().st_size)
         os.fsync(file.fileno())
@@ -238,14 +250,6 @@ def _reserve(descriptor: int, size_bytes: int) -> None:
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
             raise
-
-
-def _is_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> bool:
-    try:
-        array = np.load(path, mmap_mode="r")
-    except (OSError, ValueError):
-        return False
-    return bool(array.dtype == dtype and array.shape == shape)
 
 
 def _written_chunks(
@@ -263,14 +267,14 @@ def _written_chunks(
     # Spawned, not forked: the caller may have started threads, of torch for instance.
     with (
         _one_thread_per_child(),
-        ProcessPoolExecutor(count, get_context("spawn"), _start_worker) as pool,
+        ProcessPoolExecutor(count, get_context("spawn"), _start_worker, (write,)) as pool,
     ):
         try:
             # No more than one chunk per worker is under way, so that an interruption is quick.
             while waiting or running:
                 while waiting and len(running) < count:
                     chunk = waiting.pop()
-                    running[pool.submit(write, chunk)] = chunk
+                    running[pool.submit(_written_by_worker, chunk)] = chunk
                 ready, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in ready:
                     yield running.pop(future), future.result()
@@ -285,50 +289,51 @@ def _written_chunks(
 def _write_chunk(unfinished: Path, plan: _Plan, draw: Draw, chunk: int) -> dict[str, str]:
     """Draw one chunk and write it through to the disk; returns the digest of each array's rows."""
     rows = plan.chunks[chunk]
-    drawn = draw(rows)
+    drawn = _with_ends(plan, rows, draw(rows))
     digests = {}
-    for name, (dtype, row) in plan.layout.items():
-        values = np.ascontiguousarray(drawn[name])
-        if values.dtype != dtype or values.shape != (len(rows), *row):
-            raise ValueError(
-                f"array {name}: {values.dtype} {values.shape} was drawn for {len(rows)} rows of "
-                f"{dtype} {row}"
-            )
-        path = unfinished / f"{name}.npy"
-        start = np.load(path, mmap_mode="r").offset + rows.start * (values.nbytes // len(rows))
+    for name, column in plan.layout.items():
+        values = column.flat(name, rows, drawn[name])
+        path = unfinished / column.file(name)
         # Written, not copied into a memory map: a full disk is then an error and not a signal.
         with open(path, "r+b") as file:
-            file.seek(start)
-            file.write(values.view(np.uint8).data)
+            file.seek(column.span(path, rows)[0])
+            file.write(values.data)
             file.flush()
             os.fsync(file.fileno())
         digests[name] = store.sha256_of(values)
     return digests
 
 
-def _digests_on_disk(unfinished: Path, plan: _Plan, chunk: int) -> dict[str, str]:
-    rows = plan.chunks[chunk]
-    return {
-        name: store.sha256_of(
-            np.load(unfinished / f"{name}.npy", mmap_mode="r")[rows.start : rows.stop]
-        )
-        for name in plan.layout
+def _with_ends(plan: _Plan, rows: range, drawn: Mapping[str, Rows]) -> dict[str, Rows]:
+    ends = {
+        store.ends_of(name): column.ends[rows.start : rows.stop]
+        for name, column in plan.layout.items()
+        if isinstance(column, Ragged)
     }
+    return {**drawn, **ends}
 
 
-def _published(folder: Path, plan: _Plan, finished: Mapping[int, Mapping[str, str]]) -> Manifest:
+def _digests_on_disk(unfinished: Path, plan: _Plan, chunk: int) -> dict[str, str]:
+    digests = {}
+    for name, column in plan.layout.items():
+        path = unfinished / column.file(name)
+        start, stop = column.span(path, plan.chunks[chunk])
+        digests[name] = store.sha256_of(np.memmap(path, np.uint8, mode="r")[start:stop])
+    return digests
+
+
+def _published(
+    folder: Path,
+    plan: _Plan,
+    finished: Mapping[int, Mapping[str, str]],
+    judge: Judge | None,
+) -> Manifest:
     """Write the manifest and give the folder its name."""
     unfinished = _partial_folder(folder)
-    arrays = {
-        name: StoredArray(
-            file=f"{name}.npy",
-            dtype=store.described(dtype),
-            shape=(plan.rows, *row),
-            bytes=(unfinished / f"{name}.npy").stat().st_size,
-            chunks=tuple(finished[chunk][name] for chunk in range(len(plan.chunks))),
-        )
-        for name, (dtype, row) in plan.layout.items()
-    }
+    arrays = {}
+    for name, column in plan.layout.items():
+        chunks = tuple(finished[chunk][name] for chunk in range(len(plan.chunks)))
+        arrays[name] = column.stored(name, unfinished / column.file(name), plan.rows, chunks)
     manifest = Manifest(
         generator=plan.generator,
         parameters=plan.parameters,
@@ -339,11 +344,21 @@ def _published(folder: Path, plan: _Plan, finished: Mapping[int, Mapping[str, st
         digest="",
     )
     store.write_manifest(unfinished, manifest)
+    if judge:
+        _judged(unfinished, judge)
     _synchronize(unfinished)
     unfinished.rename(folder)
     _synchronize(folder.parent)
     (folder / JOURNAL).unlink()
     return store.read_manifest(folder)
+
+
+def _judged(unfinished: Path, judge: Judge) -> None:
+    try:
+        judge(store.open_arrays(unfinished))
+    except StoreError:
+        shutil.rmtree(unfinished)  # what is mended is read again from the start
+        raise
 
 
 # Processes ----------------------------------------------------------------------------------------
@@ -370,8 +385,14 @@ def _one_thread_per_child() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _start_worker() -> None:
+_write: WriteChunk
+"""What this process does, if it is a worker: told once, because a plan may be large."""
+
+
+def _start_worker(write: WriteChunk) -> None:
     """Ctrl-C is the parent's to handle; a worker ends when its parent does, however that was."""
+    global _write
+    _write = write
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     assert parent is not None
@@ -381,6 +402,10 @@ def _start_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _written_by_worker(chunk: int) -> dict[str, str]:
+    return _write(chunk)
 
 
 @contextmanager

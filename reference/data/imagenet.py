@@ -1,0 +1,257 @@
+"""ImageNet (ILSVRC 2012, Russakovsky et al. 2015, arXiv:1409.0575), packed for sequential reading.
+
+Source
+    The folder layout in which ImageNet is distributed, see ``imagenet_layout``: for ``source:
+    ILSVRC2012`` the folder ``ILSVRC2012`` under the data root, put or linked there by hand because
+    of its licence; for ``source: shapes`` pictures that ``shapes`` draws there.
+
+Stored arrays
+    ``images``  ragged: the JPEG files as they are, one after the other
+    ``names``   ragged: their names, e.g. ``train/n01440764/n01440764_10026.JPEG``, UTF-8
+    ``facts``   structured (rows,), fields of FACTS: label, height and width in pixels, kind
+
+    Rows [0, train) are for training, the next ones for validation; labels count the class folders
+    in alphabetical order from 0.
+
+Every file is read and decoded once, while it is packed. One that cannot be decoded is an error, and
+all of them are named. Grey and CMYK images, and files that are no JPEG in spite of their name (the
+real ImageNet has some of each), stay as they are and become RGB when they are decoded; ``remarks``
+names and counts them.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reference.data import imagenet_layout, preparation, shapes, store
+from reference.data.imagenet_decoding import KINDS, Damaged, examined
+from reference.data.imagenet_layout import Listing
+from reference.data.preparation import Ragged
+from reference.data.store import Manifest, OnProgress, StoreError
+from rules.errors import did_you_mean
+
+GENERATOR = "imagenet"
+GENERATOR_VERSION = 1  # to be raised by every change that stores something else
+SHAPES, REAL = "shapes", "ILSVRC2012"
+FACTS = np.dtype(
+    [("label", np.int32), ("height", np.int32), ("width", np.int32), ("kind", np.uint8)]
+)
+MOST_NAMED = 20  # damaged files in one message
+
+
+@dataclass(frozen=True)
+class ImageNetParameters:
+    """The ``data`` section of a definition. ``seed`` is that of drawn pictures.
+
+    Raises StoreError for values that make no sense.
+    """
+
+    source: str
+    classes: int
+    train_samples: int
+    evaluation_samples: int
+    seed: int = 20260101
+
+    def __post_init__(self) -> None:
+        if self.source not in (SHAPES, REAL):
+            raise StoreError(f"data.source is {self.source!r}, expected {SHAPES} or {REAL}")
+        counts = (self.classes, self.train_samples, self.evaluation_samples)
+        if min(counts) < 1 or (self.source == SHAPES and self.classes > len(shapes.CLASSES)):
+            raise StoreError(
+                f"data.classes, train_samples and evaluation_samples are {counts}, expected 1 or "
+                f"more of each, and of {SHAPES} at most {len(shapes.CLASSES)} classes"
+            )
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        drawn = {"seed": self.seed, "shapes_version": shapes.GENERATOR_VERSION}
+        return {
+            "generator_version": GENERATOR_VERSION,
+            "source": self.source,
+            "classes": self.classes,
+            "train_samples": self.train_samples,
+            "evaluation_samples": self.evaluation_samples,
+            **(drawn if self.source == SHAPES else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Images:
+    """A prepared dataset: memory maps of what the module's docstring lists.
+
+    ``classes`` are the names of the class folders, in the order of the labels; ``labels`` (rows,),
+    ``heights`` and ``widths`` (rows,) in pixels, ``kinds`` (rows,) as in ``imagenet_decoding``.
+    """
+
+    classes: tuple[str, ...]
+    train_samples: int
+    evaluation_samples: int
+    labels: np.ndarray
+    heights: np.ndarray
+    widths: np.ndarray
+    kinds: np.ndarray
+    files: np.ndarray
+    ends: np.ndarray
+    manifest: Manifest
+
+    def file(self, row: int) -> memoryview:
+        """The JPEG file of a row, as it was distributed."""
+        start = self.ends[row - 1] if row else 0
+        return self.files[start : self.ends[row]].data
+
+
+# Datasets -----------------------------------------------------------------------------------------
+
+
+def parameters_of(data: Mapping[str, Any]) -> ImageNetParameters:
+    """What the ``data`` section of a benchmark's definition asks for.
+
+    Raises StoreError for values that make no sense.
+    """
+    asked = {key: value for key, value in data.items() if key != "generator"}
+    known = [field.name for field in fields(ImageNetParameters)]
+    for key in asked:
+        if key not in known:
+            raise StoreError(f"data.{key}: imagenet has no such setting{did_you_mean(key, known)}")
+    return ImageNetParameters(**asked)
+
+
+def folder(data: Mapping[str, Any], data_root: Path) -> Path:
+    """Where the dataset of a definition's ``data`` section is, prepared or not."""
+    parameters = parameters_of(data)
+    text = json.dumps(parameters.as_json, sort_keys=True).encode()
+    digest = hashlib.sha256(text).hexdigest()[:8]
+    rows = parameters.train_samples + parameters.evaluation_samples
+    return data_root / f"{GENERATOR}-{parameters.source}-{rows}-{digest}"
+
+
+def source_folder(folder: Path, parameters: ImageNetParameters) -> Path:
+    """Where the files are that ``folder`` is packed from."""
+    if parameters.source == REAL:
+        return folder.with_name(REAL)
+    return folder.with_name(f"{folder.name}-files")
+
+
+def prepare(
+    folder: Path,
+    parameters: ImageNetParameters,
+    processes: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> Manifest:
+    """Pack the dataset into ``folder``, go on where an interruption stopped it, or return at once.
+
+    Raises StoreError as ``preparation.prepare`` does, where the source is missing or not complete,
+    and where images are damaged: all of those are named.
+    """
+    if folder.exists():
+        return _existing(folder, parameters)
+    source = source_folder(folder, parameters)
+    if parameters.source == SHAPES:
+        imagenet_layout.draw_shapes(
+            source,
+            parameters.seed,
+            shapes.CLASSES[: parameters.classes],
+            parameters.train_samples,
+            parameters.evaluation_samples,
+        )
+    listing = imagenet_layout.listed(
+        source, parameters.classes, parameters.train_samples, parameters.evaluation_samples
+    )
+    return preparation.prepare(
+        folder,
+        GENERATOR,
+        {**parameters.as_json, "class_names": listing.classes, "files_sha256": listing.digest},
+        {
+            "images": Ragged(np.cumsum(listing.sizes_bytes, dtype=np.int64)),
+            "names": Ragged(np.cumsum([len(name) for name in listing.encoded], dtype=np.int64)),
+            "facts": (FACTS, ()),
+        },
+        len(listing.names),
+        partial(read, source, listing),
+        processes,
+        on_progress,
+        packages=("Pillow",),
+        judge=partial(_refuse_damaged, source),
+    )
+
+
+def load(folder: Path) -> Images:
+    """Map a prepared dataset. Raises StoreError if it is missing, damaged or something else."""
+    manifest = store.read_manifest(folder)
+    if manifest.generator != GENERATOR:
+        raise StoreError(
+            f"{folder}: holds data of generator {manifest.generator!r}, expected {GENERATOR!r}"
+        )
+    arrays, parameters = store.open_arrays(folder), manifest.parameters
+    facts = arrays["facts"]
+    return Images(
+        classes=tuple(parameters["class_names"]),
+        train_samples=parameters["train_samples"],
+        evaluation_samples=parameters["evaluation_samples"],
+        labels=facts["label"].astype(np.int64),
+        heights=facts["height"].copy(),
+        widths=facts["width"].copy(),
+        kinds=facts["kind"].copy(),
+        files=np.asarray(arrays["images"]),
+        ends=np.array(arrays["images_ends"]),
+        manifest=manifest,
+    )
+
+
+def _existing(folder: Path, parameters: ImageNetParameters) -> Manifest:
+    manifest = store.read_manifest(folder)
+    asked = parameters.as_json
+    found = {key: manifest.parameters.get(key) for key in asked}
+    difference = store.first_difference(found, asked)
+    if manifest.generator != GENERATOR or difference:
+        raise StoreError(
+            f"{folder}: holds another dataset ({difference}). Prepare into another folder, or "
+            f"delete this one."
+        )
+    return manifest
+
+
+# Reading the source -------------------------------------------------------------------------------
+
+
+def read(source: Path, listing: Listing, rows: range) -> dict[str, Any]:
+    """The stored arrays of some rows; a file that cannot be decoded has the kind ``damaged``."""
+    files = []
+    facts = np.zeros(len(rows), FACTS)
+    for at, row in enumerate(rows):
+        path = source / listing.names[row]
+        content = path.read_bytes()
+        if len(content) != listing.sizes_bytes[row]:
+            raise StoreError(f"{path}: changed while it was read. Prepare again.")
+        files.append(content)
+        try:
+            facts[at] = (listing.labels[row], *examined(content))
+        except Damaged:
+            facts[at] = (listing.labels[row], 0, 0, KINDS.index("damaged"))
+    names = listing.encoded[rows.start : rows.stop]
+    return {"images": b"".join(files), "names": b"".join(names), "facts": facts}
+
+
+def _refuse_damaged(source: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    damaged = _names(arrays, "damaged")
+    if damaged:
+        named = "".join(f"\n  {source / name}" for name in damaged[:MOST_NAMED])
+        more = f"\n  and {len(damaged) - MOST_NAMED:,} more" if len(damaged) > MOST_NAMED else ""
+        raise StoreError(
+            f"{source}: {len(damaged):,} damaged images, which cannot be decoded to the end. "
+            f"Unpack these again, then prepare again:{named}{more}"
+        )
+
+
+def _names(arrays: Mapping[str, np.ndarray], kind: str) -> list[str]:
+    ends, text = arrays["names_ends"], arrays["names"]
+    rows = np.flatnonzero(arrays["facts"]["kind"] == KINDS.index(kind))
+    starts = [int(ends[row - 1]) if row else 0 for row in rows]
+    return [bytes(text[a : ends[row]]).decode() for a, row in zip(starts, rows, strict=True)]
