@@ -218,9 +218,7 @@ def _harness(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
             f"loop of {short.timing.max_samples:,} samples",
             subject.rounds,
             {
-                "bare loop": lambda: bare_loop_seconds(
-                    subject.task, short, config.global_batch_size
-                ),
+                "bare loop": lambda: bare_loop_seconds(subject.task, config),
                 "with log and display": with_log_and_display,
             },
         )
