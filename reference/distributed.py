@@ -401,9 +401,10 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
         training: bool = True,
     ) -> Tensor:
         assert momentum is not None
-        return functional.batch_norm(
+        normalised: Tensor = functional.batch_norm(
             images, mean, variance, self.weight, self.bias, training, momentum, self.eps
         )
+        return normalised
 
     def _over_ranks(self, images: Tensor) -> Tensor:
         """In float32, back in the type of ``images``."""
@@ -413,7 +414,8 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
         self._keep(mean, variance * count / max(1, count - 1))
         scale = self.weight * torch.rsqrt(variance + self.eps)
         shift = self.bias - mean * scale
-        return (exact * scale[:, None, None] + shift[:, None, None]).to(images.dtype)
+        normalised: Tensor = exact * scale[:, None, None] + shift[:, None, None]
+        return normalised.to(images.dtype)
 
     @torch.no_grad()
     def _keep(self, mean: Tensor, variance: Tensor) -> None:

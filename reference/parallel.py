@@ -7,8 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed import init_device_mesh
-from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -66,7 +65,7 @@ def _nodes(ranks: Ranks) -> _Nodes:
     return _Nodes(mesh.get_group("within"), mesh.get_group("between"))
 
 
-def _two_level_mean(nodes: _Nodes, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def _two_level_mean(nodes: _Nodes, bucket: Any) -> torch.futures.Future[Tensor]:
     """The mean of a bucket over all ranks."""
     gradients = bucket.buffer()
     padding = -len(gradients) % nodes.size
@@ -92,6 +91,8 @@ def optimizer_of(
     sharding: Kumar et al. 2019, arXiv:1909.09756, section 2)."""
     if weight_update == "replicated" or ranks.world_size == 1:
         return kind([dict(group) for group in groups], **values)
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # it loads much, and warns
+
     with together():
         return ZeroRedundancyOptimizer([dict(group) for group in groups], kind, **values)
 
@@ -99,5 +100,5 @@ def optimizer_of(
 def forget_steps(optimizer: Optimizer) -> None:
     """As if it had taken none yet."""
     optimizer.state.clear()
-    if isinstance(optimizer, ZeroRedundancyOptimizer):
-        optimizer.optim.state.clear()
+    inner: Any = getattr(optimizer, "optim", optimizer)  # of one whose update is sharded
+    inner.state.clear()
