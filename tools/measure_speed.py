@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,9 @@ Measure on this machine, each in one process in which the two sides take turns:
   step     one training step of the reference, as a run does it (read, reorient, forwards,
            backwards, clip, update), against the same network as one writes it first: eager,
            float32, torch's defaults (benchmarks/<name>/plain.py)
+  ledger   (with --profile, which measures nothing else) where the time of a step of the reference
+           goes: data, forward, backward, communication (not hidden behind the backward pass),
+           update, and what the harness and its log add
   harness  the timed loop with run log and progress display against the bare loop over the same
            steps and evaluations: what the harness costs; and the share of the timed loop that was
            not spent in the task's own code, which other work on the machine moves far less
@@ -79,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
         dest="overrides",
         help="as for `cepheid run`; it holds for the reference",
     )
+    add("--profile", action="store_true", help="the ledger of a step, and nothing else")
     add("--rounds", type=int, default=15, metavar="N", help="turns of each side (default: 15)")
     add_data_option(made)
     add("--output", type=Path, metavar="FILE", help="write all measurements as JSON")
@@ -91,8 +96,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = definition.load(arguments.benchmark, arguments.scale)
     has_galaxies = chosen.data["generator"] == "galaxies"
     usual = [name for name in MEASUREMENTS if name != "framework" or _has_keras(chosen)]
-    usual = [name for name in usual if has_galaxies or name != "drawing"]
-    wanted: Sequence[str] = arguments.only or usual
+    usual = [name for name in usual if (has_galaxies or name != "drawing") and name != "ledger"]
+    if arguments.profile and arguments.only:
+        raise UserError("--profile is for the ledger alone: leave out --only")
+    wanted: Sequence[str] = ["ledger"] if arguments.profile else arguments.only or usual
     for name in wanted:
         if name not in MEASUREMENTS:
             raise UserError(
@@ -227,6 +234,36 @@ def _harness(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
     return _row(compared, result), {**compared.as_json(), "share_outside_the_task": share}
 
 
+def _ledger(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
+    """Of as many steps as the other measurements take; harness and log are measured apart."""
+    from reference.ledger import Ledger
+    from reference.torch_task import unwatched
+
+    task, steps = subject.task, subject.rounds * STEPS
+    task.model.train()
+    task.step()
+    ledger = Ledger(task.synchronize)
+    task.phase = ledger
+    task.synchronize()
+    started = time.perf_counter()
+    for _ in range(steps):
+        task.step()
+    task.synchronize()
+    total_seconds = time.perf_counter() - started
+    task.phase = unwatched
+    shares = ledger.shares(total_seconds)
+    _, harness = _harness(subject)
+    shares = {**shares, "harness and log": harness["share_outside_the_task"]}
+    milliseconds = 1000 * total_seconds / steps
+    told = [f"{phase} {share:.1%}" for phase, share in shares.items()]
+    row = {
+        "what": f"step of {subject.config.global_batch_size} samples",
+        "reference": f"{milliseconds:,.1f} ms",
+        "result": ", ".join(told),
+    }
+    return row, {"milliseconds": milliseconds, "shares": shares}
+
+
 def _framework(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
     from reference import keras_backend
     from reference.config import Execution
@@ -310,6 +347,7 @@ def peak_memory_bytes(
 
 MEASUREMENTS: Mapping[str, Callable[[Subject], tuple[Row, Mapping[str, Any]]]] = {
     "step": _step,
+    "ledger": _ledger,
     "harness": _harness,
     "framework": _framework,
     "drawing": _drawing,

@@ -1,6 +1,7 @@
 """resnet50 in PyTorch: build, train, evaluate."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -8,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from benchmarks.resnet50.model import ResNet, Variant, is_exempt, scaled_pixels
@@ -20,7 +22,7 @@ from reference.distributed import Ranks, SpanBatchNorm2d, together
 from reference.optim.lars import FORMS, Lars, MomentumForm
 from reference.optim.schedules import DECAYS, Schedule, linearly_scaled
 from reference.parallel import data_parallel, forget_steps, optimizer_of
-from reference.torch_task import TorchTask
+from reference.torch_task import TorchTask, unwatched
 from rules.errors import UserError
 
 EVALUATION_BATCH_PER_RANK = 250
@@ -53,7 +55,12 @@ class ResNet50(TorchTask):
         self.data_digest = store.read_manifest(self.folder).digest
         self.evaluation_batch = EVALUATION_BATCH_PER_RANK
         model = self.definition.model
-        self.cropping = Cropping(model["pixels"], model["evaluation_resize_pixels"])
+        self.cropping = Cropping(
+            model["pixels"],
+            model["evaluation_resize_pixels"],
+            area=model["crop_area"],
+            aspect=model["crop_aspect"],
+        )
         self.classes = int(self.definition.data["classes"])
 
     def drop_caches(self) -> None:
@@ -136,17 +143,27 @@ class ResNet50(TorchTask):
 
     def loss_and_gradients(self) -> Tensor:
         """Forward and backward on this rank's share; gradients are averaged over the ranks while
-        the latter runs."""
+        the latter runs, unless a ledger is to see that by itself."""
         with self.phase("data"):
             images, labels = self.next_batch()
-        with self.phase("forward"):
-            loss: Tensor = self._loss(images, labels)
-        with self.phase("backward"), together():
-            self.scaler.scale(loss).backward()
+        with self._unshared():
+            with self.phase("forward"):
+                loss: Tensor = self._loss(images, labels)
+            with self.phase("backward"), together():
+                self.scaler.scale(loss).backward()
         return loss.detach()
 
     def share_gradients(self) -> None:
-        """Done."""
+        """For a ledger only: all at once, not behind the backward pass."""
+        if self.phase is not unwatched:
+            super().share_gradients()
+
+    def _unshared(self) -> AbstractContextManager[object]:
+        is_parallel = isinstance(self.parallel, DistributedDataParallel)
+        if is_parallel and self.phase is not unwatched:
+            apart: AbstractContextManager[object] = self.parallel.no_sync()
+            return apart
+        return nullcontext()
 
     def apply_gradients(self) -> None:
         """Set rate and weight decay for the samples trained after this step, and step."""
