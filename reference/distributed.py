@@ -105,9 +105,15 @@ class Ranks:
 
     def span(self, samples: int, share: int) -> "Span":
         """For batch normalisation over ``samples`` consecutive samples of a global batch of which
-        each rank has ``share``; over all of it where ``samples`` is 0.
+        each rank has ``share``. All ranks call it together; raises UserError as ``parts_of``."""
+        local_groups, ranks = self.parts_of(samples, share)
+        return Span(local_groups, self.groups_of(ranks) if ranks > 1 else None, ranks)
 
-        Raises UserError where groups would cut through the share of a rank unevenly.
+    def parts_of(self, samples: int, share: int) -> tuple[int, int]:
+        """Into how many equal parts groups of ``samples`` cut the ``share`` of a rank, and over how
+        many ranks one of them goes; a group is the global batch where ``samples`` is 0.
+
+        Raises UserError where groups would cut through a share unevenly.
         """
         total = share * self.world_size
         samples = samples or total
@@ -117,10 +123,7 @@ class Ranks:
                 f"cannot normalise over groups of it: choose a divisor or a multiple of {share} "
                 f"that divides {total}, or 0 for the whole global batch"
             )
-        if samples <= share:
-            return Span(local_groups=share // samples)
-        ranks = samples // share
-        return Span(1, self.groups_of(ranks), ranks)
+        return max(1, share // samples), max(1, samples // share)
 
     def share_of(self, global_batch_size: int) -> int:
         """Samples per rank in a global batch. Raises UserError where it does not divide evenly."""

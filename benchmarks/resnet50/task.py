@@ -50,6 +50,7 @@ class ResNet50(TorchTask):
             if values[key] not in known:
                 choices = ", ".join(map(str, known))
                 raise UserError(f"--set {key}={values[key]}: this implementation knows {choices}")
+        ranks.parts_of(int(values["model_bn_span"]), self.batch_per_rank)  # refused early
         self.schedule = schedule_of(config)
         self.folder = imagenet.folder(self.definition.data, config.data_root)
         self.data_digest = store.read_manifest(self.folder).digest
