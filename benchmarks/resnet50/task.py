@@ -274,4 +274,4 @@ def _sums_of_metrics(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
     hits = logits.topk(min(5, logits.shape[1])).indices == labels[:, None]
     losses = cross_entropy(logits, labels, reduction="none").double()
     columns = [hits[:, 0].double(), hits.any(1).double(), losses, torch.ones_like(losses)]
-    return torch.stack([column[valid].sum() for column in columns])
+    return torch.stack([column.where(valid, 0.0).sum() for column in columns])
