@@ -16,6 +16,8 @@ EXTRA_OF = {  # packages that are not in the core installation
     "mlperf_logging": "torch",
     "galsim": "galsim",
     "astropy": "galsim",
+    "simplejpeg": "imagenet",
+    "PIL": "imagenet",
     "jinja2": "site",
     "matplotlib": "site",
 }

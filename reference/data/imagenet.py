@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from reference.data import imagenet_layout, preparation, shapes, store
-from reference.data.imagenet_decoding import KINDS, Damaged, examined
+from reference.data.columns import Ragged
 from reference.data.imagenet_layout import Listing
-from reference.data.preparation import Ragged
+from reference.data.jpeg import KINDS, examined
 from reference.data.store import Manifest, OnProgress, StoreError
 from rules.errors import did_you_mean
 
@@ -42,6 +42,13 @@ SHAPES, REAL = "shapes", "ILSVRC2012"
 FACTS = np.dtype(
     [("label", np.int32), ("height", np.int32), ("width", np.int32), ("kind", np.uint8)]
 )
+UNUSUAL = {
+    "grey": "grey images, which are read as RGB",
+    "cmyk": "CMYK images, which are read as RGB",
+    "other": "images that are no JPEG of known colours, which are read as RGB",
+    "imperfect": "images with bytes that do not belong there, which the decoder skips",
+}
+REMARKS = "remarks.txt"  # in the prepared folder: kind and name of each of those
 MOST_NAMED = 20  # damaged files in one message
 
 
@@ -87,7 +94,7 @@ class Images:
     """A prepared dataset: memory maps of what the module's docstring lists.
 
     ``classes`` are the names of the class folders, in the order of the labels; ``labels`` (rows,),
-    ``heights`` and ``widths`` (rows,) in pixels, ``kinds`` (rows,) as in ``imagenet_decoding``.
+    ``heights`` and ``widths`` (rows,) in pixels, ``kinds`` (rows,) as in ``jpeg``.
     """
 
     classes: tuple[str, ...]
@@ -153,14 +160,10 @@ def prepare(
     if folder.exists():
         return _existing(folder, parameters)
     source = source_folder(folder, parameters)
+    on_progress = on_progress or (lambda done, total: None)
     if parameters.source == SHAPES:
-        imagenet_layout.draw_shapes(
-            source,
-            parameters.seed,
-            shapes.CLASSES[: parameters.classes],
-            parameters.train_samples,
-            parameters.evaluation_samples,
-        )
+        _draw(source, parameters, processes, _share_of_progress(on_progress, 0))
+        on_progress = _share_of_progress(on_progress, 1)
     listing = imagenet_layout.listed(
         source, parameters.classes, parameters.train_samples, parameters.evaluation_samples
     )
@@ -177,8 +180,8 @@ def prepare(
         partial(read, source, listing),
         processes,
         on_progress,
-        packages=("Pillow",),
-        judge=partial(_refuse_damaged, source),
+        packages=("simplejpeg", "Pillow"),
+        judge=partial(_look_through, source),
     )
 
 
@@ -231,15 +234,30 @@ def read(source: Path, listing: Listing, rows: range) -> dict[str, Any]:
         if len(content) != listing.sizes_bytes[row]:
             raise StoreError(f"{path}: changed while it was read. Prepare again.")
         files.append(content)
-        try:
-            facts[at] = (listing.labels[row], *examined(content))
-        except Damaged:
-            facts[at] = (listing.labels[row], 0, 0, KINDS.index("damaged"))
+        facts[at] = (listing.labels[row], *examined(content))
     names = listing.encoded[rows.start : rows.stop]
     return {"images": b"".join(files), "names": b"".join(names), "facts": facts}
 
 
-def _refuse_damaged(source: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def _draw(
+    source: Path, parameters: ImageNetParameters, processes: int | None, on_progress: OnProgress
+) -> None:
+    parts = {
+        imagenet_layout.TRAIN: parameters.train_samples,
+        imagenet_layout.VALIDATION: parameters.evaluation_samples,
+    }
+    classes = shapes.CLASSES[: parameters.classes]
+    shapes.draw_files(source, parameters.seed, classes, parts, processes, on_progress)
+
+
+def _share_of_progress(on_progress: OnProgress, half: int) -> OnProgress:
+    """Drawing is the first half of the work, packing the second."""
+    return lambda done, total: on_progress((half * total + done) // 2, total)
+
+
+def _look_through(source: Path, folder: Path) -> None:
+    """Write REMARKS. Raises StoreError, which names the damaged images, if there are any."""
+    arrays = store.open_arrays(folder)
     damaged = _names(arrays, "damaged")
     if damaged:
         named = "".join(f"\n  {source / name}" for name in damaged[:MOST_NAMED])
@@ -248,6 +266,16 @@ def _refuse_damaged(source: Path, arrays: Mapping[str, np.ndarray]) -> None:
             f"{source}: {len(damaged):,} damaged images, which cannot be decoded to the end. "
             f"Unpack these again, then prepare again:{named}{more}"
         )
+    lines = [f"{kind}\t{name}\n" for kind in UNUSUAL for name in _names(arrays, kind)]
+    (folder / REMARKS).write_text("".join(lines), encoding="utf-8")
+
+
+def remarks(folder: Path) -> list[str]:
+    """What is to be said about a prepared dataset, e.g. how many of its images are grey."""
+    kinds = load(folder).kinds
+    counts = {kind: np.count_nonzero(kinds == KINDS.index(kind)) for kind in UNUSUAL}
+    found = [f"{count:,} {UNUSUAL[kind]}" for kind, count in counts.items() if count]
+    return [f"{', '.join(found)}: named in {folder / REMARKS}"] if found else []
 
 
 def _names(arrays: Mapping[str, np.ndarray], kind: str) -> list[str]:

@@ -3,7 +3,8 @@
 Training: Szegedy et al. 2015, arXiv:1409.4842, section 6: a part whose share of the image's area
 and whose aspect ratio are drawn from ranges, anywhere in the image, resized, mirrored half the
 time. Evaluation: the centre of the image resized so that its shorter side has
-``evaluation_resize_pixels``.
+``evaluation_resize_pixels``. Both are whole pixels of the image, which are then resized, as in the
+reference of MLPerf 0.6 for TPUs.
 """
 
 import math
@@ -33,7 +34,7 @@ class Cropping:
 
 @dataclass(frozen=True)
 class Views:
-    """``boxes`` (n, 4): left, top, right, bottom in pixels of the image in ``rows`` (n,), float64;
+    """``boxes`` (n, 4): left, top, right, bottom in pixels of the image in ``rows`` (n,), int64;
     ``mirrored`` (n,)."""
 
     rows: np.ndarray
@@ -62,19 +63,22 @@ def training_views(
     across[none], down[none] = _whole(widths[none], heights[none], cropping.aspect)
     left = np.floor(drawn[:, -3] * (widths - across + 1))
     top = np.floor(drawn[:, -2] * (heights - down + 1))
-    left[none] = np.rint((widths[none] - across[none]) / 2)
-    top[none] = np.rint((heights[none] - down[none]) / 2)
-    boxes = np.stack([left, top, left + across, top + down], axis=1)
-    return Views(rows, boxes, drawn[:, -1] < 0.5)
+    left[none] = (widths[none] - across[none]) // 2
+    top[none] = (heights[none] - down[none]) // 2
+    return Views(rows, _boxes(left, top, across, down), drawn[:, -1] < 0.5)
 
 
 def evaluation_views(images: Images, cropping: Cropping, rows: np.ndarray) -> Views:
     """The centres of the images in ``rows``."""
     widths, heights = images.widths[rows].astype(float), images.heights[rows].astype(float)
-    side = np.minimum(widths, heights) * (cropping.pixels / cropping.evaluation_resize_pixels)
-    left, top = (widths - side) / 2, (heights - side) / 2
-    boxes = np.stack([left, top, left + side, top + side], axis=1)
+    share = cropping.pixels / cropping.evaluation_resize_pixels
+    side = np.maximum(1, np.rint(np.minimum(widths, heights) * share))
+    boxes = _boxes((widths - side) // 2, (heights - side) // 2, side, side)
     return Views(rows, boxes, np.zeros(len(rows), bool))
+
+
+def _boxes(left: np.ndarray, top: np.ndarray, width: np.ndarray, height: np.ndarray) -> np.ndarray:
+    return np.stack([left, top, left + width, top + height], axis=1).astype(np.int64)
 
 
 def _whole(

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,8 +41,8 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 Draw = Callable[[range], Mapping[str, Rows]]
 Layout = Mapping[str, tuple[np.dtype, tuple[int, ...]] | Ragged]
-Judge = Callable[[Mapping[str, np.memmap]], None]
-WriteChunk = Callable[[int], dict[str, str]]
+Result = TypeVar("Result")
+Judge = Callable[[Path], None]
 
 
 def prepare(
@@ -64,9 +64,9 @@ def prepare(
     (dtype, shape of one row) or ``Ragged``; ``draw(range)`` returns those rows of every array, the
     same ones whenever and wherever it is called, and can be pickled. ``processes`` defaults to the
     usable processors. ``on_progress`` is called with rows done and rows in all. Versions of
-    ``packages`` are noted in the manifest beside those of Python and NumPy. ``judge`` sees all
-    arrays, by name, before the folder appears, and raises StoreError if they must not be used; then
-    nothing is kept.
+    ``packages`` are noted in the manifest beside those of Python and NumPy. ``judge`` is called
+    with the folder, complete but for its name, and raises StoreError if it must not be used; then
+    nothing of it is kept.
 
     Raises StoreError if the folder or ``<folder>.partial`` belongs to other parameters, another
     preparation of it is under way, the disk is full or cannot be written, or a worker was killed.
@@ -82,17 +82,18 @@ def prepare(
     on_progress = on_progress or (lambda done, total: None)
     if folder.exists():
         return _existing(folder, plan)
-    with _told_plainly(folder), _locked(folder):
+    with told_plainly(folder), _locked(folder):
         if folder.exists():  # another preparation finished it while we came here
             return _existing(folder, plan)
         unfinished = _partial_folder(folder)
         finished = _begun(unfinished, plan)
         todo = [chunk for chunk in range(len(plan.chunks)) if chunk not in finished]
         done = rows - sum(len(plan.chunks[chunk]) for chunk in todo)
+        write = partial(_write_chunk, unfinished, plan, draw)
         on_progress(done, rows)
         with (
             open(unfinished / JOURNAL, "ab") as journal,
-            closing(_written_chunks(unfinished, plan, draw, todo, processes)) as written,
+            closing(in_processes(write, todo, processes, unfinished)) as written,
         ):
             for chunk, digests in written:
                 finished[chunk] = digests
@@ -252,35 +253,38 @@ def _reserve(descriptor: int, size_bytes: int) -> None:
             raise
 
 
-def _written_chunks(
-    unfinished: Path, plan: _Plan, draw: Draw, todo: Sequence[int], processes: int | None
-) -> Generator[tuple[int, dict[str, str]], None, None]:
-    """Draw and write the chunks ``todo``; yields each with its digests once it is on the disk."""
-    write = partial(_write_chunk, unfinished, plan, draw)
+def in_processes(
+    work: Callable[[int], Result], todo: Sequence[int], processes: int | None, folder: Path
+) -> Generator[tuple[int, Result], None, None]:
+    """``work`` on each of ``todo``, which ends up in ``folder``; yields each with its result, in
+    any order. ``processes`` defaults to the usable processors; 1 is this process.
+
+    Raises StoreError if a process was killed.
+    """
     count = min(processes or _usable_processors(), len(todo))
     if count <= 1:
-        for chunk in todo:
-            yield chunk, write(chunk)
+        for item in todo:
+            yield item, work(item)
         return
     waiting = list(reversed(todo))
-    running: dict[Future[dict[str, str]], int] = {}
+    running: dict[Future[Result], int] = {}
     # Spawned, not forked: the caller may have started threads, of torch for instance.
     with (
         _one_thread_per_child(),
-        ProcessPoolExecutor(count, get_context("spawn"), _start_worker, (write,)) as pool,
+        ProcessPoolExecutor(count, get_context("spawn"), _start_worker, (work,)) as pool,
     ):
         try:
-            # No more than one chunk per worker is under way, so that an interruption is quick.
+            # No more than one item per worker is under way, so that an interruption is quick.
             while waiting or running:
                 while waiting and len(running) < count:
-                    chunk = waiting.pop()
-                    running[pool.submit(_written_by_worker, chunk)] = chunk
+                    item = waiting.pop()
+                    running[pool.submit(_done_by_worker, item)] = item
                 ready, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in ready:
                     yield running.pop(future), future.result()
         except BrokenProcessPool as error:
             raise StoreError(
-                f"{unfinished}: a worker process ended too early. It was killed, perhaps for lack "
+                f"{folder}: a worker process ended too early. It was killed, perhaps for lack "
                 f"of memory, or could not start; then its own message is above this one. Prepare "
                 f"again with fewer processes (1 needs no worker); finished chunks are kept."
             ) from error
@@ -355,7 +359,7 @@ def _published(
 
 def _judged(unfinished: Path, judge: Judge) -> None:
     try:
-        judge(store.open_arrays(unfinished))
+        judge(unfinished)
     except StoreError:
         shutil.rmtree(unfinished)  # what is mended is read again from the start
         raise
@@ -385,14 +389,14 @@ def _one_thread_per_child() -> Iterator[None]:
                 os.environ[name] = value
 
 
-_write: WriteChunk
+_work: Callable[[int], Any]
 """What this process does, if it is a worker: told once, because a plan may be large."""
 
 
-def _start_worker(write: WriteChunk) -> None:
+def _start_worker(work: Callable[[int], Any]) -> None:
     """Ctrl-C is the parent's to handle; a worker ends when its parent does, however that was."""
-    global _write
-    _write = write
+    global _work
+    _work = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     assert parent is not None
@@ -404,8 +408,8 @@ def _start_worker(write: WriteChunk) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _written_by_worker(chunk: int) -> dict[str, str]:
-    return _write(chunk)
+def _done_by_worker(item: int) -> Any:
+    return _work(item)
 
 
 @contextmanager
@@ -425,8 +429,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _told_plainly(folder: Path) -> Iterator[None]:
-    """Turns what the system says about the disk into a StoreError; bugs pass unchanged."""
+def told_plainly(folder: Path) -> Iterator[None]:
+    """Turns what the system says about the disk of ``folder`` into a StoreError; bugs pass."""
     try:
         yield
     except OSError as error:

@@ -11,11 +11,18 @@ additions, multiplications, comparisons and square roots alone, which give the s
 
 import io
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
+
+from reference.data.preparation import in_processes, told_plainly
+from reference.data.store import OnProgress
 
 GENERATOR_VERSION = 1  # to be raised by every change that draws other pictures
 
@@ -23,9 +30,11 @@ SMALLEST_PIXELS, LARGEST_PIXELS = 64, 96
 JPEG_QUALITY = 85
 SUPERSAMPLING = 2
 BLOTS = 4
+PIECE = 100  # files that a process draws at a time
 
-Grid = np.ndarray
-Inside = Callable[[Grid, Grid], Grid]
+Grid = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Inside = Callable[[Grid, Grid], Mask]
 """Whether points (x, y) lie in a shape that about fills the circle of radius 1."""
 
 
@@ -35,6 +44,47 @@ class Picture:
 
     label: int
     number: int
+
+
+def draw_files(
+    folder: Path,
+    seed: int,
+    classes: Sequence[str],
+    samples: dict[str, int],
+    processes: int | None,
+    on_progress: OnProgress,
+) -> None:
+    """Draw ``<part>/<class>/<class>_<number>.JPEG`` in ``folder`` for ``samples[part]`` pictures of
+    each part, the classes in turn; files that are there are kept.
+
+    ``on_progress`` is called with files there and files in all. Raises StoreError where they cannot
+    be written or a process is killed.
+    """
+    parts = [part for part, count in samples.items() for _ in range(count)]
+    with told_plainly(folder):
+        for part in samples:
+            for name in classes:
+                (folder / part / name).mkdir(parents=True, exist_ok=True)
+        draw = partial(_draw_piece, folder, seed, classes, parts)
+        done = 0
+        pieces = range(-(-len(parts) // PIECE))
+        for _, count in in_processes(draw, pieces, processes, folder):
+            done += count
+            on_progress(done, len(parts))
+
+
+def _draw_piece(
+    folder: Path, seed: int, classes: Sequence[str], parts: Sequence[str], piece: int
+) -> int:
+    rows = range(piece * PIECE, min((piece + 1) * PIECE, len(parts)))
+    for row in rows:
+        label, number = row % len(classes), row // len(classes)
+        path = folder / parts[row] / classes[label] / f"{classes[label]}_{number:05}.JPEG"
+        if not path.exists():
+            partial_path = path.with_name(f".{path.name}.{os.getpid()}")
+            partial_path.write_bytes(jpeg(seed, Picture(label, number)))
+            partial_path.rename(path)
+    return len(rows)
 
 
 def jpeg(seed: int, picture: Picture) -> bytes:
@@ -109,34 +159,34 @@ def _turned(x: Grid, y: Grid, angle: float) -> tuple[Grid, Grid]:
 # The shapes ---------------------------------------------------------------------------------------
 
 
-def _disc(x: Grid, y: Grid) -> Grid:
+def _disc(x: Grid, y: Grid) -> Mask:
     return x * x + y * y < 0.75
 
 
-def _ring(x: Grid, y: Grid) -> Grid:
+def _ring(x: Grid, y: Grid) -> Mask:
     squared = x * x + y * y
     return (squared < 0.95) & (squared > 0.3)
 
 
-def _square(x: Grid, y: Grid) -> Grid:
+def _square(x: Grid, y: Grid) -> Mask:
     return np.maximum(np.abs(x), np.abs(y)) < 0.75
 
 
-def _frame(x: Grid, y: Grid) -> Grid:
+def _frame(x: Grid, y: Grid) -> Mask:
     distance = np.maximum(np.abs(x), np.abs(y))
     return (distance < 0.8) & (distance > 0.45)
 
 
-def _triangle(x: Grid, y: Grid) -> Grid:
+def _triangle(x: Grid, y: Grid) -> Mask:
     return (y > -0.5) & (y + math.sqrt(3) * np.abs(x) < 1)
 
 
-def _plus(x: Grid, y: Grid) -> Grid:
+def _plus(x: Grid, y: Grid) -> Mask:
     thick, long = np.minimum(np.abs(x), np.abs(y)), np.maximum(np.abs(x), np.abs(y))
     return (thick < 0.24) & (long < 0.95)
 
 
-def _star(x: Grid, y: Grid) -> Grid:
+def _star(x: Grid, y: Grid) -> Mask:
     """Five points: inside at least four of the five half planes of a pentagram."""
     count = np.zeros(x.shape, int)
     for point in range(5):
@@ -145,25 +195,25 @@ def _star(x: Grid, y: Grid) -> Grid:
     return (count >= 4) & (x * x + y * y < 1.01)
 
 
-def _crescent(x: Grid, y: Grid) -> Grid:
+def _crescent(x: Grid, y: Grid) -> Mask:
     return (x * x + y * y < 0.95) & ((x - 0.55) ** 2 + y * y > 0.7)
 
 
-def _two_discs(x: Grid, y: Grid) -> Grid:
+def _two_discs(x: Grid, y: Grid) -> Mask:
     return (np.abs(x) - 0.52) ** 2 + y * y < 0.18
 
 
-def _bars(x: Grid, y: Grid) -> Grid:
+def _bars(x: Grid, y: Grid) -> Mask:
     """Three parallel bars."""
     return (np.abs(y) < 0.8) & (np.abs(x) < 0.85) & ((np.abs(x) < 0.17) | (np.abs(x) > 0.51))
 
 
-def _arch(x: Grid, y: Grid) -> Grid:
+def _arch(x: Grid, y: Grid) -> Mask:
     """Three sides of a frame."""
     return _frame(x, y) & ~((np.abs(x) < 0.45) & (y > 0))
 
 
-def _letter_t(x: Grid, y: Grid) -> Grid:
+def _letter_t(x: Grid, y: Grid) -> Mask:
     top = (np.abs(x) < 0.8) & (y > -0.85) & (y < -0.4)
     return top | ((np.abs(x) < 0.23) & (y > -0.5) & (y < 0.9))
 
