@@ -1,5 +1,6 @@
 """resnet50 in PyTorch: build, train, evaluate."""
 
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -131,8 +132,12 @@ class ResNet50(TorchTask):
 
     def made_loader(self, cropping: Cropping) -> Loader:
         """This rank's share of the images, seen as ``cropping`` says."""
-        share = Share(self.ranks.rank, self.ranks.world_size, self.batch_per_rank)
-        return Loader(self.images, cropping, self.config.seed, share)
+        ranks = self.ranks
+        has_gpu = ranks.device.type == "cuda"
+        # A processor that trains needs far longer for an image than one worker to decode it.
+        workers = max(1, (os.cpu_count() or 1) // ranks.ranks_per_node) if has_gpu else 1
+        share = Share(ranks.rank, ranks.world_size, self.batch_per_rank)
+        return Loader(self.images, cropping, self.config.seed, share, workers, pinned=has_gpu)
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Images, uint8 (share, pixels, pixels, 3), and labels (share,)."""
