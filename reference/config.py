@@ -141,8 +141,10 @@ def configure(
         key: rule.default for key, rule in definition.hyperparameters.items()
     }
     execution_choices = {**EXECUTION_CHOICES, **definition.execution}
-    own = definition.execution.keys() - EXECUTION_CHOICES.keys()
-    execution = Execution(own={key: definition.execution[key][0] for key in sorted(own)})
+    first = {key: choices[0] for key, choices in definition.execution.items()}
+    usual = {key: value for key, value in first.items() if key in EXECUTION_CHOICES}
+    own = {key: value for key, value in first.items() if key not in EXECUTION_CHOICES}
+    execution = Execution(**usual, own=own)
     for key, text in map(_split, overrides):
         if key in execution_choices:
             execution = execution.having(key, _chosen(key, text, execution_choices[key]))

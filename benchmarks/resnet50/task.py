@@ -63,7 +63,7 @@ class ResNet50(TorchTask):
             area=model["crop_area"],
             aspect=model["crop_aspect"],
         )
-        self.classes = int(self.definition.data["classes"])
+        self.classes = int(model["classes"])
 
     def drop_caches(self) -> None:
         """Drop the images from the file caches."""
@@ -165,9 +165,9 @@ class ResNet50(TorchTask):
             super().share_gradients()
 
     def _unshared(self) -> AbstractContextManager[object]:
-        is_parallel = isinstance(self.parallel, DistributedDataParallel)
-        if is_parallel and self.phase is not unwatched:
-            apart: AbstractContextManager[object] = self.parallel.no_sync()
+        parallel = self.parallel
+        if isinstance(parallel, DistributedDataParallel) and self.phase is not unwatched:
+            apart: AbstractContextManager[object] = parallel.no_sync()
             return apart
         return nullcontext()
 

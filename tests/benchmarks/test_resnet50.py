@@ -62,6 +62,10 @@ def test_parameters_are_those_of_torchvision() -> None:
     assert exempt == 2 * 26_560 + 1000
 
 
+def test_the_head_has_as_many_classes_as_the_data() -> None:
+    assert all(chosen.model["classes"] == chosen.data["classes"] for chosen in (FULL, MINI))
+
+
 def test_the_three_by_three_strides() -> None:
     with torch.device("meta"):
         network: Any = ResNet()
@@ -106,7 +110,8 @@ def test_linear_scaling_begins_the_warm_up_at_the_unscaled_rate() -> None:
         FULL, overrides=["opt_base_learning_rate=0.1", "opt_learning_rate_for_batch=256"]
     )
     schedule = schedule_of(config)
-    assert (schedule.start, schedule.peak) == (0.1, pytest.approx(1.25))
+    assert schedule.start == 0.1
+    assert schedule.peak == pytest.approx(1.25)
 
 
 def test_evaluation_every_four_epochs_with_an_offset() -> None:

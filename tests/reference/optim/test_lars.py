@@ -1,6 +1,7 @@
 """LARS against steps computed by hand, in float64."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,15 @@ GRADIENTS = ((0.6, 0.8), (-0.3, 0.4), (0.0, 2.0))  # norms 1, 0.5 and 2
 RATES = (10.0, 20.0, 5.0)
 
 
-def trained(rates: tuple[float, ...] = RATES, **options: object) -> list[float]:
+def trained(rates: tuple[float, ...] = RATES, **options: Any) -> list[float]:
     """The weights after a step with each of the gradients and rates."""
     weight = torch.nn.Parameter(torch.tensor(WEIGHTS, dtype=torch.float64))
-    settings = {"momentum": MOMENTUM, "weight_decay": DECAY, "epsilon": EPSILON, **options}
+    settings: dict[str, Any] = {
+        "momentum": MOMENTUM,
+        "weight_decay": DECAY,
+        "epsilon": EPSILON,
+        **options,
+    }
     optimizer = Lars([weight], lr=rates[0], trust_coefficient=ETA, **settings)
     for rate, gradient in zip(rates, GRADIENTS, strict=True):
         optimizer.param_groups[0]["lr"] = rate
@@ -83,7 +89,7 @@ def test_without_adaptation_it_is_torchs_sgd() -> None:
 def test_each_tensor_has_its_own_rate_and_exempt_ones_none(form: MomentumForm) -> None:
     random = torch.Generator().manual_seed(0)
 
-    def made() -> list[torch.nn.Parameter]:
+    def made() -> list[Any]:
         random.manual_seed(0)
         shapes = [(3, 2), (4,), (2, 2, 2)]
         weights = [
@@ -118,11 +124,11 @@ def test_a_norm_of_zero_leaves_the_rate_as_it_is(zero: str) -> None:
 
 
 def test_state_goes_on_after_loading() -> None:
-    def made() -> tuple[torch.nn.Parameter, Lars]:
+    def made() -> tuple[Any, Lars]:
         weight = torch.nn.Parameter(torch.tensor(WEIGHTS, dtype=torch.float64))
         return weight, Lars([weight], lr=1.0, form="unscaled", corrected=True)
 
-    def step(weight: torch.nn.Parameter, optimizer: Lars, at: int) -> None:
+    def step(weight: Any, optimizer: Lars, at: int) -> None:
         optimizer.param_groups[0]["lr"] = RATES[at]
         weight.grad = torch.tensor(GRADIENTS[at], dtype=torch.float64)
         optimizer.step()
