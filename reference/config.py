@@ -141,10 +141,10 @@ def configure(
         key: rule.default for key, rule in definition.hyperparameters.items()
     }
     execution_choices = {**EXECUTION_CHOICES, **definition.execution}
-    first = {key: choices[0] for key, choices in definition.execution.items()}
-    usual = {key: value for key, value in first.items() if key in EXECUTION_CHOICES}
-    own = {key: value for key, value in first.items() if key not in EXECUTION_CHOICES}
-    execution = Execution(**usual, own=own)
+    own = [key for key in definition.execution if key not in EXECUTION_CHOICES]
+    execution = Execution(own=dict.fromkeys(own, ""))
+    for key, choices in definition.execution.items():
+        execution = execution.having(key, choices[0])
     for key, text in map(_split, overrides):
         if key in execution_choices:
             execution = execution.having(key, _chosen(key, text, execution_choices[key]))
