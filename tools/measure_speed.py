@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reference.placement import end_rank, placement
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
@@ -52,6 +53,7 @@ examples:
   cepheid speed galaxy_shape --scale mini
   cepheid speed galaxy_shape --scale mini --only step --set precision=fp32 --rounds 30
   cepheid speed galaxy_shape --scale mini --output speed.json
+  torchrun --standalone --nproc-per-node 2 -m tools.measure_speed resnet50 --profile
 """
 STEPS = 10  # between two turns
 HARNESS_BLOCKS = 1  # many short turns: a machine's speed drifts within seconds
@@ -113,6 +115,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.rounds < 3:
         raise UserError(f"--rounds {arguments.rounds}: expected 3 or more, for a spread")
     _measure(chosen, wanted, arguments)
+    if placement().world_size > 1:
+        end_rank(EXIT_FINE)
     return EXIT_FINE
 
 
@@ -138,11 +142,13 @@ def _measure(chosen: Definition, wanted: Sequence[str], arguments: argparse.Name
     from reference.distributed import started
     from tools.progress import counted
 
-    console = Console(highlight=False, soft_wrap=True)
     config = configure(chosen, overrides=arguments.overrides, data_root=arguments.data, seed=1)
-    with counted("preparing data", "samples", console) as on_progress:
-        data.prepare(chosen.data, config.data_root, on_progress)
     with started() as ranks:
+        console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
+        if ranks.is_first:
+            with counted("preparing data", "samples", console) as on_progress:
+                data.prepare(chosen.data, config.data_root, on_progress)
+        ranks.barrier()
         console.print("reference: building, compiling, warming up")
         task = _ready(task_module(chosen, "torch"), config, ranks)
         subject = Subject(config, ranks, task, arguments.overrides, arguments.rounds)
@@ -159,7 +165,7 @@ def _measure(chosen: Definition, wanted: Sequence[str], arguments: argparse.Name
             f"\nother work was running here (load {load:.1f} before this began): believe no times, "
             "and ratios with care"
         )
-    if arguments.output:
+    if arguments.output and ranks.is_first:
         about = {"result": config.result_name, "implementation": told, "load_before": load}
         _write(arguments.output, {**about, **measured})
         console.print(f"written: {arguments.output}", markup=False)
@@ -235,15 +241,20 @@ def _harness(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
 
 
 def _ledger(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
-    """Of as many steps as the other measurements take; harness and log are measured apart."""
+    """Of some steps one by one; then a loop of as many, with log and display, tells what these
+    add."""
+    from rich.console import Console
+
     from reference.ledger import Ledger
+    from reference.speed import shortened, timed_loop
     from reference.torch_task import unwatched
+    from tools.progress import RunDisplay
 
     task, steps = subject.task, subject.rounds * STEPS
+    batch = subject.config.global_batch_size
     task.model.train()
     task.step()
-    ledger = Ledger(task.synchronize)
-    task.phase = ledger
+    task.phase = ledger = Ledger(task.synchronize)
     task.synchronize()
     started = time.perf_counter()
     for _ in range(steps):
@@ -251,13 +262,19 @@ def _ledger(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
     task.synchronize()
     total_seconds = time.perf_counter() - started
     task.phase = unwatched
-    shares = ledger.shares(total_seconds)
-    _, harness = _harness(subject)
-    shares = {**shares, "harness and log": harness["share_outside_the_task"]}
+    timing = replace(subject.config.definition.timing, eval_every_samples=steps * batch)
+    short = shortened(replace(subject.config.definition, timing=timing), 1)
+    values = {**subject.config.hyperparameters, definition.EVAL_OFFSET: 0}
+    config = replace(subject.config, definition=short, hyperparameters=values)
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        display = RunDisplay(short, Console(file=nowhere, force_terminal=True))
+        loop = timed_loop(task, config, display)
+    shares = dict(ledger.shares(total_seconds))
+    shares["harness and log"] = loop.harness_seconds / total_seconds
     milliseconds = 1000 * total_seconds / steps
     told = [f"{phase} {share:.1%}" for phase, share in shares.items()]
     row = {
-        "what": f"step of {subject.config.global_batch_size} samples",
+        "what": f"step of {batch} samples",
         "reference": f"{milliseconds:,.1f} ms",
         "result": ", ".join(told),
     }
