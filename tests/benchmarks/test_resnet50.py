@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import time
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +16,7 @@ from benchmarks.resnet50.task import ResNet50, create, schedule_of
 from reference import data
 from reference.config import RunConfig, configure
 from reference.distributed import Ranks, started
+from reference.ledger import Ledger
 from reference.optim.lars import Lars
 from rules import definition
 from rules.definition import Block
@@ -228,6 +230,30 @@ def test_collapsed_decay_sees_whole_images(data_root: Path) -> None:
     assert task.loader.cropping.area == (1.0, 1.0)
     weight_decay = task.optimizer.param_groups[0]["weight_decay"]
     assert weight_decay == 2 * task.config.hyperparameters["opt_weight_decay"]
+
+
+def test_the_ledger_accounts_for_a_step(data_root: Path) -> None:
+    task = trained(small_config(data_root))
+    task.phase = ledger = Ledger(task.synchronize)
+    started = time.perf_counter()
+    task.step()
+    shares = ledger.shares(time.perf_counter() - started)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert 0 < shares["other"] < 0.2
+    assert all(shares[phase] > 0 for phase in ("data", "forward", "backward", "update"))
+    assert shares["communication"] < 0.1
+
+
+def test_full_scale_steps_like_mini(data_root: Path) -> None:
+    """The network of full scale on small pictures: width and classes are all that differs."""
+    config = small_config(data_root, "opt_name=lars")
+    model = MappingProxyType({**FULL.model, "pixels": 32, "evaluation_resize_pixels": 36})
+    config = dataclasses.replace(
+        config, definition=dataclasses.replace(config.definition, model=model)
+    )
+    task = trained(config, samples=8)
+    assert sum(p.numel() for p in task.model.parameters()) == FULL.model["parameters"]
+    assert 0 <= task.evaluate()["accuracy"] <= 1
 
 
 def _on_this_rank(data_root: Path, overrides: list[str]) -> tuple[dict[str, float], list[float]]:
