@@ -126,7 +126,7 @@ class ResNet50(TorchTask):
         self._compute_as(self.execution)
 
     def open_data(self) -> None:
-        """Map the packed images."""
+        """Map the packed images; threads that decode them wait for the first batch."""
         self.images = imagenet.load(self.folder)
         self.loader = self.made_loader(self.cropping)
 
@@ -141,7 +141,8 @@ class ResNet50(TorchTask):
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Images, uint8 (share, pixels, pixels, 3), and labels (share,)."""
-        if self.schedule.is_collapsed(self.samples) and self.loader.cropping == self.cropping:
+        after = self.samples + self.config.global_batch_size
+        if self.schedule.is_collapsed(after) and self.loader.cropping == self.cropping:
             self.loader.close()
             self.loader = self.made_loader(replace(self.cropping, area=(1.0, 1.0), aspect=(1, 1)))
         images, labels = self.loader.next_batch(self.samples)
