@@ -1,6 +1,7 @@
 """Data parallelism for large models: gradients are averaged in buckets while the backward pass
 still runs, flat or in two levels, and the update may be shared out. PyTorch's own, put together."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,13 +32,15 @@ def data_parallel(model: nn.Module, ranks: Ranks, all_reduce: str) -> nn.Module:
     """
     if ranks.world_size == 1:
         return model
+    known = inspect.signature(DistributedDataParallel).parameters
+    renamed = "forward_sync_buffers" in known  # in torch 2.13
+    options: dict[str, Any] = {
+        "forward_sync_buffers" if renamed else "broadcast_buffers": False,
+        "bucket_cap_mb": BUCKET_MIB,
+        "gradient_as_bucket_view": True,
+    }
     with together():
-        parallel = DistributedDataParallel(
-            model,
-            broadcast_buffers=False,
-            bucket_cap_mb=BUCKET_MIB,
-            gradient_as_bucket_view=True,
-        )
+        parallel = DistributedDataParallel(model, **options)
     if all_reduce == "two_level":
         parallel.register_comm_hook(_nodes(ranks), _two_level_mean)
     return parallel
