@@ -36,7 +36,7 @@ def pixels(content: bytes | memoryview, kind: int) -> np.ndarray:
     """The whole image in RGB, uint8 (height, width, 3); ``kind`` as ``examined`` found it."""
     if kind in _BY_PILLOW:
         with Image.open(io.BytesIO(content)) as image:
-            return np.asarray(image.convert("RGB"))
+            return np.array(image.convert("RGB"))
     decoded: np.ndarray = simplejpeg.decode_jpeg(content, strict=False)
     return decoded
 
