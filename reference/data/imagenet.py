@@ -43,10 +43,10 @@ FACTS = np.dtype(
     [("label", np.int32), ("height", np.int32), ("width", np.int32), ("kind", np.uint8)]
 )
 UNUSUAL = {
-    "grey": "grey images, which are read as RGB",
-    "cmyk": "CMYK images, which are read as RGB",
-    "other": "images that are no JPEG of known colours, which are read as RGB",
-    "imperfect": "images with bytes that do not belong there, which the decoder skips",
+    "grey": "grey",
+    "cmyk": "CMYK",
+    "other": "no JPEG, or one in other colours",
+    "imperfect": "with bytes that do not belong there",
 }
 REMARKS = "remarks.txt"  # in the prepared folder: kind and name of each of those
 MOST_NAMED = 20  # damaged files in one message
@@ -263,8 +263,8 @@ def _look_through(source: Path, folder: Path) -> None:
         named = "".join(f"\n  {source / name}" for name in damaged[:MOST_NAMED])
         more = f"\n  and {len(damaged) - MOST_NAMED:,} more" if len(damaged) > MOST_NAMED else ""
         raise StoreError(
-            f"{source}: {len(damaged):,} damaged images, which cannot be decoded to the end. "
-            f"Unpack these again, then prepare again:{named}{more}"
+            f"{source}: damaged: {len(damaged):,} of {len(arrays['facts']):,} images cannot be "
+            f"decoded to their end. Unpack these again, then prepare again:{named}{more}"
         )
     lines = [f"{kind}\t{name}\n" for kind in UNUSUAL for name in _names(arrays, kind)]
     (folder / REMARKS).write_text("".join(lines), encoding="utf-8")
@@ -275,7 +275,9 @@ def remarks(folder: Path) -> list[str]:
     kinds = load(folder).kinds
     counts = {kind: np.count_nonzero(kinds == KINDS.index(kind)) for kind in UNUSUAL}
     found = [f"{count:,} {UNUSUAL[kind]}" for kind, count in counts.items() if count]
-    return [f"{', '.join(found)}: named in {folder / REMARKS}"] if found else []
+    if not found:
+        return []
+    return [f"unusual images, which are used: {'; '.join(found)} ({folder / REMARKS})"]
 
 
 def _names(arrays: Mapping[str, np.ndarray], kind: str) -> list[str]:

@@ -91,7 +91,7 @@ def test_unusual_images_are_named_and_counted(tmp_path: Path) -> None:
         (source / name).write_bytes(content)
     folder = pack(tmp_path)
     (told,) = imagenet.remarks(folder)
-    assert told.startswith("1 grey images, which are read as RGB, 1 CMYK images")
+    assert told.startswith("unusual images, which are used: 1 grey; 1 CMYK; 1 no JPEG")
     assert str(folder / imagenet.REMARKS) in told
     lines = (folder / imagenet.REMARKS).read_text().splitlines()
     assert lines == [f"{kind}\t{name}" for kind, (name, _) in unusual.items()]
@@ -105,7 +105,7 @@ def test_damaged_images_are_all_named_and_nothing_is_left(tmp_path: Path) -> Non
     for name in ("train/n01/train_003.JPEG", "val/n03/val_014.JPEG"):
         whole[name] = (source / name).read_bytes()
         (source / name).write_bytes(whole[name][:-300])
-    with pytest.raises(StoreError, match="2 damaged images") as raised:
+    with pytest.raises(StoreError, match="damaged: 2 of 18 images") as raised:
         pack(tmp_path)
     assert all(str(source / name) in str(raised.value) for name in whole)
     assert not list(tmp_path.glob("packed*"))
