@@ -267,7 +267,8 @@ def _look_through(source: Path, folder: Path) -> None:
             f"decoded to their end. Unpack these again, then prepare again:{named}{more}"
         )
     lines = [f"{kind}\t{name}\n" for kind in UNUSUAL for name in _names(arrays, kind)]
-    (folder / REMARKS).write_text("".join(lines), encoding="utf-8")
+    if lines:
+        (folder / REMARKS).write_text("".join(lines), encoding="utf-8")
 
 
 def remarks(folder: Path) -> list[str]:
