@@ -7,34 +7,37 @@ import struct
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 SHARD_FILES = 1000
 
 
-class Packing(Protocol):
+class Packing:
     """One way. It is written once, then opened for reading, in turn and in any order."""
 
     name: str
-    package: str | None
+    package: str | None = None
     """Without which it cannot be measured."""
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
         """Into a new folder."""
+        raise NotImplementedError
 
     def in_order(self, folder: Path) -> Iterator[Any]:
         """All contents, first to last; each item has a length."""
+        raise NotImplementedError
 
     def at(self, folder: Path, order: Sequence[int]) -> Iterator[Any] | None:
         """The contents at these places, or None where only reading in order is possible."""
+        raise NotImplementedError
 
 
-class Folder:
+class Folder(Packing):
     """One file each, a thousand in a folder, as ImageNet is distributed."""
 
-    name, package = "folder of files", None
+    name = "folder of files"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
         for number, content in enumerate(contents):
@@ -52,10 +55,10 @@ class Folder:
         return folder / f"{number // SHARD_FILES:05}" / f"{number:08}.JPEG"
 
 
-class Raw:
+class Raw(Packing):
     """One file, and where each content ends: what ``reference.data.store`` calls ragged."""
 
-    name, package = "raw file and index", None
+    name = "raw file and index"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
         (folder / "all.bin").write_bytes(b"".join(contents))
@@ -70,10 +73,11 @@ class Raw:
         return (file[ends[i - 1] if i else 0 : ends[i]].tobytes() for i in order)
 
 
-class Tar:
+class Tar(Packing):
     """Tar files of a thousand, as WebDataset reads them, one after the other."""
 
-    name, package = "WebDataset shards", "webdataset"
+    name = "WebDataset shards"
+    package = "webdataset"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
         for first in range(0, len(contents), SHARD_FILES):
@@ -94,10 +98,11 @@ class Tar:
         return None
 
 
-class Lmdb:
+class Lmdb(Packing):
     """A memory-mapped B-tree in one file."""
 
-    name, package = "LMDB", "lmdb"
+    name = "LMDB"
+    package = "lmdb"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
         import lmdb
@@ -127,10 +132,11 @@ class Lmdb:
         return struct.pack(">Q", number)
 
 
-class Hdf5:
+class Hdf5(Packing):
     """One flat data set of bytes and one of ends."""
 
-    name, package = "HDF5, flat", "h5py"
+    name = "HDF5, flat"
+    package = "h5py"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
         import h5py
@@ -151,10 +157,11 @@ class Hdf5:
                 yield flat[ends[number - 1] if number else 0 : ends[number]]
 
 
-class TfRecord:
+class TfRecord(Packing):
     """TensorFlow's records, a thousand in a file, read by tf.data."""
 
-    name, package = "TFRecord (tf.data)", "tensorflow"
+    name = "TFRecord (tf.data)"
+    package = "tensorflow"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
         import tensorflow

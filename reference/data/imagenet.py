@@ -91,10 +91,11 @@ class ImageNetParameters:
 
 @dataclass(frozen=True)
 class Images:
-    """A prepared dataset: memory maps of what the module's docstring lists.
+    """A prepared dataset.
 
-    ``classes`` are the names of the class folders, in the order of the labels; ``labels`` (rows,),
-    ``heights`` and ``widths`` (rows,) in pixels, ``kinds`` (rows,) as in ``jpeg``.
+    ``classes`` are the names of the class folders, in the order of the labels. ``labels``,
+    ``heights`` and ``widths`` in pixels, and ``kinds`` as in ``jpeg`` are (rows,), in memory.
+    ``files`` maps the packed file, uint8 (bytes,), in which row i ends at ``ends[i]``.
     """
 
     classes: tuple[str, ...]
@@ -198,10 +199,10 @@ def load(folder: Path) -> Images:
         classes=tuple(parameters["class_names"]),
         train_samples=parameters["train_samples"],
         evaluation_samples=parameters["evaluation_samples"],
-        labels=facts["label"].astype(np.int64),
-        heights=facts["height"].copy(),
-        widths=facts["width"].copy(),
-        kinds=facts["kind"].copy(),
+        labels=np.array(facts["label"], np.int64),
+        heights=np.array(facts["height"]),
+        widths=np.array(facts["width"]),
+        kinds=np.array(facts["kind"]),
         files=np.asarray(arrays["images"]),
         ends=np.array(arrays["images_ends"]),
         manifest=manifest,

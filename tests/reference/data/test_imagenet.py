@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 
 from reference.data import imagenet, preparation, store
+from reference.data import jpeg as jpeg_files
 from reference.data.imagenet import ImageNetParameters
 from reference.data.jpeg import KINDS
 from reference.data.store import StoreError
@@ -118,7 +119,7 @@ def test_file_that_changes_while_it_is_read_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write_set(tmp_path)
-    examined = imagenet.examined
+    examined = jpeg_files.examined
 
     def examined_while_another_is_cut(content: bytes) -> tuple[int, int, int]:
         os.truncate(source / "val/n03/val_014.JPEG", 100)

@@ -1,6 +1,7 @@
 """Batches of ImageNet: the same for any number of ranks and workers."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from PIL import Image
 
 from reference.data import imagenet, jpeg
 from reference.data.imagenet import Images
-from reference.data.imagenet_crops import Cropping
+from reference.data.imagenet_crops import Cropping, Views, training_views
 from reference.data.imagenet_loader import Loader, Share, resized
 from tests.reference.data.pictures import EVALUATION, TRAIN, pack, write_set
 from tests.reference.data.pictures import jpeg as jpeg_of
@@ -127,14 +128,11 @@ def test_resizing_is_pillows_bicubic() -> None:
 
 def test_mirrored_images_are_mirrored(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, _ = next(batches_of(images, 1, 1))
-    from reference.data import imagenet_loader
 
-    real = imagenet_loader.training_views
+    def all_mirrored(*given: Any) -> Views:
+        views = training_views(*given)
+        return replace(views, mirrored=~views.mirrored)
 
-    def all_mirrored(*given: object) -> imagenet_loader.Views:
-        views = real(*given)  # type: ignore[arg-type]
-        return imagenet_loader.Views(views.rows, views.boxes, ~views.mirrored)
-
-    monkeypatch.setattr(imagenet_loader, "training_views", all_mirrored)
+    monkeypatch.setattr("reference.data.imagenet_loader.training_views", all_mirrored)
     turned, _ = next(batches_of(images, 1, 1))
     np.testing.assert_array_equal(turned, plain[:, :, ::-1])
