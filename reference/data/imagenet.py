@@ -21,7 +21,8 @@ names and counts them.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -165,9 +166,10 @@ def prepare(
     if parameters.source == SHAPES:
         _draw(source, parameters, processes, _share_of_progress(on_progress, 0))
         on_progress = _share_of_progress(on_progress, 1)
-    listing = imagenet_layout.listed(
-        source, parameters.classes, parameters.train_samples, parameters.evaluation_samples
-    )
+    with _told_if_unreadable():
+        listing = imagenet_layout.listed(
+            source, parameters.classes, parameters.train_samples, parameters.evaluation_samples
+        )
     return preparation.prepare(
         folder,
         GENERATOR,
@@ -182,7 +184,7 @@ def prepare(
         processes,
         on_progress,
         packages=("simplejpeg", "Pillow"),
-        judge=partial(_look_through, source),
+        judge=partial(_look_through, source, folder.with_name(f"{folder.name}-damaged.txt")),
     )
 
 
@@ -231,13 +233,24 @@ def read(source: Path, listing: Listing, rows: range) -> dict[str, Any]:
     facts = np.zeros(len(rows), FACTS)
     for at, row in enumerate(rows):
         path = source / listing.names[row]
-        content = path.read_bytes()
+        with _told_if_unreadable():
+            content = path.read_bytes()
         if len(content) != listing.sizes_bytes[row]:
             raise StoreError(f"{path}: changed while it was read. Prepare again.")
         files.append(content)
         facts[at] = (listing.labels[row], *examined(content))
     names = listing.encoded[rows.start : rows.stop]
     return {"images": b"".join(files), "names": b"".join(names), "facts": facts}
+
+
+@contextmanager
+def _told_if_unreadable() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{error.filename}: cannot be read ({error.strerror}). Mend that and prepare again."
+        ) from error
 
 
 def _draw(
@@ -256,13 +269,17 @@ def _share_of_progress(on_progress: OnProgress, half: int) -> OnProgress:
     return lambda done, total: on_progress((half * total + done) // 2, total)
 
 
-def _look_through(source: Path, folder: Path) -> None:
-    """Write REMARKS. Raises StoreError, which names the damaged images, if there are any."""
+def _look_through(source: Path, damage: Path, folder: Path) -> None:
+    """Write REMARKS. Raises StoreError, which names the damaged images, if there are any; all of
+    them if need be in the file ``damage``."""
     arrays = store.open_arrays(folder)
     damaged = _names(arrays, "damaged")
     if damaged:
         named = "".join(f"\n  {source / name}" for name in damaged[:MOST_NAMED])
-        more = f"\n  and {len(damaged) - MOST_NAMED:,} more" if len(damaged) > MOST_NAMED else ""
+        more = ""
+        if len(damaged) > MOST_NAMED:
+            damage.write_text("".join(f"{name}\n" for name in damaged), encoding="utf-8")
+            more = f"\n  and {len(damaged) - MOST_NAMED:,} more; {damage} names all"
         raise StoreError(
             f"{source}: damaged: {len(damaged):,} of {len(arrays['facts']):,} images cannot be "
             f"decoded to their end. Unpack these again, then prepare again:{named}{more}"

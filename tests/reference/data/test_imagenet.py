@@ -115,6 +115,27 @@ def test_damaged_images_are_all_named_and_nothing_is_left(tmp_path: Path) -> Non
     assert pack(tmp_path)
 
 
+def test_many_damaged_images_are_named_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_set(tmp_path)
+    for path in source.glob("val/*/*"):
+        path.write_bytes(b"no image")
+    monkeypatch.setattr(imagenet, "MOST_NAMED", 2)
+    with pytest.raises(StoreError, match=r"and 4 more; .*packed-damaged\.txt names all"):
+        pack(tmp_path)
+    assert len((tmp_path / "packed-damaged.txt").read_text().splitlines()) == EVALUATION
+
+
+def test_unreadable_file_is_told(tmp_path: Path) -> None:
+    source = write_set(tmp_path)
+    broken = source / "train/n01/train_000.JPEG"
+    broken.unlink()
+    broken.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StoreError, match=r"train_000\.JPEG: cannot be read \(No such file"):
+        pack(tmp_path)
+
+
 def test_file_that_changes_while_it_is_read_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
