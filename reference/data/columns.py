@@ -60,7 +60,7 @@ class Fixed:
                 f"array {name}: {values.dtype} {values.shape} was drawn for {len(rows)} rows of "
                 f"{self.dtype} {self.shape}"
             )
-        return values.view(np.uint8).reshape(-1) if values.ndim else values
+        return values.view(np.uint8).reshape(-1)
 
     def stored(self, name: str, path: Path, rows: int, chunks: tuple[str, ...]) -> StoredArray:
         """Its entry of the manifest."""

@@ -21,7 +21,8 @@ names and counts them.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -43,10 +44,10 @@ FACTS = np.dtype(
     [("label", np.int32), ("height", np.int32), ("width", np.int32), ("kind", np.uint8)]
 )
 UNUSUAL = {
-    "grey": "grey images, which are read as RGB",
-    "cmyk": "CMYK images, which are read as RGB",
-    "other": "images that are no JPEG of known colours, which are read as RGB",
-    "imperfect": "images with bytes that do not belong there, which the decoder skips",
+    "grey": "grey",
+    "cmyk": "CMYK",
+    "other": "no JPEG, or one in other colours",
+    "imperfect": "with bytes that do not belong there",
 }
 REMARKS = "remarks.txt"  # in the prepared folder: kind and name of each of those
 MOST_NAMED = 20  # damaged files in one message
@@ -91,10 +92,11 @@ class ImageNetParameters:
 
 @dataclass(frozen=True)
 class Images:
-    """A prepared dataset: memory maps of what the module's docstring lists.
+    """A prepared dataset.
 
-    ``classes`` are the names of the class folders, in the order of the labels; ``labels`` (rows,),
-    ``heights`` and ``widths`` (rows,) in pixels, ``kinds`` (rows,) as in ``jpeg``.
+    ``classes`` are the names of the class folders, in the order of the labels. ``labels``,
+    ``heights`` and ``widths`` in pixels, and ``kinds`` as in ``jpeg`` are (rows,), in memory.
+    ``files`` maps the packed file, uint8 (bytes,), in which row i ends at ``ends[i]``.
     """
 
     classes: tuple[str, ...]
@@ -164,9 +166,10 @@ def prepare(
     if parameters.source == SHAPES:
         _draw(source, parameters, processes, _share_of_progress(on_progress, 0))
         on_progress = _share_of_progress(on_progress, 1)
-    listing = imagenet_layout.listed(
-        source, parameters.classes, parameters.train_samples, parameters.evaluation_samples
-    )
+    with _told_if_unreadable():
+        listing = imagenet_layout.listed(
+            source, parameters.classes, parameters.train_samples, parameters.evaluation_samples
+        )
     return preparation.prepare(
         folder,
         GENERATOR,
@@ -181,7 +184,7 @@ def prepare(
         processes,
         on_progress,
         packages=("simplejpeg", "Pillow"),
-        judge=partial(_look_through, source),
+        judge=partial(_look_through, source, folder.with_name(f"{folder.name}-damaged.txt")),
     )
 
 
@@ -198,10 +201,10 @@ def load(folder: Path) -> Images:
         classes=tuple(parameters["class_names"]),
         train_samples=parameters["train_samples"],
         evaluation_samples=parameters["evaluation_samples"],
-        labels=facts["label"].astype(np.int64),
-        heights=facts["height"].copy(),
-        widths=facts["width"].copy(),
-        kinds=facts["kind"].copy(),
+        labels=np.array(facts["label"], np.int64),
+        heights=np.array(facts["height"]),
+        widths=np.array(facts["width"]),
+        kinds=np.array(facts["kind"]),
         files=np.asarray(arrays["images"]),
         ends=np.array(arrays["images_ends"]),
         manifest=manifest,
@@ -230,13 +233,24 @@ def read(source: Path, listing: Listing, rows: range) -> dict[str, Any]:
     facts = np.zeros(len(rows), FACTS)
     for at, row in enumerate(rows):
         path = source / listing.names[row]
-        content = path.read_bytes()
+        with _told_if_unreadable():
+            content = path.read_bytes()
         if len(content) != listing.sizes_bytes[row]:
             raise StoreError(f"{path}: changed while it was read. Prepare again.")
         files.append(content)
         facts[at] = (listing.labels[row], *examined(content))
     names = listing.encoded[rows.start : rows.stop]
     return {"images": b"".join(files), "names": b"".join(names), "facts": facts}
+
+
+@contextmanager
+def _told_if_unreadable() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{error.filename}: cannot be read ({error.strerror}). Mend that and prepare again."
+        ) from error
 
 
 def _draw(
@@ -255,19 +269,24 @@ def _share_of_progress(on_progress: OnProgress, half: int) -> OnProgress:
     return lambda done, total: on_progress((half * total + done) // 2, total)
 
 
-def _look_through(source: Path, folder: Path) -> None:
-    """Write REMARKS. Raises StoreError, which names the damaged images, if there are any."""
+def _look_through(source: Path, damage: Path, folder: Path) -> None:
+    """Write REMARKS. Raises StoreError, which names the damaged images, if there are any; all of
+    them if need be in the file ``damage``."""
     arrays = store.open_arrays(folder)
     damaged = _names(arrays, "damaged")
     if damaged:
         named = "".join(f"\n  {source / name}" for name in damaged[:MOST_NAMED])
-        more = f"\n  and {len(damaged) - MOST_NAMED:,} more" if len(damaged) > MOST_NAMED else ""
+        more = ""
+        if len(damaged) > MOST_NAMED:
+            damage.write_text("".join(f"{name}\n" for name in damaged), encoding="utf-8")
+            more = f"\n  and {len(damaged) - MOST_NAMED:,} more; {damage} names all"
         raise StoreError(
-            f"{source}: {len(damaged):,} damaged images, which cannot be decoded to the end. "
-            f"Unpack these again, then prepare again:{named}{more}"
+            f"{source}: damaged: {len(damaged):,} of {len(arrays['facts']):,} images cannot be "
+            f"decoded to their end. Unpack these again, then prepare again:{named}{more}"
         )
     lines = [f"{kind}\t{name}\n" for kind in UNUSUAL for name in _names(arrays, kind)]
-    (folder / REMARKS).write_text("".join(lines), encoding="utf-8")
+    if lines:
+        (folder / REMARKS).write_text("".join(lines), encoding="utf-8")
 
 
 def remarks(folder: Path) -> list[str]:
@@ -275,7 +294,9 @@ def remarks(folder: Path) -> list[str]:
     kinds = load(folder).kinds
     counts = {kind: np.count_nonzero(kinds == KINDS.index(kind)) for kind in UNUSUAL}
     found = [f"{count:,} {UNUSUAL[kind]}" for kind, count in counts.items() if count]
-    return [f"{', '.join(found)}: named in {folder / REMARKS}"] if found else []
+    if not found:
+        return []
+    return [f"unusual images, which are used: {'; '.join(found)} ({folder / REMARKS})"]
 
 
 def _names(arrays: Mapping[str, np.ndarray], kind: str) -> list[str]:

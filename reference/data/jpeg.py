@@ -16,6 +16,7 @@ but the decoder skips bytes that do not belong there, as in one image of the rea
 
 _KIND_OF_COLOURS = {"YCbCr": "rgb", "RGB": "rgb", "Gray": "grey", "CMYK": "cmyk", "YCCK": "cmyk"}
 _HARMLESS = "extraneous bytes before marker"
+_DAMAGED = (0, 0, KINDS.index("damaged"))
 _BY_PILLOW = (KINDS.index("cmyk"), KINDS.index("other"))
 
 
@@ -24,11 +25,19 @@ def examined(content: bytes) -> tuple[int, int, int]:
 
     Of a damaged one height and width are 0.
     """
-    kind = _kind(content)
     try:
-        height, width, _ = pixels(content, KINDS.index(kind)).shape
-    except Exception:  # whatever a decoder makes of bytes that are no image
-        kind, height, width = "damaged", 0, 0
+        height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
+    except ValueError:  # no JPEG, which Pillow may know
+        return _examined_by_pillow(content, "other")
+    kind = _KIND_OF_COLOURS.get(colours, "other")
+    try:
+        simplejpeg.decode_jpeg(content, strict=True)
+    except ValueError as error:
+        kind = "imperfect" if _HARMLESS in str(error) else "damaged"
+    if kind == "damaged":
+        return _DAMAGED
+    if KINDS.index(kind) in _BY_PILLOW:
+        return _examined_by_pillow(content, kind)
     return height, width, KINDS.index(kind)
 
 
@@ -36,19 +45,14 @@ def pixels(content: bytes | memoryview, kind: int) -> np.ndarray:
     """The whole image in RGB, uint8 (height, width, 3); ``kind`` as ``examined`` found it."""
     if kind in _BY_PILLOW:
         with Image.open(io.BytesIO(content)) as image:
-            return np.asarray(image.convert("RGB"))
+            return np.array(image.convert("RGB"))
     decoded: np.ndarray = simplejpeg.decode_jpeg(content, strict=False)
     return decoded
 
 
-def _kind(content: bytes) -> str:
-    """What it seems to be; ``examined`` finds out whether that can be decoded."""
+def _examined_by_pillow(content: bytes, kind: str) -> tuple[int, int, int]:
     try:
-        colours = simplejpeg.decode_jpeg_header(content)[2]
-    except ValueError:  # no JPEG, which Pillow may know
-        return "other"
-    try:
-        simplejpeg.decode_jpeg(content, strict=True)
-    except ValueError as error:
-        return "imperfect" if _HARMLESS in str(error) else "damaged"
-    return _KIND_OF_COLOURS.get(colours, "other")
+        height, width, _ = pixels(content, KINDS.index(kind)).shape
+    except Exception:  # whatever a decoder makes of bytes that are no image
+        return _DAMAGED
+    return height, width, KINDS.index(kind)

@@ -106,7 +106,8 @@ def drawn(seed: int, picture: Picture) -> np.ndarray:
     image = _textured(random, ground, int(height), int(width))
     image += cover[:, :, None] * (_textured(random, ink, int(height), int(width)) - image)
     image += random.uniform(2, 14) * random.standard_normal(image.shape)
-    return np.clip(np.rint(image), 0, 255).astype(np.uint8)
+    clipped: np.ndarray = np.clip(np.rint(image), 0, 255).astype(np.uint8)
+    return clipped
 
 
 def _two_colours(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
