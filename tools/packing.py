@@ -193,11 +193,11 @@ def is_installed(packing: Packing) -> bool:
 
 def drop_from_caches(folder: Path) -> None:
     """Ask the operating system to forget the contents of all files below ``folder``."""
+    os.sync()  # it keeps what is not on the disk yet; one call, because a thousand take minutes
     for path in folder.rglob("*"):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)
             try:
-                os.fsync(descriptor)
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(descriptor)
