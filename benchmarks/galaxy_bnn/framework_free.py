@@ -64,6 +64,10 @@ class BayesianTask(ShapeTask):
         means, scales = (np.stack(part).astype(np.float64) for part in zip(*estimates, strict=True))
         return Predictive(means, scales)
 
+    def means_of_draws(self, stamps: np.ndarray) -> np.ndarray:
+        """For the pictures: what each draw expects, (draws, n, d)."""
+        return self.predictive(stamps).means
+
     def _estimated(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For the report: mean and scale matrix of the mixture."""
         predictive = self.predictive(stamps)
