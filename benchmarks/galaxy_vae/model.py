@@ -26,8 +26,6 @@ from benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
 
 FLUX_DIVISOR = 2.5
 DENSE_UNITS = 256
-# A sigmoid may round to 1, which no flux has. Of the brightest pixel of 8,000 galaxies 1 − y is 1e-4.
-LARGEST_SCALED_FLUX = 1 - 1e-6
 MINIMUM_SCALE = 1e-5  # added to the softplus, as in galaxy_shape
 
 
@@ -50,10 +48,15 @@ class FluxScaling(nn.Module):
         scaled = images.float() / self.scales
         return scaled * torch.rsqrt(1 + scaled.square())
 
-    def inverse(self, scaled: Tensor) -> Tensor:
-        """Values in (−1, 1) to images in units of the sky noise."""
-        scaled = scaled.float().clamp(-LARGEST_SCALED_FLUX, LARGEST_SCALED_FLUX)
-        return self.scales * scaled * torch.rsqrt((1 - scaled) * (1 + scaled))
+    def inverse(self, logits: Tensor) -> Tensor:
+        """Images in units of the sky noise whose scaled values are y = sigmoid(logits).
+
+        From logits and not from y, of which 1 − y = sigmoid(−logits) would be left with a few
+        digits where a galaxy is bright.
+        """
+        logits = logits.float()
+        share = torch.sigmoid(logits)
+        return self.scales * share * torch.rsqrt(torch.sigmoid(-logits) * (1 + share))
 
 
 class Encoder(nn.Module):
@@ -138,7 +141,7 @@ class Decoder(nn.Module):
 
     def images(self, latents: Tensor) -> Tensor:
         """Latents to images in units of the sky noise, (batch, bands, pixels, pixels)."""
-        return self.flux_scaling.inverse(torch.sigmoid(self(latents)))
+        return self.flux_scaling.inverse(self(latents))
 
 
 class DoublingConv2d(nn.ConvTranspose2d):
@@ -187,6 +190,10 @@ class GalaxyVae(nn.Module):
             mean_maxima=mean_maxima,
         )
         self.flow = MaskedAutoregressiveFlow(latents, flow_layers, tuple(flow_hidden))
+        # Glorot-uniform the flow is far from the identity, and latents a few units from 0 overflow
+        # on their way through it. With these weights at 0 it starts as the identity.
+        for layer in self.flow.layers:
+            nn.init.zeros_(layer.output.weight)
 
     def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Images in units of the sky noise, (batch, bands, pixels, pixels), to means and standard
