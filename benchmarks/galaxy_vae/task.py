@@ -169,13 +169,21 @@ class GalaxyVaeTask(GalaxyShape):
     def _mean_loss(self, images: Tensor, normal: Tensor) -> Tensor:
         """Of the autoencoder and of the flow, whose gradients do not meet."""
         mean, scale = self._posterior(images)
-        latents = mean + scale * normal
+        latents = self._latents(mean, scale, normal)
         with precision.autocast(self.precision, self.ranks.device):
             logits = self.model.decoder(latents)
-        scaled = self.model.decoder.flux_scaling(images)
+        scaled = self.model.decoder.flux_scaling(self._target(images))
         kl_weight = float(self.config.hyperparameters["kl_weight"])
         autoencoder = reconstruction_loss(logits, scaled) + kl_weight * kl_divergence(mean, scale)
         return (autoencoder - self.model.flow.log_prob(latents.detach())).mean()
+
+    def _latents(self, mean: Tensor, scale: Tensor, normal: Tensor) -> Tensor:
+        """Draws from the posteriors, all (n, latents)."""
+        return mean + scale * normal
+
+    def _target(self, images: Tensor) -> Tensor:
+        """What is to be reconstructed."""
+        return images
 
     def _compute_as(self, how: Execution) -> None:
         super()._compute_as(how)
