@@ -118,7 +118,7 @@ class RunLogWriter:
         )
 
     def event(self, key: str, value: object = None, **metadata: object) -> None:
-        """One record; ``events.EVENTS`` says whether it begins or ends an interval."""
+        """One record; ``events.event_type`` says whether it begins or ends an interval."""
         if self._file is not None:
             self._file.write(key, value, **metadata)
 

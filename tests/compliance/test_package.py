@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance import package
+from compliance import folders, package
 from compliance.finding import Finding
 from compliance.judge import judge
 from rules import definition, rounds
@@ -227,10 +227,10 @@ def test_pipes_are_refused_and_do_not_block(folder: Path) -> None:
 
 
 def test_folders_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(package, "ENTRIES_MAX", 3)
+    monkeypatch.setattr(folders, "ENTRIES_MAX", 3)
     assert "S5" in {finding.rule for finding in findings_of(folder)}
     monkeypatch.undo()
-    monkeypatch.setattr(package, "LOGS_MAX", 2)
+    monkeypatch.setattr(folders, "LOGS_MAX", 2)
     assert package.read(folder).logs == 2
     assert "S5" in {finding.rule for finding in findings_of(folder)}
 
