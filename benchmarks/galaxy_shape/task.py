@@ -61,20 +61,10 @@ class GalaxyShape:
     def build(self) -> int:
         """Model and optimizer, from the seed; returns the number of trainable parameters."""
         seed_everything(self.config.seed)
-        model, data = self.definition.model, self.definition.data
-        self.model = self.network(
-            bands=len(data["bands"]),
-            pixels=data["pixels"],
-            filters=model["filters"],
-            targets=len(model["targets"]),
-            prelu=model["prelu"],
-            input_scaling=model["input_scaling"],
-            batch_norm_epsilon=model["batch_norm_epsilon"],
-            batch_norm_momentum=model["batch_norm_momentum"],
-        ).to(self.ranks.device)
+        self.model = self.made_network().to(self.ranks.device)
         values = self.config.hyperparameters
         self.optimizer = torch.optim.Adam(
-            self.model.parameters(),
+            self.parameter_groups(),
             lr=float(values["opt_base_learning_rate"]),
             betas=(float(values["opt_adam_beta_1"]), float(values["opt_adam_beta_2"])),
             eps=float(values["opt_adam_epsilon"]),
@@ -87,6 +77,24 @@ class GalaxyShape:
         self._compute_as(asked)
         return sum(parameter.numel() for parameter in self.model.parameters())
 
+    def made_network(self) -> nn.Module:
+        """The network of the definition, initialised from torch's global generator."""
+        model, data = self.definition.model, self.definition.data
+        return self.network(
+            bands=len(data["bands"]),
+            pixels=data["pixels"],
+            filters=model["filters"],
+            targets=len(model["targets"]),
+            prelu=model["prelu"],
+            input_scaling=model["input_scaling"],
+            batch_norm_epsilon=model["batch_norm_epsilon"],
+            batch_norm_momentum=model["batch_norm_momentum"],
+        )
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """What the optimizer trains, group by group."""
+        return [{"params": list(self.model.parameters())}]
+
     def warm_up(self) -> None:
         """Settle how to compute, then one step and one prediction on noise; weights, statistics and
         optimizer are put back."""
@@ -98,10 +106,14 @@ class GalaxyShape:
         self.optimizer.step()
         self.model.eval()
         with torch.no_grad():
-            self._predict(self._synthetic(self.evaluation_batch)[0])
+            self.predict_noise()
         self.model.load_state_dict(before)
         self.optimizer.zero_grad()
         self.optimizer.state.clear()
+
+    def predict_noise(self) -> None:
+        """Once all that an evaluation computes, in its shapes."""
+        self._predict(self._synthetic(self.evaluation_batch)[0])
 
     def implementation(self) -> Mapping[str, Any]:
         """What a reader asks for beside a time."""
@@ -176,17 +188,22 @@ class GalaxyShape:
         torch.nn.utils.clip_grad_norm_(
             self.model.parameters(), float(values["opt_gradient_clip_norm"])
         )
-        rate = warmup_then_cosine(
-            self.samples,
-            base=float(values["opt_base_learning_rate"]),
-            end=float(values["opt_end_learning_rate"]),
-            warmup_samples=int(values["opt_learning_rate_warmup_samples"]),
-            decay_samples=int(values["opt_learning_rate_decay_samples"]),
-        )
+        rate = self.learning_rate(float(values["opt_base_learning_rate"]))
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad()
+
+    def learning_rate(self, base: float) -> float:
+        """That of the step that completes ``samples``, where the schedule peaks at ``base``."""
+        values = self.config.hyperparameters
+        return warmup_then_cosine(
+            self.samples,
+            base=base,
+            end=float(values["opt_end_learning_rate"]),
+            warmup_samples=int(values["opt_learning_rate_warmup_samples"]),
+            decay_samples=int(values["opt_learning_rate_decay_samples"]),
+        )
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
@@ -293,8 +310,15 @@ def reoriented(
     Bit 0 of an orientation flips x, bit 1 flips y (either changes the sign of e2), bit 2 then
     transposes (which changes the sign of e1). Shapes as in ``GalaxyShape.read``.
     """
-    turned = np.empty((len(rows), *stamps.shape[1:]), stamps.dtype)
-    for target, row, orientation in zip(turned, rows, orientations, strict=True):
+    flip_x, flip_y, transpose = ((orientations >> bit) & 1 for bit in range(3))
+    signs = np.stack([1 - 2 * transpose, 1 - 2 * (flip_x ^ flip_y)], axis=1)
+    return turned(stamps, rows, orientations), labels[rows] * signs.astype(labels.dtype)
+
+
+def turned(stamps: np.ndarray, rows: np.ndarray, orientations: np.ndarray) -> np.ndarray:
+    """The stamps of ``reoriented``."""
+    copies = np.empty((len(rows), *stamps.shape[1:]), stamps.dtype)
+    for target, row, orientation in zip(copies, rows, orientations, strict=True):
         stamp = stamps[row]  # a view: each pixel is read and written once
         if orientation & 1:
             stamp = stamp[:, :, ::-1]
@@ -303,9 +327,7 @@ def reoriented(
         if orientation & 4:
             stamp = stamp.swapaxes(1, 2)
         target[...] = stamp
-    flip_x, flip_y, transpose = ((orientations >> bit) & 1 for bit in range(3))
-    signs = np.stack([1 - 2 * transpose, 1 - 2 * (flip_x ^ flip_y)], axis=1)
-    return turned, labels[rows] * signs.astype(labels.dtype)
+    return copies
 
 
 def _sums_of_metrics(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
