@@ -52,7 +52,8 @@ class GalaxyGeneration:
         self.definition, self.counts = config.definition, config.definition.generation.counts
         self.folder = galaxies.folder(config.definition.data, config.data_root)
         self.data_digest = store.read_manifest(self.folder).digest
-        expected = self.definition.model["weights_digest"] if config.division == "closed" else None
+        published = self.definition.model.get("weights_digest")
+        expected = published if config.division == "closed" else None
         path = weights.path_of(self.definition.scale)
         self.weights, self.weights_digest = weights.read(path, expected)
         self.decoded_together = DECODED_TOGETHER[ranks.device.type]
