@@ -37,7 +37,9 @@ DEPTH_MAX = 16  # folders within each other in a submission
 
 _INTERRUPTED_NAME = re.compile(r"interrupted_.*\.txt", re.DOTALL)
 _PARTIAL_NAME = re.compile(r"result_[0-9]+(\.txt)?\.partial")
-_BESIDE_LOGS = re.compile(r"configuration\.json|report_[0-9]+\.json")  # not read
+_BESIDE_LOGS = re.compile(  # not read
+    r"configuration\.json|report_[0-9]+\.json|pictures_[0-9]+\.png"
+)
 
 
 class Reader:

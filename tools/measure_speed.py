@@ -5,7 +5,6 @@ import importlib
 import json
 import multiprocessing
 import os
-import resource
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -263,6 +262,7 @@ def peak_memory_bytes(
     from reference.config import configure
     from reference.distributed import started
     from reference.log import RunLogWriter
+    from reference.memory import peak_resident_bytes
     from reference.speed import shortened
     from reference.train import run
 
@@ -271,7 +271,7 @@ def peak_memory_bytes(
     with started() as ranks:
         task = task_module(short, "torch").create(config, ranks)
         run(short, task, config, RunLogWriter(None))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return peak_resident_bytes()
 
 
 MEASUREMENTS: Mapping[str, Callable[[Subject], tuple[Row, Mapping[str, Any]]]] = {

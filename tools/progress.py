@@ -21,12 +21,12 @@ def counted(title: str, unit: str, console: Console) -> Iterator[Callable[[int, 
     """A bar for work that is counted; yields a function to call with (done, total)."""
     with _bar(console) as bar:
         task = None
-        started = time.monotonic()
-        drawn_seconds = 0.0
+        started = drawn_seconds = 0.0
 
         def on_progress(done: int, total: int) -> None:
-            nonlocal task, drawn_seconds
+            nonlocal task, started, drawn_seconds
             if task is None:
+                started = time.monotonic()
                 console.print(f"{title}: {total:,} {unit}")
                 task = bar.add_task(title, total=total)
             now = time.monotonic()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from reference.config import Execution, RunConfig
     from reference.distributed import Ranks
+    from reference.energy import Sensors
     from reference.results import ResultFolder
     from reference.train import Outcome
 
@@ -131,7 +132,7 @@ def _run(
     # Imported only now: they bring the framework, and wrong use is answered without it.
     from rich.console import Console
 
-    from reference import system
+    from reference import energy, system
     from reference.config import digest_of_code
     from reference.distributed import started
 
@@ -155,9 +156,10 @@ def _run(
             folder,
             runs,
         ):
+            sensors = _sensors(ranks, console) if folder else energy.Sensors()
             reached = [
                 _one_run(
-                    module, config.for_run(index), ranks, folder, console, interruption
+                    module, config.for_run(index), ranks, folder, console, interruption, sensors
                 ).reached
                 for index in runs
             ]
@@ -215,6 +217,17 @@ def _left_over(log: Path) -> str:
     return f"{log}: the log of an earlier run, which ended without a word (its machine stopped?)"
 
 
+def _sensors(ranks: "Ranks", console: "Console") -> "Sensors":
+    """What measures energy on this machine; that there is nothing is said once."""
+    from reference import energy
+
+    nodes = -(-ranks.world_size // ranks.ranks_per_node)
+    sensors = energy.found(nodes=nodes, has_gpu=ranks.device.type == "cuda")
+    if sensors.none_because:
+        console.print(f"energy: {sensors.none_because}", markup=False)
+    return sensors
+
+
 def _one_run(
     module: Any,
     config: "RunConfig",
@@ -222,16 +235,19 @@ def _one_run(
     folder: "ResultFolder | None",
     console: "Console",
     interruption: Interruption,
+    sensors: "Sensors",
 ) -> "Outcome":
-    """One run, its log, which is kept whatever happens, the weights it ended with, its report.
+    """One run, its log, which is kept whatever happens, the weights it ended with, its power log,
+    report and pictures.
 
     An interruption may come while it runs, and waits while its log and weights are put away.
     """
     from reference import checkpoint
     from reference.compilation import forget_earlier_tasks
+    from reference.energy import Meter
     from reference.log import RunLogWriter
     from reference.train import run
-    from tools import run_report
+    from tools import run_energy, run_pictures, run_report
     from tools.progress import RunDisplay
 
     console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
@@ -240,8 +256,9 @@ def _one_run(
         forget_earlier_tasks()
         task = _created(module, config, ranks)
     log = RunLogWriter(folder.log(config.index) if folder else None)
+    meter = Meter(sensors)
     try:
-        with interruption.possible(), RunDisplay(config.definition, console) as display:
+        with interruption.possible(), meter, RunDisplay(config.definition, console) as display:
             outcome = run(config.definition, task, config, log, display)
     finally:
         where = log.close()
@@ -258,8 +275,10 @@ def _one_run(
     message = f"run {config.index}: {how} after {outcome.samples:,} samples; log: {where}"
     console.print(message, markup=False)
     if folder:
+        used = run_energy.keep(meter, folder, config.index, console)
         with interruption.possible():
-            run_report.make(task, config, folder.report(config.index), console)
+            run_report.make(task, config, folder.report(config.index), console, used)
+            run_pictures.make(task, config, folder.pictures(config.index), console)
     return outcome
 
 

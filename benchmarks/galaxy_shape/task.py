@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from reference.optim.schedules import warmup_then_cosine
 from reference.report import Table
 from reference.seeding import seed_everything
 from rules.definition import Block
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 EVALUATION_BATCH_PER_RANK = 256
 
@@ -235,6 +238,17 @@ class GalaxyShape:
         sky = galaxies.load(self.folder)
         first = self.definition.train_samples
         return science.report(parameters, sky, first, self._estimated, on_progress)
+
+    def pictures(self) -> "Figure":
+        """What the network says of some galaxies of the evaluation set; see ``pictures``."""
+        from benchmarks.galaxy_shape import pictures  # astropy is slow to load and drawn with once
+
+        self.model.eval()
+        parameters = galaxies.parameters_of(self.definition.data)
+        sky = galaxies.load(self.folder)
+        first = self.definition.train_samples
+        rows = np.arange(first, first + self.definition.evaluation_samples)
+        return pictures.posteriors(parameters, sky, rows, self._estimated)
 
     def synchronize(self) -> None:
         """Wait for this rank's device and for all other ranks."""
