@@ -27,6 +27,8 @@ from reference.distributed import Ranks
 from reference.report import Table
 from reference.seeding import generator
 
+OVERFLOW = 1e4
+
 
 def create(config: RunConfig, ranks: Ranks) -> "GalaxyVaeTask":
     """The task that the timed loop drives."""
@@ -111,7 +113,7 @@ class GalaxyVaeTask(GalaxyShape):
         noise = self._normal(count, "generated galaxies").to(device)
         mine = np.arange(self.ranks.rank, count, self.ranks.world_size)
         made = torch.zeros(count, noise.shape[1], device=device)
-        made[mine] = eager_sampler(self.model.flow)(noise[mine])
+        made[mine] = within_reach(eager_sampler(self.model.flow)(noise[mine]))
         parts = []
         for first in range(0, len(mine), self.evaluation_batch):
             chosen = mine[first : first + self.evaluation_batch]
@@ -124,7 +126,7 @@ class GalaxyVaeTask(GalaxyShape):
             found = Examined(
                 reconstruction_errors=(reconstructed - images).square().sum((2, 3)),
                 signals=images.float().square().sum((2, 3)),
-                flow_nll=-self.model.flow.log_prob(latents),
+                flow_nll=within_reach(-self.model.flow.log_prob(latents)),
                 mean=mean,
                 scale=scale,
                 real=self._measured(images),
@@ -193,3 +195,8 @@ class GalaxyVaeTask(GalaxyShape):
         random = generator(self.config.seed, purpose, *keys)
         shape = (count, self.definition.model["latents"])
         return torch.from_numpy(random.standard_normal(shape, dtype=np.float32))
+
+
+def within_reach(values: Tensor) -> Tensor:
+    """Finite: a flow that is far from its latents overflows, which is bad and no error."""
+    return values.nan_to_num(nan=OVERFLOW).clamp(-OVERFLOW, OVERFLOW)
