@@ -15,7 +15,8 @@ from reference.config import RunConfig
 from reference.log import RunLogWriter
 from rules.definition import Definition
 
-Latents, Images = Any, Any
+Latents = Any
+Images = Any
 """What a framework makes of them; the loop only hands them on."""
 
 

@@ -159,8 +159,7 @@ class GalaxyGeneration:
 
     def _images(self, latents: Tensor) -> Tensor:
         with precision.autocast(self.precision, self.ranks.device):
-            images = self.model.decoder.images(latents)
-        return images
+            return self.model.decoder.images(latents)
 
     def _sample(self, noise: Tensor) -> Tensor:
         return self._samplers[self.sampling_note](noise)
@@ -205,7 +204,9 @@ class GalaxyGeneration:
             return asked
         data = self.definition.data
         name = properties.names(data["bands"])[int(change.argmax())]
-        return asked.having("precision", "fp32", f"bf16 changes {name} by {worst:.2g} of its spread")
+        return asked.having(
+            "precision", "fp32", f"bf16 changes {name} by {worst:.2g} of its spread"
+        )
 
     def _properties(self, images: Tensor) -> Tensor:
         data = self.definition.data
