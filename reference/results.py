@@ -37,9 +37,9 @@ class ResultFolder:
     weights_path: Path
     left_over: tuple[Path, ...] = ()  # logs that an earlier process, or its machine, left open
 
-    def weights(self, index: int) -> Path:
+    def weights(self, index: int, suffix: str) -> Path:
         """Where the weights that run ``index`` ended with are kept, outside ``results/``."""
-        return self.weights_path / f"run_{index}.pt"
+        return self.weights_path / f"run_{index}{suffix}"
 
     def log(self, index: int) -> Path:
         """Where the log of run ``index`` stands when that run has ended."""

@@ -11,6 +11,8 @@ EXIT_FINE, EXIT_FINDINGS, EXIT_WRONG_USE = 0, 1, 2
 
 EXTRA_OF = {  # packages that are not in the core installation
     "torch": "torch",
+    "tensorflow": "keras",
+    "keras": "keras",
     "mlperf_logging": "torch",
     "galsim": "galsim",
     "astropy": "galsim",

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.galaxy_bnn.model import GaussianWeight
+from benchmarks.galaxy_bnn.model import GaussianWeight, gaussian_weight
 from benchmarks.galaxy_shape.model import NormalisedConv2d, ShapeNetwork
 from reference.seeding import generator
 from rules.errors import UserError, did_you_mean
@@ -52,9 +52,7 @@ class PerSampleLayer(nn.Module):
         if not self.training:
             evaluated: Tensor = self.layer(inputs)
             return evaluated
-        (posterior,) = self.layer.parametrizations.weight  # type: ignore[union-attr]
-        mean = self.layer.parametrizations.weight.original  # type: ignore[union-attr]
-        return self.drawn(inputs, mean, posterior)
+        return self.drawn(inputs, *gaussian_weight(self.layer))
 
     def drawn(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
         """What goes out in training."""
@@ -83,7 +81,8 @@ class Flipout(PerSampleLayer):
             for part in signs.split(self.channels, dim=1)
         )
         deviation = self.applied(inputs * into, posterior.scale * posterior.noise)
-        return self.applied(inputs, mean, self.layer.bias) + deviation * out_of
+        drawn: Tensor = self.applied(inputs, mean, self.layer.bias) + deviation * out_of
+        return drawn
 
 
 class LocalReparameterisation(PerSampleLayer):
@@ -99,10 +98,10 @@ class LocalReparameterisation(PerSampleLayer):
         expected = self.applied(inputs, mean, self.layer.bias)
         variance = self.applied(inputs.square(), posterior.scale.square())
         deviation = variance.clamp(min=SMALLEST_VARIANCE).sqrt()
-        if inputs.ndim == 2:
-            return expected + deviation * self.noise
-        # Channels last, as the images are.
-        return expected + deviation * self.noise.unflatten(1, self.shape).permute(0, 3, 1, 2)
+        noise: Tensor = self.noise
+        if inputs.ndim == 4:  # in memory channels come last, as those of the images
+            noise = noise.unflatten(1, self.shape).permute(0, 3, 1, 2)
+        return expected + deviation * noise
 
 
 PER_SAMPLE: Mapping[str, Callable[[nn.Conv2d | nn.Linear, int], PerSampleLayer]] = {
@@ -134,7 +133,7 @@ def use_estimator(network: ShapeNetwork, name: str, pixels: int) -> None:
         elif isinstance(layer, nn.Conv2d):
             side //= layer.stride[0]
             network.trunk[position] = wrapped(layer, side)
-    network.head = wrapped(network.head, 1)
+    network.head = wrapped(network.head, 1)  # type: ignore[assignment]
 
 
 class SampleNoise:

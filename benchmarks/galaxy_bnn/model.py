@@ -13,6 +13,7 @@ draw. The noise ε lies in buffers that ``WeightNoise`` fills, outside of anythi
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -65,8 +66,13 @@ def gaussian_weights(network: nn.Module) -> Iterator[tuple[Tensor, GaussianWeigh
     """Mean and posterior of each Gaussian weight of ``network``, in the order of its layers."""
     for layer in network.modules():
         if parametrize.is_parametrized(layer, "weight"):
-            parametrization = layer.parametrizations.weight
-            yield parametrization.original, parametrization[0]
+            yield gaussian_weight(layer)
+
+
+def gaussian_weight(layer: nn.Module) -> tuple[Tensor, GaussianWeight]:
+    """Mean and posterior of the weight of a layer that ``make_bayesian`` has seen."""
+    parametrizations: Any = layer.parametrizations
+    return parametrizations.weight.original, parametrizations.weight[0]
 
 
 def kl_divergence(network: nn.Module, prior_scale: float) -> Tensor:

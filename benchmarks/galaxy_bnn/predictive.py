@@ -39,7 +39,8 @@ class Predictive:
     @property
     def scale(self) -> Tensor:
         """Lower-triangular L with L·Lᵀ the covariance of the mixture, (n, d, d)."""
-        return torch.linalg.cholesky(self.aleatoric + self.epistemic)
+        scale: Tensor = torch.linalg.cholesky(self.aleatoric + self.epistemic)
+        return scale
 
     def negative_log_likelihood(self, labels: Tensor) -> Tensor:
         """−log of the mixture's density at ``labels`` (n, d), in nats: (n,)."""

@@ -4,11 +4,12 @@ import dataclasses
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmarks.galaxy_bnn.estimators import SampleNoise, use_estimator
 from benchmarks.galaxy_bnn.model import WeightNoise, kl_divergence, make_bayesian
 from benchmarks.galaxy_bnn.predictive import Predictive
+from benchmarks.galaxy_shape.model import ShapeNetwork
 from benchmarks.galaxy_shape.task import GalaxyShape
 from reference.config import RunConfig
 from reference.data import galaxies
@@ -24,9 +25,10 @@ def create(config: RunConfig, ranks: Ranks) -> "GalaxyBnn":
 class GalaxyBnn(GalaxyShape):
     """e1 and e2 of a galaxy as a mixture of bivariate normals, one for each draw of the weights."""
 
-    def made_network(self) -> nn.Module:
+    def made_network(self) -> ShapeNetwork:
         """That of galaxy_shape with Gaussian weights."""
         network = super().made_network()
+        assert isinstance(network, ShapeNetwork)
         make_bayesian(network, self.definition.model["initial_relative_scale"])
         estimator = str(self.config.hyperparameters["weight_sampling"])
         use_estimator(network, estimator, self.definition.data["pixels"])

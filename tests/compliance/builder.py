@@ -204,7 +204,9 @@ def quality(definition: Definition, block: int, reached: bool, index: int = 0) -
     for number, target in enumerate(definition.quality):
         worse = 1 if target.better == "lower" else -1
         distance = (0.5 / block + 1 / 97 + 0.001 * index) * (-0.05 if reached else 1)
-        metrics[target.metric] = target.target + worse * distance * (1 + number)
+        lowest, highest = definition.bounds.get(target.metric, (-math.inf, math.inf))
+        value = target.target + worse * distance * (1 + number)
+        metrics[target.metric] = min(max(value, lowest), highest)
     for name in definition.reported:
         metrics[name] = 0.5 + 0.01 * block
     return metrics

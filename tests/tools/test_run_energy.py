@@ -1,4 +1,4 @@
-"""What is left of the sensors' readings after a run: a power log for all runs of a result or none."""
+"""What is left of the sensors' readings after a run: a power log for each run or for none."""
 
 import io
 import json

@@ -70,7 +70,7 @@ def test_a_task_without_pictures_says_nothing(tmp_path: Path) -> None:
 
 def test_regions_and_truth_of_each_galaxy_are_drawn() -> None:
     parameters = galaxies.SkyParameters(samples=8)
-    drawn = galaxies.draw(parameters, range(8))
+    drawn: Any = galaxies.draw(parameters, range(8))
     manifest: Any = None
     sky = galaxies.Galaxies(**drawn, manifest=manifest)
     scale = np.array([[0.1, 0.0], [0.05, 0.2]])

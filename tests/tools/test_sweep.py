@@ -88,7 +88,7 @@ def test_the_caption_says_what_a_reader_must_know() -> None:
     here = Sweep(configuration(), (point(2), point(14)))
     text = " ".join(sweep_figure.caption(here, reported, None))
     assert "scaled from 0.5 of the 100 epochs" in text
-    assert "as reported, one measurement each, not verified" in text
+    assert "as reported, not verified" in text
     assert "mean squared error" in text
     assert "A, 1 thread" in text
     assert "say nothing about the machines" not in text
