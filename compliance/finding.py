@@ -1,6 +1,7 @@
 """Findings: one rule broken at one place, and how that is told to people and to programs."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from rules.rounds import Severity
 
 SHOWN_MAX = 200  # characters of a value that a message repeats
 FINDINGS_PER_RULE_MAX = 10  # of one log; the rest is counted
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")  # the worst first
 
 
 @dataclass(frozen=True)
@@ -81,20 +83,26 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (finding.path.parts, finding.line or 0))
 
 
-def capped(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings of one log: of each rule the first ten, then one that counts the others."""
+def capped(findings: Sequence[Finding], *, goes_on: bool = False) -> list[Finding]:
+    """The findings of one log: of each rule the first ten, then one that counts the others.
+
+    That one is as severe as the worst of the others and stands where the first such one does. Of
+    a log that goes on they are not counted yet.
+    """
     kept: list[Finding] = []
-    of_rule: dict[str, int] = {}
+    others: dict[str, list[Finding]] = {}
+    told = Counter[str]()
     for finding in findings:
-        of_rule[finding.rule] = of_rule.get(finding.rule, 0) + 1
-        if of_rule[finding.rule] <= FINDINGS_PER_RULE_MAX:
+        told[finding.rule] += 1
+        if told[finding.rule] <= FINDINGS_PER_RULE_MAX:
             kept.append(finding)
-    for rule, count in of_rule.items():
-        if count > FINDINGS_PER_RULE_MAX:
-            last = next(finding for finding in reversed(kept) if finding.rule == rule)
-            more = f"and {count - FINDINGS_PER_RULE_MAX:,} more of {rule} in this log"
-            kept.append(replace(last, line=None, message=more, expected="", got="", hint=""))
-    return kept
+        elif not goes_on:
+            others.setdefault(finding.rule, []).append(finding)
+    for rule, left in others.items():
+        worst = min(left, key=lambda finding: SEVERITIES.index(finding.severity))
+        more = f"and {len(left):,} more of {rule} in this log"
+        kept.append(replace(worst, message=more, expected="", got="", hint=""))
+    return in_order(kept)
 
 
 def printable(text: str) -> str:

@@ -17,12 +17,11 @@ from compliance import records
 from compliance.checks import Place, check_log
 from compliance.finding import Finding, printable
 from compliance.records import Event, Reading
-from compliance.runlog import RunLog, read, run_log
+from compliance.runlog import PARTIAL, RunLog, read, run_log
 from rules.errors import UserError
-from rules.events import CLOCK_METADATA, EVENTS, STATUS_ABORTED
+from rules.events import CLOCK_METADATA, STATUS_ABORTED, event_type
 from rules.rounds import Round
 
-PARTIAL = ".partial"  # how the reference names a log until the run has ended
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 3.0  # after run_stop, in a log that gets no other name
 JUDGING_SHARE = 0.1  # of the time, at most: long logs are judged less often
@@ -65,8 +64,7 @@ def _assumed(key: str, line: int, last: Event, samples: int) -> Event:
         metadata[CLOCK_METADATA] = last.monotonic_ms
     if key == "run_stop":
         metadata |= {"status": STATUS_ABORTED, "samples_count": samples, "reason": "not yet over"}
-    event_type = EVENTS[key].event_type
-    return Event(line, last.time_ms, last.monotonic_ms, event_type, key, None, metadata)
+    return Event(line, last.time_ms, last.monotonic_ms, event_type(key), key, None, metadata)
 
 
 def same(finding: Finding) -> tuple[str, int | None, str]:

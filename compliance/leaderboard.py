@@ -11,8 +11,9 @@ import math
 import re
 import statistics
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from compliance.checks.convergence import convergence_of
@@ -21,6 +22,8 @@ from compliance.finding import Finding, printable
 from compliance.judge import JudgedResult, Judgement
 from compliance.runlog import RunLog
 from compliance.score import (
+    Estimate,
+    GenerationScore,
     Provisional,
     Rejected,
     Score,
@@ -31,10 +34,12 @@ from compliance.score import (
 from rules import rcp
 from rules.definition import Definition
 from rules.events import CHOICES, is_integer
+from rules.generation import METRICS
 
 Verdict = Literal["scored", "provisional", "rejected", "pass", "fail"]
 
 ORIGINS = CHOICES["origin"]
+RANKED_BY = METRICS[-1].name  # where a benchmark generates
 TABLE_WIDTH = 100  # columns of a terminal
 REASON_LINES_MAX = 8  # of one reason below a table
 _ORDER: Mapping[str, int] = {"scored": 0, "pass": 0, "fail": 0, "provisional": 1, "rejected": 2}
@@ -46,9 +51,10 @@ class Row:
 
     In a round of MLPerf the verdict is ``pass`` or ``fail``, and the score stands beside it.
     ``score_minutes`` and its 95% interval are None unless the verdict is ``scored``. ``reasons``
-    are the errors, then the warnings, each of those once.
+    are the errors, then the warnings, each once, with the number of files that it is about.
     ``samples_to_target`` is the median over the converged runs, ``quality`` holds the metrics of
     the last evaluation, each the median over those runs; both are empty for a rejected result.
+    Where the benchmark generates, ``generation`` has the scores of rule T26 in place of minutes.
     ``rcp_verdict`` and ``rcp_factor`` compare the samples with the reference's (rule T21); the
     score knows nothing of them. The verdict is empty where the rule does not ask.
     """
@@ -83,6 +89,8 @@ class Row:
     energy_joules: float | None = None  # of one run (rule T23), with a score only
     not_measured: str = ""  # what the power logs leave out
     seeds: str = ""  # "derived" where all are, so that none was chosen (rule T15)
+    generation: Mapping[str, Estimate] = field(default_factory=dict)
+    provisional_generation: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def group(self) -> tuple[str, str, str]:
@@ -95,6 +103,24 @@ class Row:
         if self.accelerators and self.accelerator:
             return f"{self.accelerators} x {self.accelerator}"
         return self.processor or "unknown"
+
+    @property
+    def generates(self) -> bool:
+        """True for a benchmark whose scores are those of rule T26."""
+        definition = self.judged.definition
+        return definition is not None and definition.kind == "generate"
+
+    @property
+    def has_score(self) -> bool:
+        """True where a number stands in the table that others are compared with."""
+        return self.score_minutes is not None or bool(self.generation)
+
+    @property
+    def cost(self) -> float:
+        """What results are ranked by, less is better: minutes, or seconds per image."""
+        if self.generation:
+            return 1 / max(self.generation[RANKED_BY].mean, 1e-300)
+        return math.inf if self.score_minutes is None else self.score_minutes
 
     @property
     def standing(self) -> str:
@@ -116,7 +142,7 @@ def rows(judgement: Judgement) -> list[Row]:
         key=lambda row: (
             row.group,
             _ORDER[row.verdict],
-            math.inf if row.score_minutes is None else row.score_minutes,
+            row.cost,
             row.submitter,
             row.system,
         ),
@@ -133,15 +159,17 @@ def groups(table: Iterable[Row]) -> dict[tuple[str, str, str], list[Row]]:
 
 def _row(result: JudgedResult) -> Row:
     definition, benchmark, runs = result.definition, result.benchmark, result.folder.runs
-    scored: Score | Provisional | Rejected | None = None
+    scored: Score | GenerationScore | Provisional | Rejected | None = None
     if definition and runs:
         scored = score(runs, definition, result.findings)
     elif benchmark and runs and result.folder.scale != "weak":
         scored = historical_score(runs, benchmark)
     number = scored if isinstance(scored, Score) else None
-    so_far = scored.minutes_so_far if isinstance(scored, Provisional) else None
-    errors = tuple(finding for finding in result.findings if finding.is_error)
-    verdict: Verdict = "scored" if number else "rejected" if errors else "provisional"
+    generated = scored if isinstance(scored, GenerationScore) else None
+    so_far = scored if isinstance(scored, Provisional) else None
+    errors = [finding for finding in result.findings if finding.is_error]
+    warnings = [finding for finding in result.findings if finding.severity == "warning"]
+    verdict: Verdict = "scored" if number or generated else "rejected" if errors else "provisional"
     if result.is_history:
         verdict = "fail" if errors else "pass"
     samples, quality = _course(result) if verdict != "rejected" else (None, {})
@@ -162,21 +190,31 @@ def _row(result: JudgedResult) -> Row:
         score_minutes=number.minutes if number else None,
         score_low=number.low if number else None,
         score_high=number.high if number else None,
-        provisional_minutes=so_far,
+        provisional_minutes=so_far.minutes_so_far if so_far else None,
         samples_to_target=samples,
         epochs_to_target=_epochs(result),
         rcp_verdict=compared.verdict if compared else "",
         rcp_factor=compared.factor if compared and verdict != "rejected" else None,
         quality=quality,
         verdict=verdict,
-        reasons=tuple(finding.headline for finding in errors)
-        + tuple(dict.fromkeys(f.headline for f in result.findings if f.severity == "warning")),
+        reasons=(*_told_once(errors), *_told_once(warnings)),
         findings=result.findings,
         provisional_targets=(definition.provisional or "") if definition else "",
         judged=result,
-        **(_energy(result) if number else {}),
+        **(_energy(result) if number or generated else {}),
         seeds=_seeds(runs),
+        generation=generated.scores if generated else {},
+        provisional_generation=so_far.generation_so_far if so_far else {},
     )
+
+
+def _told_once(findings: Iterable[Finding]) -> Iterator[str]:
+    """Rule and message of each finding; of those that say the same, one for all of their files."""
+    paths_of: dict[str, set[Path]] = {}
+    for finding in findings:
+        paths_of.setdefault(finding.headline, set()).add(finding.path)
+    for headline, paths in paths_of.items():
+        yield headline if len(paths) == 1 else f"{headline} (in {len(paths)} files)"
 
 
 def _energy(result: JudgedResult) -> dict[str, Any]:
@@ -225,9 +263,11 @@ def _course(result: JudgedResult) -> tuple[float | None, dict[str, float]]:
     if not converged or result.definition is None:
         return None, {}
     samples = [count for run in converged if (count := run.samples_to_target) is not None]
+    if result.definition.kind == "generate":
+        samples = []  # none were trained on
     last = [run.quality_curve[-1].metrics for run in converged]
     metrics = _metrics_of(result.definition)
-    return statistics.median(samples), {
+    return statistics.median(samples) if samples else None, {
         name: statistics.median(found[name] for found in last)
         for name in metrics
         if all(name in found for found in last)
@@ -292,6 +332,21 @@ COLUMNS = (
 )  # fmt: skip
 
 
+def _generation_columns(row: Row) -> dict[str, float | None]:
+    """Each score of rule T26 and the ends of its interval; None where there is none."""
+    columns: dict[str, float | None] = {}
+    for metric in METRICS:
+        found = row.generation.get(metric.name)
+        columns[metric.name] = found.mean if found else None
+        columns[f"{metric.name}_low"] = found.low if found else None
+        columns[f"{metric.name}_high"] = found.high if found else None
+    return columns
+
+
+def _columns(row: Row) -> dict[str, Any]:
+    return {**{name: getattr(row, name) for name in COLUMNS}, **_generation_columns(row)}
+
+
 def as_json(table: Sequence[Row]) -> str:
     """A list with one object for each row; null where there is no number."""
     return json.dumps([_object(row) for row in table], indent=2)
@@ -299,7 +354,7 @@ def as_json(table: Sequence[Row]) -> str:
 
 def _object(row: Row) -> dict[str, Any]:
     return {
-        **{name: getattr(row, name) for name in COLUMNS},
+        **_columns(row),
         "quality": dict(row.quality),
         "reasons": list(row.reasons),
         "findings": [finding.as_json() for finding in row.findings],
@@ -310,9 +365,10 @@ def as_csv(table: Sequence[Row]) -> str:
     """One line for each row, the reasons in one column; empty where there is no number."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*COLUMNS, "quality", "reasons"])
+    generation = [f"{m.name}{end}" for m in METRICS for end in ("", "_low", "_high")]
+    writer.writerow([*COLUMNS, *generation, "quality", "reasons"])
     for row in table:
-        values = [getattr(row, name) for name in COLUMNS]
+        values = _columns(row).values()
         quality = " ".join(f"{name}={value!r}" for name, value in row.quality.items())
         cells = ["" if value is None else value for value in values]
         writer.writerow([_inert(cell) for cell in (*cells, quality, "; ".join(row.reasons))])
@@ -345,11 +401,15 @@ def as_table(table: Sequence[Row]) -> str:
     return "\n\n".join(parts)
 
 
-_HEADER = ("", "system", "hardware", "runs", "converged", "minutes", "95% interval", "samples")
+_BEGIN = ("", "system", "hardware", "runs", "converged")
+_HEADER = (*_BEGIN, "minutes", "95% interval", "samples")
+_GENERATION_HEADER = (*_BEGIN, *(metric.heading for metric in METRICS), "95% interval")
 
 
 def _header(members: Sequence[Row]) -> tuple[str, ...]:
     """The columns of a table; the last one only where something is compared."""
+    if members[0].generates:
+        return _GENERATION_HEADER
     return (*_HEADER, "RCP") if any(map(rcp_cell, members)) else _HEADER
 
 
@@ -372,7 +432,7 @@ def _title(group: tuple[str, str, str], members: Sequence[Row]) -> str:
 
 
 def _ranked(members: Sequence[Row]) -> list[tuple[Row, int | None]]:
-    scored = [row for row in members if row.score_minutes is not None]
+    scored = [row for row in members if row.has_score]
     return [(row, scored.index(row) + 1 if row in scored else None) for row in members]
 
 
@@ -382,11 +442,35 @@ def _cells(row: Row, rank: int | None) -> list[str]:
         samples = f"{row.epochs_to_target:,g} epochs"
     cells = [str(rank or ""), f"{row.submitter}/{row.system}", row.hardware]
     cells += [f"{row.runs}/{row.required}", str(row.converged)]
+    if row.generates:
+        return [*cells, *generation_cells(row), generation_interval(row)]
     last = [samples, rcp_cell(row)]
     if row.score_minutes is None:
         so_far = row.provisional_minutes
         return [*cells, "" if so_far is None else f"({minutes(so_far)})", "", *last]
     return [*cells, minutes(row.score_minutes), interval(row), *last]
+
+
+def generation_cells(row: Row) -> list[str]:
+    """The scores of rule T26; in brackets those of a provisional result so far."""
+    if row.provisional_generation:
+        so_far = row.provisional_generation
+        return [f"({digits(so_far[metric.name])})" for metric in METRICS]
+    found = [row.generation.get(metric.name) for metric in METRICS]
+    return [digits(estimate.mean) if estimate else "" for estimate in found]
+
+
+def generation_interval(row: Row) -> str:
+    """The 95% interval of what results are ranked by."""
+    found = row.generation.get(RANKED_BY)
+    if found is None or found.low is None or found.high is None:
+        return ""
+    return f"{digits(found.low)} to {digits(found.high)}"
+
+
+def digits(value: float) -> str:
+    """Three digits or more."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def minutes(value: float) -> str:
@@ -467,7 +551,7 @@ def as_markdown(table: Sequence[Row]) -> str:
             lines.append(f"| {' | '.join(_markdown(cell) for cell in shown)} |")
         for row in members:
             said = [energy(row)] if row.energy_joules is not None else []
-            said += row.reasons if row.score_minutes is not None else []  # warnings, waivers
+            said += row.reasons if row.has_score else []  # warnings, waivers
             name = f"{row.submitter}/{row.system}"
             lines += ["", *(f"- {_markdown(f'{name}: {text}')}" for text in said)] if said else []
         parts.append("\n".join(lines))

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
+from compliance.jsontext import decoder, is_finite, keys_within, plain_object
 from rules.events import CLOCK_METADATA, MARKER, is_integer, is_number
 from rules.rounds import Dialect, ProblemKind
 
@@ -27,7 +28,6 @@ RECORD_BYTES_MAX = 64 * 2**20
 EVENTS_MAX = 250_000
 VALUES_PER_RECORD_MAX = 20_000
 VALUES_MAX = 4_000_000
-NESTING_MAX = 32
 PROBLEMS_MAX = 1_000  # of one kind
 GOT_CHARACTERS_MAX = 1_000  # of what a problem repeats
 NAME_CHARACTERS_MAX = 200  # of a key or a namespace
@@ -261,13 +261,13 @@ class Reading:
     def nested_record(self, number: int, line: bytes) -> bool:
         """The marker and one object. False where it needs a closer look."""
         if line.startswith(_PLAIN):
-            record = _plain_object(line[len(_PLAIN) :])
+            record = plain_object(line[len(_PLAIN) :])
             if record is None:
                 return False
             self.record(number, record)
             return True
         matched = _V06_RECORD.fullmatch(line)
-        content = _plain_object(matched[3]) if matched else None
+        content = plain_object(matched[3]) if matched else None
         if matched is None or not isinstance(content, dict):
             return False
         self.v06_record(number, matched[1].decode(), matched[2].decode(), content)
@@ -294,8 +294,8 @@ class Reading:
             try:
                 if head is None and not text.startswith(MARKER, at):
                     raise ValueError("no dialect has such a line")
-                record, end = _decoder(duplicates).raw_decode(text, start)
-                if _keys_within(record) is None:
+                record, end = decoder(duplicates).raw_decode(text, start)
+                if keys_within(record) is None:
                     raise ValueError("nested too deeply")
             except (ValueError, RecursionError):
                 broken_at, at = at, text.find(_STEM.decode(), at + len(_STEM))
@@ -310,7 +310,7 @@ class Reading:
             if duplicates:
                 message = f'the record holds "{duplicates[0]}" more than once'
                 self.problem(number, "fields", message)
-            if not _is_finite(record):
+            if not is_finite(record):
                 self.not_finite.add(number)
             if head:
                 self.v06_record(number, head[1], head[2], record)
@@ -421,17 +421,6 @@ class Reading:
         self.problem(number, kind, f"{name} {wrong}", _shown_field(record, name))
 
 
-def _plain_object(text: bytes) -> object | None:
-    """The JSON of a record where nothing about it needs a closer look, else None."""
-    try:
-        record = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    keys = _keys_within(record)
-    # None: nested deeply. Another count: a colon in a string, or a key that is there twice.
-    return record if keys is not None and keys == text.count(b":") else None
-
-
 def _names_its_source(metadata: Mapping[str, Any]) -> bool:
     file, lineno = metadata.get("file"), metadata.get("lineno")
     is_file = isinstance(file, str) and len(file) <= SOURCE_CHARACTERS_MAX
@@ -469,52 +458,6 @@ def _after_blanks(text: str, start: int) -> int:
     while start < len(text) and text[start].isspace():
         start += 1
     return start
-
-
-def _keys_within(record: object) -> int | None:
-    """The number of object keys at all depths, or None where the nesting is too deep."""
-    keys = 0
-    layer = [record]
-    for _ in range(NESTING_MAX):
-        inner: list[Any] = []
-        for value in layer:
-            if isinstance(value, dict):
-                keys += len(value)
-                inner.extend(item for item in value.values() if isinstance(item, dict | list))
-            elif isinstance(value, list):
-                inner.extend(item for item in value if isinstance(item, dict | list))
-        if not inner:
-            return keys
-        layer = inner
-    return None
-
-
-def _is_finite(value: object) -> bool:
-    """False where NaN or an infinite number is in it. (``orjson`` refuses to read those.)"""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return all(map(_is_finite, inner))
-
-
-def _decoder(duplicates: list[str]) -> json.JSONDecoder:
-    """A slower decoder, for the lines that need it: it reads NaN and tells of duplicate keys."""
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) < len(items):
-            seen: set[str] = set()
-            for key, _ in items:
-                if key in seen:
-                    duplicates.append(key[:80])
-                    break
-                seen.add(key)
-        return found
-
-    def integer(digits: str) -> float:
-        return int(digits) if len(digits) < 20 else float(digits)  # like orjson's
-
-    return json.JSONDecoder(object_pairs_hook=pairs, parse_int=integer)
 
 
 def _shown_field(record: Mapping[str, Any], name: str) -> str:

@@ -3,6 +3,7 @@
 Nothing is raised for what a log holds: what is wrong with it is in ``problems``.
 """
 
+import math
 import os
 import re
 import stat
@@ -15,8 +16,11 @@ from typing import Any
 
 from compliance import records
 from compliance.records import Event, Problem, Reading
-from rules.events import STATUS_SUCCESS, is_integer, is_number
+from rules import generation
+from rules.events import GENERATION_SECONDS, STATUS_SUCCESS, is_integer, is_number
 from rules.rounds import Dialect
+
+PARTIAL = ".partial"  # behind the name of a log until its run has ended
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,18 @@ class RunLog:
         curve = self.quality_curve
         return curve[-1].samples if self.converged and curve else None
 
+    @cached_property
+    def generation(self) -> Mapping[str, float]:
+        """The scores of a run that generated and converged (rule T26), by name; else nothing."""
+        images, seconds = [], []
+        for event in self.all("generation_times"):
+            count, times = event.metadata.get("images_count"), repetitions_seconds(event)
+            if not is_integer(count) or times is None:
+                return {}
+            images.append(count)
+            seconds.append(times)
+        return generation.metrics(images, seconds) if images and self.converged else {}
+
     @property
     def evaluations(self) -> tuple[Event, ...]:
         """The results of the evaluations in a log of MLPerf, whatever the benchmark calls them."""
@@ -152,6 +168,25 @@ class RunLog:
                 seconds = (event.time_ms - start.time_ms) / 1000
                 points.append(QualityPoint(event.line, seconds, samples, numbers))
         return tuple(points)
+
+
+def repetitions_seconds(event: Event) -> tuple[float, ...] | None:
+    """How long each repetition took by a ``generation_times`` record, sampling and decoding
+    together; None where that cannot be read off it."""
+    parts: list[list[float]] = []
+    for name in GENERATION_SECONDS:
+        part = event.value.get(name) if isinstance(event.value, dict) else None
+        if not isinstance(part, list) or not all(map(_is_time, part)):
+            return None
+        parts.append(part)
+    if not parts[0] or any(len(part) != len(parts[0]) for part in parts):
+        return None
+    seconds = tuple(float(sum(repetition)) for repetition in zip(*parts, strict=True))
+    return seconds if min(seconds) > 0 else None
+
+
+def _is_time(value: object) -> bool:
+    return is_number(value) and 0 <= value < math.inf
 
 
 def read(path: Path) -> RunLog:

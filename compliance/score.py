@@ -1,16 +1,18 @@
-"""Scores: the olympic mean of the times of a result's runs, with Yuen's interval (rule T20).
+"""Scores: the olympic mean of the times of a result's runs, with Yuen's interval (rule T20), or
+that of latencies and of images per second where a benchmark generates (rule T26).
 
 Pure: no file is read. A result with an error finding has no number at all.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from compliance.finding import Finding
 from compliance.powerlog import PowerLog
 from compliance.runlog import RunLog
 from rules.definition import Definition, Runs
+from rules.generation import METRICS
 from rules.rounds import RoundBenchmark
 
 CONFIDENCE = 0.95
@@ -29,13 +31,33 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """A mean with its interval, whose ends are None where too few runs remain."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class GenerationScore:
+    """A scored result of a benchmark that generates: the scores of rule T26 by name."""
+
+    scores: Mapping[str, Estimate]
+    runs: int
+    required: int
+    converged: int
+
+
+@dataclass(frozen=True)
 class Provisional:
-    """Fewer runs than required, and no error: a mean of the converged runs so far, no score."""
+    """Fewer runs than required, and no error: means of the converged runs so far, no score."""
 
     minutes_so_far: float | None
     runs: int
     required: int
     converged: int
+    generation_so_far: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,8 +72,9 @@ class Rejected:
 
 def score(
     runs: Sequence[RunLog], definition: Definition, findings: Iterable[Finding]
-) -> Score | Provisional | Rejected:
+) -> Score | GenerationScore | Provisional | Rejected:
     """Score a result by its logs and by everything that was found about it."""
+    is_generation = definition.kind == "generate"
     required = definition.runs.required
     minutes = [run_minutes(run) for run in runs]
     converged = [value for value in minutes if math.isfinite(value)]
@@ -60,8 +83,29 @@ def score(
     if errors:
         return Rejected(errors, *counted)
     if len(runs) < required:
-        return Provisional(_mean(converged) if converged else None, *counted)
+        so_far = _mean(converged) if converged and not is_generation else None
+        return Provisional(so_far, *counted, _generation_so_far(runs))
+    if is_generation:
+        return GenerationScore(_generation_scores(runs, definition.runs), *counted)
     return _trimmed(minutes, definition.runs, counted)
+
+
+def _generation_scores(runs: Sequence[RunLog], asked: Runs) -> Mapping[str, Estimate]:
+    """Each score by itself: the fastest run by one may not be that by another."""
+    found = {}
+    for metric in METRICS:
+        fastest_first = metric.better == "lower"
+        worst = math.inf if fastest_first else 0.0
+        values = [run.generation.get(metric.name, worst) for run in runs]
+        dropped = (asked.drop_fastest, asked.drop_slowest)[:: 1 if fastest_first else -1]
+        found[metric.name] = _estimate(values, *dropped)
+    return found
+
+
+def _generation_so_far(runs: Sequence[RunLog]) -> Mapping[str, float]:
+    measured = [run.generation for run in runs if run.generation]
+    names = [metric.name for metric in METRICS] if measured else []
+    return {name: _mean([scores[name] for scores in measured]) for name in names}
 
 
 def historical_score(runs: Sequence[RunLog], benchmark: RoundBenchmark) -> Score | None:
@@ -80,10 +124,15 @@ def historical_score(runs: Sequence[RunLog], benchmark: RoundBenchmark) -> Score
 
 
 def _trimmed(minutes: Sequence[float], asked: Runs, counted: tuple[int, int, int]) -> Score:
-    mean, half_width = trimmed_mean(minutes, asked.drop_fastest, asked.drop_slowest)
+    found = _estimate(minutes, asked.drop_fastest, asked.drop_slowest)
+    return Score(found.mean, found.low, found.high, *counted)
+
+
+def _estimate(values: Sequence[float], drop_lowest: int, drop_highest: int) -> Estimate:
+    mean, half_width = trimmed_mean(values, drop_lowest, drop_highest)
     if half_width is None:
-        return Score(mean, None, None, *counted)
-    return Score(mean, max(0.0, mean - half_width), mean + half_width, *counted)
+        return Estimate(mean, None, None)
+    return Estimate(mean, max(0.0, mean - half_width), mean + half_width)
 
 
 def run_minutes(run: RunLog) -> float:

@@ -1,5 +1,6 @@
 """The leaderboard as one HTML page that loads nothing: script, style and plots are in it."""
 
+import base64
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ from compliance.runlog import RunLog
 from compliance.score import run_minutes
 from rules.definition import Definition
 
+_PICTURE_BYTES_MAX, _PICTURES_MAX = 2**20, 8  # they stand in the page itself
+_PNG = b"\x89PNG\r\n\x1a\n"
 _SPREAD_LEAST = 0.05  # half width of the spread's scale, as a share of the mean
 
 
@@ -57,6 +60,14 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """What a run of a result left to look at, as a ``data:`` link, and of which run."""
+
+    link: str
+    caption: str
+
+
+@dataclass(frozen=True)
 class Section:
     """One table: a benchmark at a scale in a division."""
 
@@ -72,6 +83,7 @@ class Section:
     spread_percent: str
     is_compared: bool  # with the reference's samples to target
     plots: tuple[Plot, ...]
+    pictures: tuple[Picture, ...]
 
 
 def page(table: Sequence[Row], round_name: str, folder: Path) -> str:
@@ -124,6 +136,7 @@ def _section(group: tuple[str, str, str], rows: Sequence[Row], folder: Path) -> 
         spread_percent=f"{100 * half_width:.0f}",
         is_compared=any(line.rcp for line in lines),
         plots=tuple(_plots("-".join(group), definition, shown, colours)),
+        pictures=tuple(filter(None, map(_picture, shown[:_PICTURES_MAX]))),
     )
 
 
@@ -187,6 +200,20 @@ def _spread(row: Row, half_width: float) -> Spread | None:
         dots.append(Dot(place(value), kind, f"run {number}: {minutes(value)} minutes{note}"))
     low, high = _interval(row, mean)
     return Spread(tuple(dots), place(low), place(high))
+
+
+def _picture(row: Row) -> Picture | None:
+    """The picture of the first run of a result that has one, if it is one and not too large."""
+    for position, run in enumerate(_runs(row)):
+        number = _number(run, position)
+        path = run.path.with_name(f"pictures_{number}.png")
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > _PICTURE_BYTES_MAX:
+            continue
+        content = path.read_bytes()
+        if content.startswith(_PNG):
+            link = f"data:image/png;base64,{base64.b64encode(content).decode('ascii')}"
+            return Picture(link, f"{row.submitter}/{row.system}, after run {number}")
+    return None
 
 
 def _plots(

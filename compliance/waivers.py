@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from compliance.finding import Finding, printable, shown
+from compliance.runlog import PARTIAL
 from rules.definition import first_schema_problem
 from rules.rounds import Round, Severity
 
@@ -38,10 +39,14 @@ class Waiver:
     until: datetime.date
 
     def covers(self, finding: Finding, root: Path) -> bool:
-        """True for an error of the waiver's rule in its file, or in a file of its folder."""
+        """True for an error of the waiver's rule in its file, or in a file of its folder.
+
+        A log that is still written is meant by the name that it will have.
+        """
         place = Path(os.path.abspath(root / self.place))
         found = Path(os.path.abspath(finding.path))
-        is_there = place == found or place in found.parents
+        will_be = found.with_name(found.name.removesuffix(PARTIAL) or found.name)
+        is_there = place in (found, will_be, *found.parents)
         return is_there and finding.is_error and finding.rule == self.rule
 
 

@@ -1,14 +1,21 @@
-"""Saving and loading the state of a task: tensors, numbers and strings; never code."""
+"""Saving and loading the state of a task: tensors or arrays, numbers and strings; never code.
+
+The name says how: ``.npz`` holds NumPy arrays and needs no framework, anything else is torch's.
+"""
 
 import contextlib
 import pickle
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 from rules.errors import UserError
+
+DAMAGED = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, zipfile.BadZipFile)
+BETWEEN_KEYS = ":"  # Keras has slashes in the names of weights
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:
@@ -17,7 +24,13 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
     partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(dict(state), partial)
+        if path.suffix == ".npz":
+            with partial.open("wb") as file:
+                np.savez(file, **_flat(state))
+        else:
+            import torch
+
+            torch.save(dict(state), partial)
         partial.replace(path)
     except (OSError, RuntimeError) as error:  # torch tells of a full disk by a RuntimeError
         with contextlib.suppress(OSError):
@@ -27,15 +40,43 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The state in ``path``, on the CPU. Raises UserError where it is missing or damaged, or holds
-    anything but tensors and plain values."""
+    """The state in ``path``, on the CPU; of an ``.npz`` file every value is an array.
+
+    Raises UserError where it is missing or damaged, or holds anything but tensors and plain values.
+    """
     try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                return _nested(arrays)
+        import torch
+
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such checkpoint") from error
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+    except (*DAMAGED, OSError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: not a checkpoint of this program ({reason})") from error
     if not isinstance(state, dict):
         raise UserError(f"{path}: not a checkpoint of this program (expected a mapping)")
+    return state
+
+
+def _flat(state: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in state.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}{BETWEEN_KEYS}")
+        else:
+            flat[prefix + key] = np.asarray(value)
+    return flat
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    state: dict[str, Any] = {}
+    for name, value in flat.items():
+        *outer, key = name.split(BETWEEN_KEYS)
+        place = state
+        for step in outer:
+            place = place.setdefault(step, {})
+        place[key] = value
     return state

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
-from reference.placement import Placement, leave_quietly, placement
+from reference.placement import Placement, RankEndedError, leave_quietly, placement
 from rules.errors import UserError
 
 TIMEOUT = timedelta(minutes=30)  # the first rank may have data to prepare
@@ -39,6 +39,16 @@ class Ranks:
     def is_first(self) -> bool:
         """True on the one rank that writes."""
         return self.rank == 0
+
+    @property
+    def framework(self) -> str:
+        """Name and version."""
+        return f"torch {torch.__version__}"
+
+    @property
+    def accelerator(self) -> str | None:
+        """The name of the GPU that this rank drives, None where there is none."""
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
 
     def barrier(self) -> None:
         """Wait for this rank's device, then for all other ranks."""
@@ -172,14 +182,6 @@ def _meet(place: Placement, backend: str) -> Any:
             "be the host of the first rank and a free port, and all ranks must be started"
         ) from error
     return store
-
-
-class RankEndedError(UserError):
-    """Another rank has ended before it could take part. ``is_told``: it says why itself."""
-
-    def __init__(self, message: str, *, is_told: bool) -> None:
-        super().__init__(message)
-        self.is_told = is_told
 
 
 class _Word:

@@ -37,12 +37,11 @@ class RecordFile:
 
     def write(self, key: str, value: object = None, **metadata: object) -> None:
         """One record, now. Raises UserError where it cannot be written."""
-        rule = events.EVENTS.get(key)
         write = {
             "INTERVAL_START": self._mllog.start,
             "INTERVAL_END": self._mllog.end,
             "POINT_IN_TIME": self._mllog.event,
-        }[rule.event_type if rule else "POINT_IN_TIME"]
+        }[events.event_type(key)]
         clock = {events.CLOCK_METADATA: round(time.monotonic() * 1000, 3)}
         write(key, value, metadata={**metadata, **clock}, stack_offset=_frames_to_caller())
 

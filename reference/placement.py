@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import NoReturn
 
+from rules.errors import UserError
+
 LAUNCHERS = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),  # torchrun
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
@@ -22,6 +24,14 @@ class Placement:
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
+
+
+class RankEndedError(UserError):
+    """Another rank has ended before it could take part. ``is_told``: it says why itself."""
+
+    def __init__(self, message: str, *, is_told: bool) -> None:
+        super().__init__(message)
+        self.is_told = is_told
 
 
 def placement() -> Placement:

@@ -36,10 +36,13 @@ class Reports(Protocol):
         much."""
 
 
-def write(path: Path, config: RunConfig, tables: Sequence[Table]) -> None:
+def write(
+    path: Path, config: RunConfig, tables: Sequence[Table], energy: Mapping[str, Any]
+) -> None:
     """Write the tables as JSON, with the run that they belong to; appears in one step.
 
-    A value that is not finite is written as null. Raises OSError.
+    ``energy`` is what ``energy.of_run`` says. A value that is not finite is written as null. Raises
+    OSError.
     """
     content = {
         "benchmark": config.definition.name,
@@ -48,6 +51,7 @@ def write(path: Path, config: RunConfig, tables: Sequence[Table]) -> None:
         "code_digest": config.code_digest,
         "run": config.index,
         "seed": config.seed,
+        "energy": dict(energy),
         "tables": [
             {
                 "title": table.title,

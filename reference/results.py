@@ -26,6 +26,7 @@ SAME_SYSTEM = (
     "accelerator",
     "framework",
 )
+T18 = "Runs of one result share everything but the seed (rule T18)"
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class ResultFolder:
     weights_path: Path
     left_over: tuple[Path, ...] = ()  # logs that an earlier process, or its machine, left open
 
-    def weights(self, index: int) -> Path:
+    def weights(self, index: int, suffix: str) -> Path:
         """Where the weights that run ``index`` ended with are kept, outside ``results/``."""
-        return self.weights_path / f"run_{index}.pt"
+        return self.weights_path / f"run_{index}{suffix}"
 
     def log(self, index: int) -> Path:
         """Where the log of run ``index`` stands when that run has ended."""
@@ -47,6 +48,14 @@ class ResultFolder:
     def report(self, index: int) -> Path:
         """What was reported after run ``index``, beside its log (rule S1)."""
         return self.path / f"report_{index}.json"
+
+    def pictures(self, index: int) -> Path:
+        """What is to be seen after run ``index``, beside its log (rule S1)."""
+        return self.path / f"pictures_{index}.png"
+
+    def power_log(self, index: int) -> Path:
+        """The power that sensors read during run ``index``, beside its log (rule T23)."""
+        return self.path / f"power_{index}.csv"
 
     def present(self) -> list[int]:
         """The runs that have ended, whether they reached the targets or not."""
@@ -82,7 +91,7 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
         (output / "systems").mkdir(exist_ok=True)
         lock = os.open(folder, os.O_RDONLY)  # the folder is its own lock: no file is left behind
     except OSError as error:
-        raise _cannot_write(folder, error) from error
+        raise cannot_write(folder, error) from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,9 +101,9 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
                 "wait for it or choose another --output"
             ) from error
         described = output / "systems" / f"{config.system}.json"
-        _keep_or_compare(described, dict(system), "system", SAME_SYSTEM)
+        keep_or_compare(described, dict(system), "system", SAME_SYSTEM, T18)
         shared = config.shared_by_runs()
-        _keep_or_compare(folder / "configuration.json", shared, "configuration", tuple(shared))
+        keep_or_compare(folder / "configuration.json", shared, "configuration", tuple(shared), T18)
         left_over = tuple(map(logfile.put_away, logfile.partials_in(folder)))
         weights = output / "checkpoints" / config.system / config.result_name
         with watched(folder, lock):
@@ -103,10 +112,14 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
         os.close(lock)
 
 
-def _keep_or_compare(
-    path: Path, content: dict[str, Any], what: str, compared: tuple[str, ...]
+def keep_or_compare(
+    path: Path, content: dict[str, Any], what: str, compared: tuple[str, ...], why: str
 ) -> None:
-    """Write ``content`` the first time; afterwards its ``compared`` fields must be the same."""
+    """Write ``content`` the first time; afterwards its ``compared`` fields must be the same.
+
+    Raises UserError where they are not, giving ``why`` as the reason, and where the file is damaged
+    or cannot be written.
+    """
     if not path.exists():
         partial = path.with_name(path.name + ".partial")
         try:
@@ -114,7 +127,7 @@ def _keep_or_compare(
             partial.rename(path)
         except OSError as error:
             partial.unlink(missing_ok=True)
-            raise _cannot_write(path, error) from error
+            raise cannot_write(path, error) from error
         return
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
@@ -129,12 +142,12 @@ def _keep_or_compare(
         return
     raise UserError(
         f"{path}: holds another {what}: {_differences(_flat(before), _flat(content))}. "
-        "Runs of one result share everything but the seed (rule T18): "
-        "choose another --output, or move that folder away"
+        f"{why}: choose another --output, or move that folder away"
     )
 
 
-def _cannot_write(path: Path, error: OSError) -> UserError:
+def cannot_write(path: Path, error: OSError) -> UserError:
+    """The mistake of asking for a place that is full or not ours."""
     return UserError(
         f"{path}: cannot write there ({error.strerror}); make room or choose another --output"
     )

@@ -4,11 +4,12 @@ import random
 import zlib
 
 import numpy as np
-import torch
 
 
 def seed_everything(seed: int) -> None:
     """Seed the global generators of Python, NumPy and torch; weights are initialised from these."""
+    import torch  # here, because data and their order need no framework
+
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)

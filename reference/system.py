@@ -12,9 +12,9 @@ from rules.definition import first_schema_problem
 from rules.errors import UserError
 
 if TYPE_CHECKING:
-    from reference.distributed import Ranks
+    from reference.alone import AnyRanks
 
-SOFTWARE = ("torch", "numpy", "GalSim", "mlperf-logging")
+SOFTWARE = ("torch", "keras", "tensorflow-cpu", "numpy", "GalSim", "mlperf-logging")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -33,24 +33,24 @@ def read(path: Path) -> dict[str, Any]:
     return dict(description)
 
 
-def describe(submitter: str, ranks: "Ranks") -> dict[str, Any]:
+def describe(submitter: str, ranks: "AnyRanks") -> dict[str, Any]:
     """What can be read off this machine: the nodes and the accelerators that the ranks drive.
 
     All nodes are taken to be like this one. Raises UserError for a submitter that cannot be a
     folder's name.
     """
-    import torch  # here, because reading a description needs no framework
-
-    on_gpu = ranks.device.type == "cuda"
-    accelerators = ranks.ranks_per_node if on_gpu else 0
-    accelerator = torch.cuda.get_device_name(ranks.device) if on_gpu else None
+    accelerator = ranks.accelerator
+    accelerators = ranks.ranks_per_node if accelerator else 0
     nodes = -(-ranks.world_size // ranks.ranks_per_node)
     processor, cores = _processor(), os.cpu_count() or 1
     part = accelerator or processor
     count = accelerators or cores
+    name = f"{nodes}x{count}-{part}" if nodes > 1 else f"{count}x-{part}"
+    framework = ranks.framework.partition(" ")[0]
     description = {
         "submitter": submitter,
-        "system": _slug(f"{nodes}x{count}-{part}" if nodes > 1 else f"{count}x-{part}"),
+        # The same machine with another framework is another system: results stand side by side.
+        "system": _slug(name if framework == "torch" else f"{name}-{framework}"),
         "status": "available",
         "nodes": nodes,
         "processor": processor,
@@ -61,7 +61,7 @@ def describe(submitter: str, ranks: "Ranks") -> dict[str, Any]:
         "accelerators_per_node": accelerators,
         "accelerator": accelerator,
         "operating_system": f"{platform.system()} {platform.release()}",
-        "framework": f"torch {torch.__version__}",
+        "framework": ranks.framework,
         "software": {"python": platform.python_version()} | _versions(),
         "notes": "read by `cepheid run`; correct and complete it before submitting",
     }

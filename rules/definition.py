@@ -18,6 +18,7 @@ from typing import Any, Literal
 import yaml
 
 from rules.errors import UserError, did_you_mean
+from rules.events import Kind
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "benchmarks"
@@ -113,11 +114,29 @@ class Hyperparameter:
 
 @dataclass(frozen=True)
 class Timing:
-    """What the clock allows: time for initialisation, cadence of evaluation, budget."""
+    """What the clock allows: time for initialisation, cadence of evaluation, budget.
+
+    A benchmark that generates has neither cadence nor budget: they are 0.
+    """
 
     init_minutes_max: float
-    eval_every_samples: int
-    max_samples: int
+    eval_every_samples: int = 0
+    max_samples: int = 0
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a benchmark that generates times (rule T24): ``repetitions[i]`` times ``counts[i]``
+    images at a time, each after a warm-up with ``warm_up_images``."""
+
+    counts: tuple[int, ...]
+    repetitions: tuple[int, ...]
+    warm_up_images: int
+
+    @property
+    def images(self) -> int:
+        """In all repetitions together."""
+        return sum(n * times for n, times in zip(self.counts, self.repetitions, strict=True))
 
 
 @dataclass(frozen=True)
@@ -146,13 +165,13 @@ class Definition:
     """One benchmark at one scale. ``model`` and ``data`` hold what only its own task reads.
 
     ``bounds`` are the values that a metric can have at all; ``data_digest`` is that of the dataset
-    as the reference prepares it.
+    as the reference prepares it. ``generation`` is there where ``kind`` is ``generate``.
     """
 
     name: str
     title: str
     scale: str
-    kind: str
+    kind: Kind
     model: Mapping[str, Any]
     data: Mapping[str, Any]
     quality: tuple[QualityTarget, ...]
@@ -161,6 +180,7 @@ class Definition:
     timing: Timing
     runs: Runs
     hyperparameters: Mapping[str, Hyperparameter]
+    generation: Generation | None = None
     provisional: str | None = None
     data_digest: str | None = None
     digest: str = field(default="", compare=False)
@@ -259,6 +279,7 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
             }
         ),
         timing=Timing(**facts["timing"]),
+        generation=_generation(facts),
         runs=Runs(
             required=facts["runs"]["required"],
             drop_fastest=facts["runs"]["drop"]["fastest"],
@@ -313,7 +334,9 @@ def first_schema_problem(document: object, schema: str) -> str | None:
     if error is None:
         return None
     place = ".".join(str(part) for part in error.path) or "top level"
-    return f"{place}: {error.message}"
+    is_bound = error.validator in ("minLength", "maxLength")  # which the message leaves out
+    bound = f" ({error.validator}: {error.validator_value})" if is_bound else ""
+    return f"{place}: {error.message}{bound}"
 
 
 def _hyperparameter(name: str, rule: Mapping[str, Any]) -> Hyperparameter:
@@ -341,6 +364,25 @@ def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
+def _generation(facts: Mapping[str, Any]) -> Generation | None:
+    """Raises UserError where there is one without its kind, or not a number for each count."""
+    asked = facts.get("generation")
+    if (asked is None) == (facts["task"]["kind"] == "generate"):
+        raise UserError(
+            f"{facts['name']}: task.kind is {facts['task']['kind']}, which "
+            f"{'lacks a' if asked is None else 'has no'} section generation"
+        )
+    if asked is None:
+        return None
+    counts, repetitions = tuple(asked["counts"]), tuple(asked["repetitions"])
+    if len(counts) != len(repetitions) or list(counts) != sorted(set(counts)):
+        raise UserError(
+            f"{facts['name']}: generation.counts is {list(counts)} and generation.repetitions "
+            f"{list(repetitions)}; expected rising counts and a number of repetitions for each"
+        )
+    return Generation(counts, repetitions, asked["warm_up_images"])
+
+
 def _frozen(value: Any) -> Any:
     if isinstance(value, Mapping):
         return MappingProxyType({key: _frozen(item) for key, item in value.items()})
@@ -353,6 +395,7 @@ def _digest(facts: Mapping[str, Any], targets: Mapping[str, float], scale: str) 
     """SHA-256 of the fields that a rule or the mathematics reads; titles and notes are left out."""
     covered = ("name", "task", "model", "data", "quality", "timing", "runs", "hyperparameters")
     content = {key: facts[key] for key in covered} | {"targets": targets, "scale": scale}
+    content |= {"generation": facts["generation"]} if "generation" in facts else {}
     content |= {"reported": facts.get("reported", []), "bounds": facts.get("bounds", {})}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

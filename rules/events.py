@@ -1,7 +1,8 @@
 """The event vocabulary of a v1.0 run log: key, place, count, type of the value, metadata (rule T2).
 
-Keys are those of mllog where mllog has one. The keys of a benchmark's hyperparameters come from
-its definition and are events of the settings phase too.
+A benchmark that trains and one that generates share what precedes the clock, and differ in what is
+timed: ``EVENTS[kind]``. Keys are those of mllog where mllog has one. The keys of a benchmark's
+hyperparameters come from its definition and are events of the settings phase too.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Literal, TypeGuard
 
 MARKER = ":::MLLOG"
 
+Kind = Literal["train", "generate"]
 EventType = Literal["INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"]
 ValueType = Literal["null", "true", "integer", "number", "string", "object", "any"]
 Count = Literal["once", "at most once", "at least once"]
@@ -49,46 +51,77 @@ def _stop(key: str, phase: Phase, count: Count, metadata: tuple[str, ...], why: 
 _I, _N, _T = Phase.IDENTITY, Phase.INIT, Phase.TIMED
 _BLOCK = ("block_num", "samples_count")
 
-EVENTS: Mapping[str, EventRule] = MappingProxyType(
-    {
-        rule.key: rule
-        for rule in (
-            EventRule("submission_round", _I, value="string", meaning="round, e.g. v1.0"),
-            EventRule("submission_org", _I, value="string", meaning="submitter"),
-            EventRule("submission_platform", _I, value="string", meaning="system"),
-            EventRule("submission_division", _I, value="string", meaning="closed or open"),
-            EventRule("submission_benchmark", _I, value="string", meaning="benchmark"),
-            EventRule("submission_scale", _I, value="string", meaning="full or mini"),
-            EventRule("cache_clear", _I, value="true", meaning="data dropped from file caches"),
-            _start("init_start", _N, "once", (), "initialisation begins"),
-            EventRule("seed", _N, value="integer", metadata=("origin",),
-                      meaning="the run's seed; metadata.origin: derived or given"),
-            EventRule("definition_digest", _N, value="string",
-                      meaning="digest of the definition, as `cepheid run --list` prints it"),
-            EventRule("code_digest", _N, value="string",
-                      meaning="any string that identifies the code, equal in all runs of a result"),
-            EventRule("data_digest", _N, value="string", meaning="digest of the prepared data"),
-            EventRule("implementation", _N, value="object",
-                      meaning="framework, device, precision, ranks, and whatever else matters"),
-            EventRule("train_samples", _N, value="integer", meaning="size of the training set"),
-            EventRule("eval_samples", _N, value="integer", meaning="size of the evaluation set"),
-            EventRule("model_parameters", _N, value="integer", meaning="trainable parameters"),
-            EventRule("init_aborted", _N, "at most once", "string",
-                      meaning="why the run ended before run_start; such a log never counts"),
-            _stop("init_stop", _N, "once", (), "initialisation ends"),
-            _start("run_start", _T, "once", (), "the clock starts; data may be read from here on"),
-            _start("block_start", _T, "at least once", _BLOCK, "training towards an evaluation"),
-            _stop("block_stop", _T, "at least once", (*_BLOCK, "train_loss"), "training pauses"),
-            _start("eval_start", _T, "at least once", ("samples_count",), "evaluation begins"),
-            EventRule("eval_accuracy", _T, "at least once", "number",
-                      metadata=("samples_count", "epoch_num", "metrics"),
-                      meaning="the first quality metric; all of them in metadata.metrics"),
-            _stop("eval_stop", _T, "at least once", ("samples_count",), "evaluation ends"),
-            _stop("run_stop", _T, "once", ("status", "samples_count"),
-                  "the clock stops; metadata.status: success or aborted"),
-        )
-    }
+_BEFORE_THE_CLOCK = (
+    EventRule("submission_round", _I, value="string", meaning="round, e.g. v1.0"),
+    EventRule("submission_org", _I, value="string", meaning="submitter"),
+    EventRule("submission_platform", _I, value="string", meaning="system"),
+    EventRule("submission_division", _I, value="string", meaning="closed or open"),
+    EventRule("submission_benchmark", _I, value="string", meaning="benchmark"),
+    EventRule("submission_scale", _I, value="string", meaning="full or mini"),
+    EventRule("cache_clear", _I, value="true", meaning="data dropped from file caches"),
+    _start("init_start", _N, "once", (), "initialisation begins"),
+    EventRule("seed", _N, value="integer", metadata=("origin",),
+              meaning="the run's seed; metadata.origin: derived or given"),
+    EventRule("definition_digest", _N, value="string",
+              meaning="digest of the definition, as `cepheid run --list` prints it"),
+    EventRule("code_digest", _N, value="string",
+              meaning="any string that identifies the code, equal in all runs of a result"),
+    EventRule("data_digest", _N, value="string", meaning="digest of the prepared data"),
+    EventRule("implementation", _N, value="object",
+              meaning="framework, device, precision, ranks, and whatever else matters"),
+    EventRule("train_samples", _N, value="integer", meaning="size of the training set"),
+    EventRule("eval_samples", _N, value="integer", meaning="size of the evaluation set"),
+    EventRule("model_parameters", _N, value="integer", meaning="trainable parameters"),
+    EventRule("init_aborted", _N, "at most once", "string",
+              meaning="why the run ended before run_start; such a log never counts"),
+    _stop("init_stop", _N, "once", (), "initialisation ends"),
 )  # fmt: skip
+_TRAINING = (
+    _start("run_start", _T, "once", (), "the clock starts; data may be read from here on"),
+    _start("block_start", _T, "at least once", _BLOCK, "training towards an evaluation"),
+    _stop("block_stop", _T, "at least once", (*_BLOCK, "train_loss"), "training pauses"),
+    _start("eval_start", _T, "at least once", ("samples_count",), "evaluation begins"),
+    EventRule("eval_accuracy", _T, "at least once", "number",
+              metadata=("samples_count", "epoch_num", "metrics"),
+              meaning="the first quality metric; all of them in metadata.metrics"),
+    _stop("eval_stop", _T, "at least once", ("samples_count",), "evaluation ends"),
+    _stop("run_stop", _T, "once", ("status", "samples_count"),
+          "the clock stops; metadata.status: success or aborted"),
+)  # fmt: skip
+_GENERATION = (
+    EventRule("weights_digest", _N, value="string",
+              meaning="SHA-256 of the file with the weights, in hexadecimal"),
+    _start("run_start", _T, "once", (), "the clock starts"),
+    _start("generation_start", _T, "at least once", ("images_count",),
+           "so many images at a time, again and again"),
+    EventRule("generation_times", _T, "at least once", "object", metadata=("images_count",),
+              meaning="seconds of each repetition: sampling_seconds and decoding_seconds"),
+    _stop("generation_stop", _T, "at least once", ("images_count",), "the repetitions are over"),
+    _start("eval_start", _T, "once", ("samples_count",), "the generated images are judged"),
+    EventRule("eval_accuracy", _T, "once", "number", metadata=("samples_count", "metrics"),
+              meaning="the first quality metric; all of them in metadata.metrics"),
+    _stop("eval_stop", _T, "once", ("samples_count",), "judging ends"),
+    _stop("run_stop", _T, "once", ("status", "samples_count"),
+          "the clock stops; metadata.status: success or aborted"),
+)  # fmt: skip
+
+_OF_KIND: Mapping[Kind, tuple[EventRule, ...]] = {"train": _TRAINING, "generate": _GENERATION}
+EVENTS: Mapping[Kind, Mapping[str, EventRule]] = MappingProxyType(
+    {
+        kind: MappingProxyType({rule.key: rule for rule in (*_BEFORE_THE_CLOCK, *timed)})
+        for kind, timed in _OF_KIND.items()
+    }
+)
+"""By the kind of the benchmark's task, the rule of each key."""
+
+
+def event_type(key: str) -> EventType:
+    """Of an event of any kind of benchmark; a key that none has is that of a point in time."""
+    for known in EVENTS.values():
+        if key in known:
+            return known[key].event_type
+    return "POINT_IN_TIME"
+
 
 CLOCK_METADATA = "monotonic_ms"  # carried by every event of a v1.0 log (rule T4)
 STATUS_SUCCESS = "success"
@@ -101,12 +134,14 @@ METADATA_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "train_loss": "number",
         "epoch_num": "number",
         "metrics": "object",
+        "images_count": "integer",
         "origin": "string",
         "status": "string",
     }
 )
 """The type of each metadata field that the table asks for."""
 
+GENERATION_SECONDS = ("sampling_seconds", "decoding_seconds")  # lists in generation_times
 REASON_METADATA = "reason"  # a string in run_stop; a run that gave up early has it (rule T11)
 
 IMPLEMENTATION_TYPES: Mapping[str, ValueType] = MappingProxyType(

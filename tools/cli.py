@@ -11,6 +11,8 @@ EXIT_FINE, EXIT_FINDINGS, EXIT_WRONG_USE = 0, 1, 2
 
 EXTRA_OF = {  # packages that are not in the core installation
     "torch": "torch",
+    "tensorflow": "keras",
+    "keras": "keras",
     "mlperf_logging": "torch",
     "galsim": "galsim",
     "astropy": "galsim",
@@ -26,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "data": ("tools.prepare_data", "prepare, verify or export a dataset"),
     "check-targets": ("tools.check_targets", "measure that targets separate correct from broken"),
     "speed": ("tools.measure_speed", "measure the training step, the harness and the memory"),
+    "sweep": ("tools.sweep", "measure as the paper did: times against batch size, with a figure"),
     "rcp": ("tools.make_rcp", "measure how many samples the reference needs, by batch size"),
 }
 

@@ -1,11 +1,10 @@
 """`cepheid speed`: how fast the reference is on this machine, against simpler code."""
 
 import argparse
-import importlib
+import importlib.util
 import json
 import multiprocessing
 import os
-import resource
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +16,10 @@ from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINE, run_tool
-from tools.run_benchmark import task_module
+from tools.run_benchmark import task_module, task_module_name
 
 if TYPE_CHECKING:
+    from reference.alone import AnyRanks
     from reference.config import RunConfig
     from reference.distributed import Ranks
     from reference.speed import Comparison, Timing
@@ -35,6 +35,9 @@ Measure on this machine, each in one process in which the two sides take turns:
            not spent in the task's own code, which other work on the machine moves far less
   drawing  noise-free images of simulated galaxies against one GalSim drawImage per band (only
            for benchmarks of galaxies)
+  framework  one training step of the reference in PyTorch against the same benchmark's in Keras on
+           TensorFlow (keras_task.py), each as it computes fastest here, on as many threads (only
+           where the benchmark and this installation have both)
   memory   the largest resident memory of a short run, in a process of its own
 
 Compare the ratio, which other work on the machine hardly moves, rather than times. The brackets
@@ -87,7 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     chosen = definition.load(arguments.benchmark, arguments.scale)
     has_galaxies = chosen.data["generator"] == "galaxies"
-    usual = [name for name in MEASUREMENTS if has_galaxies or name != "drawing"]
+    usual = [name for name in MEASUREMENTS if name != "framework" or _has_keras(chosen)]
+    usual = [name for name in usual if has_galaxies or name != "drawing"]
     wanted: Sequence[str] = arguments.only or usual
     for name in wanted:
         if name not in MEASUREMENTS:
@@ -95,6 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"--only {name}: nothing of that name{did_you_mean(name, MEASUREMENTS)} "
                 f"(all: {', '.join(MEASUREMENTS)})"
             )
+        if name == "framework":
+            task_module_name(chosen, "keras")  # refuses a benchmark that is not written in it
         if name == "drawing" and not has_galaxies:
             raise UserError(f"--only drawing: {chosen.name} has no galaxies")
     if arguments.rounds < 3:
@@ -152,7 +158,7 @@ def _measure(chosen: Definition, wanted: Sequence[str], arguments: argparse.Name
         console.print(f"written: {arguments.output}", markup=False)
 
 
-def _ready(module: Any, config: "RunConfig", ranks: "Ranks") -> Any:
+def _ready(module: Any, config: "RunConfig", ranks: "AnyRanks") -> Any:
     task = module.create(config, ranks)
     task.build()
     task.warm_up()
@@ -223,6 +229,35 @@ def _harness(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
     return _row(compared, result), {**compared.as_json(), "share_outside_the_task": share}
 
 
+def _framework(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
+    from reference import keras_backend
+    from reference.config import Execution
+    from reference.speed import in_turns, seconds_each, step_seconds
+
+    threads = str(subject.task.implementation()["threads_per_rank"])
+    config = replace(subject.config, framework="keras", execution=Execution(threads=threads))
+    with keras_backend.started() as alone:
+        keras = _ready(task_module(config.definition, "keras"), config, alone)
+    told = keras.implementation()
+    compared = in_turns(
+        f"step of {config.global_batch_size} samples",
+        subject.rounds,
+        {
+            f"keras, {told['precision']}, {told['training_step']}": lambda: seconds_each(
+                lambda _: float(keras.step()), range(STEPS)
+            ),
+            "reference": lambda: step_seconds(subject.task, STEPS),
+        },
+    )
+    about = {**compared.as_json(), "keras": dict(told)}
+    return _row(compared, f"{compared.ratio:.2f} times as fast"), about
+
+
+def _has_keras(chosen: Definition) -> bool:
+    installed = importlib.util.find_spec("tensorflow") and importlib.util.find_spec("keras")
+    return bool(installed) and (definition.BENCHMARKS / chosen.name / "keras_task.py").is_file()
+
+
 def _drawing(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
     """The same galaxies in both turns; the round that does not count fills the tables."""
     from reference.data import galaxies
@@ -263,6 +298,7 @@ def peak_memory_bytes(
     from reference.config import configure
     from reference.distributed import started
     from reference.log import RunLogWriter
+    from reference.memory import peak_resident_bytes
     from reference.speed import shortened
     from reference.train import run
 
@@ -271,12 +307,13 @@ def peak_memory_bytes(
     with started() as ranks:
         task = task_module(short, "torch").create(config, ranks)
         run(short, task, config, RunLogWriter(None))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return peak_resident_bytes()
 
 
 MEASUREMENTS: Mapping[str, Callable[[Subject], tuple[Row, Mapping[str, Any]]]] = {
     "step": _step,
     "harness": _harness,
+    "framework": _framework,
     "drawing": _drawing,
     "memory": _memory,
 }

@@ -5,12 +5,12 @@ import importlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reference.interruption import Interruption
-from reference.placement import end_rank, leave_quietly, placement
+from reference.placement import RankEndedError, end_rank, leave_quietly, placement
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
@@ -20,10 +20,11 @@ from tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from reference.alone import AnyRanks
     from reference.config import Execution, RunConfig
-    from reference.distributed import Ranks
+    from reference.energy import Sensors
+    from reference.loops import Outcome
     from reference.results import ResultFolder
-    from reference.train import Outcome
 
 EXAMPLES = """\
 examples:
@@ -38,6 +39,21 @@ examples:
 
 exit codes: 0 every run reached its target; 1 one did not, or was interrupted; 2 wrong use
 """
+
+
+@dataclass(frozen=True)
+class Framework:
+    """Where its code is: the module in a benchmark's folder, and how runs on it begin."""
+
+    task: str
+    backend: str
+    takes_ranks: bool
+
+
+FRAMEWORKS: Mapping[str, Framework] = {
+    "torch": Framework("task", "reference.torch_backend", takes_ranks=True),
+    "keras": Framework("keras_task", "reference.keras_backend", takes_ranks=False),
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,13 +78,14 @@ def parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         dest="overrides",
         help="a hyperparameter of the definition, or precision=fp32|bf16, compile=on|off, "
-        "threads=N (these three are measured, if not given, and the fastest is taken)",
+        "threads=N (these three are measured, if not given, and the fastest is taken; with keras "
+        "compile is XLA, and threads are not measured)",
     )
     add("--seed", type=int, help="seed of run 0; default: derived, so that it cannot be chosen")
     add_data_option(made)
     add("--system", type=Path, metavar="FILE", help="system description; default: read off")
     add("--submitter", default="local", help="who runs this (default: local)")
-    add("--framework", default="torch", help="torch (default)")
+    add("--framework", default="torch", help="torch (default) or keras, in one process")
     add("--output", type=Path, metavar="DIR", help="where systems/ and results/ are written")
     return made
 
@@ -98,6 +115,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             seed=arguments.seed,
         )
         module_name = task_module_name(chosen, arguments.framework)
+        framework = FRAMEWORKS[arguments.framework]
+        if placement().world_size > 1 and not framework.takes_ranks:
+            raise UserError(
+                f"--framework {arguments.framework} runs in one process, but this is one of "
+                f"{placement().world_size} ranks: start it without a launcher"
+            )
         wanted = _wanted_runs(arguments.runs, chosen)
         description = system.read(arguments.system) if arguments.system else None
     code = _run(config, module_name, description, wanted, arguments)
@@ -131,15 +154,16 @@ def _run(
     # Imported only now: they bring the framework, and wrong use is answered without it.
     from rich.console import Console
 
-    from reference import system
+    from reference import energy, system
     from reference.config import digest_of_code
-    from reference.distributed import started
 
+    backend = importlib.import_module(FRAMEWORKS[arguments.framework].backend)
     module = importlib.import_module(module_name)
     interruption = Interruption()
-    with started() as ranks:
+    with backend.started() as ranks:
         console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
-        ranks.share_of(config.global_batch_size)  # refused before any data are prepared
+        if config.definition.kind == "train":
+            ranks.share_of(config.global_batch_size)  # refused before any data are prepared
         description = description or system.describe(arguments.submitter, ranks)
         # The first rank's word counts: seeds derive from it, and hosts may differ.
         config = config.on(
@@ -155,9 +179,17 @@ def _run(
             folder,
             runs,
         ):
+            sensors = _sensors(ranks, console) if folder else energy.Sensors()
             reached = [
                 _one_run(
-                    module, config.for_run(index), ranks, folder, console, interruption
+                    backend,
+                    module,
+                    config.for_run(index),
+                    ranks,
+                    folder,
+                    console,
+                    interruption,
+                    sensors,
                 ).reached
                 for index in runs
             ]
@@ -172,13 +204,12 @@ def _prepared(
     description: Mapping[str, Any],
     wanted: Callable[[int], int],
     arguments: argparse.Namespace,
-    ranks: "Ranks",
+    ranks: "AnyRanks",
     console: "Console",
     interruption: Interruption,
 ) -> Iterator[tuple["ResultFolder | None", list[int]]]:
     """The result folder (first rank only) and the runs still to make; data are ready on return."""
     from reference import data, results
-    from reference.distributed import RankEndedError
     from tools.progress import counted
 
     if not ranks.is_first:
@@ -215,64 +246,90 @@ def _left_over(log: Path) -> str:
     return f"{log}: the log of an earlier run, which ended without a word (its machine stopped?)"
 
 
+def _sensors(ranks: "AnyRanks", console: "Console") -> "Sensors":
+    """What measures energy on this machine; that there is nothing is said once."""
+    from reference import energy
+
+    nodes = -(-ranks.world_size // ranks.ranks_per_node)
+    sensors = energy.found(nodes=nodes, has_gpu=ranks.accelerator is not None)
+    if sensors.none_because:
+        console.print(f"energy: {sensors.none_because}", markup=False)
+    return sensors
+
+
 def _one_run(
+    backend: Any,
     module: Any,
     config: "RunConfig",
-    ranks: "Ranks",
+    ranks: "AnyRanks",
     folder: "ResultFolder | None",
     console: "Console",
     interruption: Interruption,
+    sensors: "Sensors",
 ) -> "Outcome":
-    """One run, its log, which is kept whatever happens, the weights it ended with, its report.
+    """One run, its log, which is kept whatever happens, the weights it ended with, its power log,
+    report and pictures.
 
     An interruption may come while it runs, and waits while its log and weights are put away.
     """
-    from reference import checkpoint
-    from reference.compilation import forget_earlier_tasks
+    from reference.energy import Meter
     from reference.log import RunLogWriter
-    from reference.train import run
-    from tools import run_report
-    from tools.progress import RunDisplay
+    from reference.loops import LOOPS
+    from tools import run_energy, run_pictures, run_report
+    from tools.progress import display_of
 
     console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
     with interruption.possible():
         config = replace(config, execution=_settled(config, ranks, folder))
-        forget_earlier_tasks()
+        backend.forget_earlier_tasks()
         task = _created(module, config, ranks)
     log = RunLogWriter(folder.log(config.index) if folder else None)
+    meter = Meter(sensors)
     try:
-        with interruption.possible(), RunDisplay(config.definition, console) as display:
-            outcome = run(config.definition, task, config, log, display)
+        with interruption.possible(), meter, display_of(config.definition, console) as display:
+            run = LOOPS[config.definition.kind]
+            outcome: Outcome = run(config.definition, task, config, log, display)
     finally:
         where = log.close()
         if folder and where == folder.log(config.index):
-            try:
-                checkpoint.save(folder.weights(config.index), task.state())
-            except UserError as error:
-                counts = f"run {config.index} counts ({where}), but its weights are lost"
-                raise UserError(f"{counts}: {error}") from error
+            _keep_weights(task, config, folder, backend)
         elif folder:
             message = f"run {config.index} does not count; its log is kept: {where}"
             console.print(message, markup=False)
     how = "all targets reached" if outcome.reached else outcome.reason
-    message = f"run {config.index}: {how} after {outcome.samples:,} samples; log: {where}"
+    counted = "samples" if config.definition.kind == "train" else "images"
+    message = f"run {config.index}: {how} after {outcome.samples:,} {counted}; log: {where}"
     console.print(message, markup=False)
     if folder:
+        used = run_energy.keep(meter, folder, config.index, console)
         with interruption.possible():
-            run_report.make(task, config, folder.report(config.index), console)
+            run_report.make(task, config, folder.report(config.index), console, used)
+            run_pictures.make(task, config, folder.pictures(config.index), console)
     return outcome
 
 
-def _settled(config: "RunConfig", ranks: "Ranks", folder: "ResultFolder | None") -> "Execution":
+def _keep_weights(task: Any, config: "RunConfig", folder: "ResultFolder", backend: Any) -> None:
+    """Those that a run ended with; one that generates changes none."""
+    from reference import checkpoint
+
+    if config.definition.kind != "train":
+        return
+    try:
+        checkpoint.save(folder.weights(config.index, backend.WEIGHTS_SUFFIX), task.state())
+    except UserError as error:
+        log = folder.log(config.index)
+        counts = f"run {config.index} counts ({log}), but its weights are lost"
+        raise UserError(f"{counts}: {error}") from error
+
+
+def _settled(config: "RunConfig", ranks: "AnyRanks", folder: "ResultFolder | None") -> "Execution":
     """How earlier runs of the result computed, on every rank; else as asked for."""
     told: Execution = ranks.told(folder.execution(config.execution) if folder else None)
     return told
 
 
-def _created(module: Any, config: "RunConfig", ranks: "Ranks") -> Any:
+def _created(module: Any, config: "RunConfig", ranks: "AnyRanks") -> Any:
     """The task, if every rank can make its own; else none goes on, and each says what it lacks."""
-    from reference.distributed import RankEndedError
-
     task, problem = None, None
     try:
         task = module.create(config, ranks)
@@ -290,13 +347,18 @@ def task_module(chosen: Definition, framework: str) -> Any:
 
 def task_module_name(chosen: Definition, framework: str) -> str:
     """Its name. Raises UserError for a framework that the benchmark does not have."""
-    modules = {"torch": "task"}
-    if framework not in modules:
-        known = ", ".join(modules)
+    if framework not in FRAMEWORKS:
+        known = ", ".join(FRAMEWORKS)
         raise UserError(
-            f'no framework "{framework}"{did_you_mean(framework, modules)} (all: {known})'
+            f'no framework "{framework}"{did_you_mean(framework, FRAMEWORKS)} (all: {known})'
         )
-    return f"benchmarks.{chosen.name}.{modules[framework]}"
+    task = FRAMEWORKS[framework].task
+    if not (definition.BENCHMARKS / chosen.name / f"{task}.py").is_file():
+        raise UserError(
+            f"--framework {framework}: {chosen.name} is not written in it "
+            f"(benchmarks/{chosen.name}/{task}.py is missing)"
+        )
+    return f"benchmarks.{chosen.name}.{task}"
 
 
 def _wanted_runs(asked: str | None, chosen: Definition) -> Callable[[int], int]:

@@ -2,7 +2,7 @@
 
 import math
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +16,23 @@ if TYPE_CHECKING:
     from reference.config import RunConfig
 
 
-def make(task: Any, config: "RunConfig", path: Path, console: "Console") -> None:
-    """Ask the task for its report, if it has one. The run counts whatever happens here: what goes
-    wrong is shown and no more."""
+def make(
+    task: Any, config: "RunConfig", path: Path, console: "Console", energy: Mapping[str, Any]
+) -> None:
+    """Ask the task for its report, if it has one, and keep it with the run's energy. The run counts
+    whatever happens here: what goes wrong is shown and no more."""
     from tools.progress import counted
 
-    if not isinstance(task, report.Reports):
+    if not isinstance(task, report.Reports) and "joules" not in energy:
         return
     try:
-        with counted("report (not timed, not scored)", "samples", console) as on_progress:
-            tables = task.report(on_progress)
+        tables: Sequence[Table] = ()
+        if isinstance(task, report.Reports):
+            with counted("report (not timed, not scored)", "samples", console) as on_progress:
+                tables = task.report(on_progress)
         for table in tables:
             console.print(as_text(table), markup=False)
-        report.write(path, config, tables)
+        report.write(path, config, tables, energy)
         console.print(f"run {config.index}: report: {path}")
     except (UserError, OSError) as error:
         console.print(f"run {config.index}: no report: {error}; the run counts all the same")

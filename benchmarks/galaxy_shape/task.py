@@ -2,28 +2,26 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from benchmarks.galaxy_shape import science
+from benchmarks.galaxy_shape.framework_free import ShapeTask
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood, whitened
 from benchmarks.galaxy_shape.science import RADIUS_SQUARED
 from reference import execution, precision
 from reference.compilation import Compiled
 from reference.config import Execution, RunConfig
-from reference.data import galaxies, store
-from reference.data.order import SampleStream
 from reference.distributed import Ranks
-from reference.optim.schedules import warmup_then_cosine
 from reference.report import Table
 from reference.seeding import seed_everything
 from rules.definition import Block
 
-EVALUATION_BATCH_PER_RANK = 256
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def create(config: RunConfig, ranks: Ranks) -> "GalaxyShape":
@@ -38,25 +36,16 @@ def channels_last_network(**options: Any) -> ShapeNetwork:
     return network
 
 
-class GalaxyShape:
+class GalaxyShape(ShapeTask):
     """e1 and e2 of a galaxy from its six-band stamp, as a bivariate normal."""
 
     network: Callable[..., nn.Module] = staticmethod(channels_last_network)
     fused_optimizer: bool | None = True  # None: what torch takes by itself
 
     def __init__(self, config: RunConfig, ranks: Ranks) -> None:
-        self.config, self.ranks = config, ranks
-        self.definition = config.definition
-        self.folder = galaxies.folder(config.definition.data, config.data_root)
-        self.data_digest = store.read_manifest(self.folder).digest
+        super().__init__(config)
+        self.ranks = ranks
         self.batch_per_rank = ranks.share_of(config.global_batch_size)
-        self.evaluation_batch = EVALUATION_BATCH_PER_RANK
-        self.order = SampleStream(config.seed, config.definition.train_samples)
-        self.samples = 0
-
-    def drop_caches(self) -> None:
-        """Drop the stamps from the file caches."""
-        store.drop_caches(self.folder)
 
     def build(self) -> int:
         """Model and optimizer, from the seed; returns the number of trainable parameters."""
@@ -128,17 +117,6 @@ class GalaxyShape:
             "execution": asdict(self.execution),
         }
 
-    def open_data(self) -> None:
-        """Map stamps and labels; rows [0, train) are for training, the next ones for evaluation."""
-        sky = galaxies.load(self.folder)
-        train, total = self.definition.train_samples, len(sky.labels)
-        assert total == train + self.definition.evaluation_samples
-        self.stamps = sky.stamps
-        targets = self.definition.model["targets"]
-        self.labels = np.stack([sky.labels[target] for target in targets], axis=1)
-        self.training_rows = np.arange(train)
-        self.evaluation_rows = np.arange(train, total)
-
     def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
         """Steps up to ``block.samples``; returns the mean loss over the block, on every rank."""
         self.model.train()
@@ -172,12 +150,8 @@ class GalaxyShape:
     def read(
         self, rows: np.ndarray, orientations: np.ndarray | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Stamps (rows, bands, pixels, pixels) in units of the sky noise, float16 as stored, and
-        labels (rows, d); each in its orientation, see ``reoriented``, if there are any."""
-        if orientations is None:
-            stamps, labels = self.stamps[rows], self.labels[rows]
-        else:
-            stamps, labels = reoriented(self.stamps, self.labels, rows, orientations)
+        """Stamps and labels as ``read_arrays`` has them, on this rank's device."""
+        stamps, labels = self.read_arrays(rows, orientations)
         device = self.ranks.device
         return torch.from_numpy(stamps).to(device), torch.from_numpy(labels).to(device)
 
@@ -212,29 +186,21 @@ class GalaxyShape:
         self.model.eval()
         rows = self.evaluation_rows[self.ranks.rank :: self.ranks.world_size]
         sums = torch.zeros(5, dtype=torch.float64, device=self.ranks.device)
-        for first in range(0, len(rows), self.evaluation_batch):
-            chosen = rows[first : first + self.evaluation_batch]
-            # The last batch is filled up to the compiled shape; what was added is cut off again.
-            padded = np.resize(chosen, self.evaluation_batch)
+        for padded, count in self.in_batches(rows):
             stamps, labels = self.read(padded)
             mean, scale = self._predict(stamps)
-            count = len(chosen)
             sums += _sums_of_metrics(mean[:count], scale[:count], labels[:count])
-        squares, nll, inside_68, inside_95, count_all = self.ranks.sum(sums).tolist()
-        return {
-            "e_rmse": (squares / count_all / self.labels.shape[1]) ** 0.5,
-            "nll": nll / count_all,
-            "coverage_68": inside_68 / count_all,
-            "coverage_95": inside_95 / count_all,
-        }
+        return self.quality(self.ranks.sum(sums).tolist())
 
     def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
         """Shear bias, PSF leakage, and errors by signal-to-noise and size; see ``science``."""
         self.model.eval()
-        parameters = galaxies.parameters_of(self.definition.data)
-        sky = galaxies.load(self.folder)
-        first = self.definition.train_samples
-        return science.report(parameters, sky, first, self._estimated, on_progress)
+        return super().report(on_progress)
+
+    def pictures(self) -> "Figure":
+        """What the network says of some galaxies of the evaluation set; see ``pictures``."""
+        self.model.eval()
+        return super().pictures()
 
     def synchronize(self) -> None:
         """Wait for this rank's device and for all other ranks."""
@@ -255,16 +221,10 @@ class GalaxyShape:
         self.samples = int(state["samples"])
 
     @torch.no_grad()
-    def _estimated(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means (n, d) and scale matrices (n, d, d) of stamps as they are stored."""
-        means, scales = [], []
-        for first in range(0, len(stamps), self.evaluation_batch):
-            chosen = stamps[first : first + self.evaluation_batch]
-            padded = chosen[np.arange(self.evaluation_batch) % len(chosen)]  # the compiled shape
-            mean, scale = self._predict(torch.from_numpy(padded).to(self.ranks.device))
-            means.append(mean[: len(chosen)].cpu().numpy())
-            scales.append(scale[: len(chosen)].cpu().numpy())
-        return np.concatenate(means), np.concatenate(scales)
+    def predicted(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means (n, d) and scale matrices (n, d, d) of one evaluation batch, as it is stored."""
+        mean, scale = self._predict(torch.from_numpy(stamps).to(self.ranks.device))
+        return mean.cpu().numpy(), scale.cpu().numpy()
 
     def _posterior(self, stamps: Tensor) -> tuple[Tensor, Tensor]:
         with precision.autocast(self.precision, self.ranks.device):
@@ -299,35 +259,6 @@ class GalaxyShape:
         if self.ranks.device.type == "cuda":
             return torch.cuda.get_device_name(self.ranks.device)
         return "cpu"
-
-
-def reoriented(
-    stamps: np.ndarray, labels: np.ndarray, rows: np.ndarray, orientations: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """``rows`` of the data, each in one of the eight orientations of the square, with (e1, e2) to
-    match; copies.
-
-    Bit 0 of an orientation flips x, bit 1 flips y (either changes the sign of e2), bit 2 then
-    transposes (which changes the sign of e1). Shapes as in ``GalaxyShape.read``.
-    """
-    flip_x, flip_y, transpose = ((orientations >> bit) & 1 for bit in range(3))
-    signs = np.stack([1 - 2 * transpose, 1 - 2 * (flip_x ^ flip_y)], axis=1)
-    return turned(stamps, rows, orientations), labels[rows] * signs.astype(labels.dtype)
-
-
-def turned(stamps: np.ndarray, rows: np.ndarray, orientations: np.ndarray) -> np.ndarray:
-    """The stamps of ``reoriented``."""
-    copies = np.empty((len(rows), *stamps.shape[1:]), stamps.dtype)
-    for target, row, orientation in zip(copies, rows, orientations, strict=True):
-        stamp = stamps[row]  # a view: each pixel is read and written once
-        if orientation & 1:
-            stamp = stamp[:, :, ::-1]
-        if orientation & 2:
-            stamp = stamp[:, ::-1]
-        if orientation & 4:
-            stamp = stamp.swapaxes(1, 2)
-        target[...] = stamp
-    return copies
 
 
 def _sums_of_metrics(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from benchmarks.galaxy_shape.task import GalaxyShape, turned
+from benchmarks.galaxy_shape.framework_free import turned
+from benchmarks.galaxy_shape.task import GalaxyShape
 from benchmarks.galaxy_vae import properties, quality
 from benchmarks.galaxy_vae.model import GalaxyVae, kl_divergence, reconstruction_loss
 from benchmarks.galaxy_vae.quality import Examined

@@ -14,6 +14,7 @@ from compliance.checks import (  # noqa: F401
     energy,
     files,
     form,
+    generation,
     hyperparameters,
     identity,
     mlperf,
@@ -24,7 +25,7 @@ from compliance.checks import (  # noqa: F401
     timing,
     waivers,
 )
-from compliance.checks.form import is_whole
+from compliance.checks.form import definition_if_whole
 from compliance.checks.identity import (
     definition_named,
     definition_of,
@@ -60,13 +61,13 @@ def check_log(run: RunLog, place: Place, judged_in: Round) -> list[Finding]:
     if definition and has_digest_of(run, definition) and run.first("init_aborted") is None:
         findings += _run(judged_in, Needs.DEFINITION, run, definition, place)
         in_turn = not any(finding.rule == "T3" for finding in findings)
-        if in_turn and is_whole(run, definition):
+        if in_turn and definition_if_whole(run, place):
             findings += _run(judged_in, Needs.TIMELINE, run, definition, place)
     judged_by: Definition | RoundBenchmark | None = definition or round_benchmark_of(run, place)
     if judged_by and not place.in_result:  # T15 and T17 speak of a single log too
         alone = ResultFolder(run.path.parent, None, (run,))
         findings += _run(judged_in, Needs.RESULT, alone, judged_by, place, only=("T15", "T17"))
-    return capped(in_order(findings))
+    return capped(in_order(findings), goes_on=run.grows)
 
 
 def check_result(folder: ResultFolder, place: Place, judged_in: Round) -> list[Finding]:
@@ -91,10 +92,13 @@ def _run(
     only: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """The findings of all checks of one level, with the round's severity."""
+    kind = next((about.kind for about in subject if isinstance(about, Definition)), None)
     for check in CHECKS.values():
         if check.needs is not needs or check.rule not in judged_in.rules:
             continue
         if only and check.rule not in only:
+            continue
+        if kind is not None and kind not in check.kinds:
             continue
         severity = judged_in.rules[check.rule].severity
         for finding in check.find(*subject):

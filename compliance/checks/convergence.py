@@ -14,7 +14,7 @@ from rules import rcp
 from rules.definition import Definition
 
 
-@rule("T21", Needs.RESULT)
+@rule("T21", Needs.RESULT, kinds=("train",))
 def plausible_convergence(
     result: ResultFolder, definition: Definition, place: Place
 ) -> Iterator[Finding]:

@@ -70,8 +70,9 @@ def hygiene(who: Submitter) -> Iterator[Finding]:
             refused.path,
             None,
             f"not read: {refused.why}",
-            expected="plain files and folders",
-            hint="replace it by the file itself, or remove it",
+            expected="plain files and folders that may be read, within the bounds of S5",
+            hint="replace a link by what it names, let others read the files, or leave out what is "
+            "no log, description or code",
         )
     of_files = list(islice(_of_files(who), PROBLEMS_MAX + 1))
     yield from of_files[:PROBLEMS_MAX]

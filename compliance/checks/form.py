@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -29,7 +30,8 @@ from rules.events import (
 from rules.rounds import Dialect, ProblemKind
 
 _MEND_FORM: Mapping[ProblemKind, str] = {
-    "file": "check that this is the run log itself, a plain text file within the bounds of T1",
+    "file": "check that this is the run log itself, a plain text file within the bounds of T1, and "
+    "that others may read it",
     "text": "write the log as UTF-8 text; keep binary output of other programs out of it",
     "around": "begin each record at the start of a line; let other output end with a line feed",
     "place": "begin each record on a line of its own with the marker at its start; "
@@ -106,7 +108,8 @@ def vocabulary(run: RunLog, place: Place) -> Iterator[Finding]:
         return
     definition = definition_of(run, place)
     hyperparameters = definition.hyperparameters if definition else {}
-    asked = {**EVENTS, **{name: hyperparameter_rule(name) for name in hyperparameters}}
+    known_events = EVENTS[definition.kind if definition else "train"]
+    asked = {**known_events, **{name: hyperparameter_rule(name) for name in hyperparameters}}
     known = set(asked)
     if definition:
         yield from _unknown_keys(run, known)
@@ -155,7 +158,7 @@ def _unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
             run.path,
             events[0].line,
             f"unknown key {shown(key)}{times}{guess}",
-            expected="only keys of rules/events.py and hyperparameters of the definition",
+            expected="only keys of the table under T2 and hyperparameters of the definition",
             hint="correct the key, or leave the record out: other output may stand in the log "
             "on lines without the marker",
         )
@@ -188,7 +191,8 @@ def _counts(run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]) -> 
             )
         if events or key in misspelt or asked.count == "at most once":
             continue
-        if key == "run_stop" or (asked.count == "at least once" and may_lack_blocks):
+        is_of_block = asked.phase is Phase.TIMED and key != "run_start"
+        if key == "run_stop" or (is_of_block and may_lack_blocks):
             continue  # T7 tells of a run that did not end
         yield breach(
             run.path,
@@ -218,7 +222,9 @@ def _second_run(run: RunLog) -> Event | None:
 
 
 _ONCE_EARLY = {
-    key for key, asked in EVENTS.items() if asked.count == "once" and asked.phase < Phase.TIMED
+    key
+    for key, asked in EVENTS["train"].items()
+    if asked.count == "once" and asked.phase < Phase.TIMED
 }
 
 WHERE = {
@@ -329,6 +335,13 @@ def _one_of(allowed: tuple[str, ...]) -> str:
     return " or ".join(f'"{word}"' for word in allowed)
 
 
+@lru_cache(maxsize=1)  # T3, T4 and the rules of the timeline ask, log by log
+def definition_if_whole(run: RunLog, place: Place) -> Definition | None:
+    """The definition of a log that is whole, so that its course can be judged."""
+    definition = definition_of(run, place)
+    return definition if definition and is_whole(run, definition) else None
+
+
 def is_whole(run: RunLog, definition: Definition) -> bool:
     """True when every event that gives a log its structure is there and well formed.
 
@@ -337,18 +350,22 @@ def is_whole(run: RunLog, definition: Definition) -> bool:
     if run.has_lost_records or run.first("init_aborted") is not None or _second_run(run):
         return False
     may_lack_blocks = run.status == STATUS_ABORTED
-    for key, asked in EVENTS.items():
+    known = EVENTS[definition.kind]
+    for key, asked in known.items():
         count = len(run.all(key))
+        is_of_block = asked.phase is Phase.TIMED and key not in ("run_start", "run_stop")
+        if may_lack_blocks and is_of_block and not count:
+            continue
         if asked.count == "once" and asked.phase is Phase.TIMED and count != 1:
             return False
         if key in ("init_start", "init_stop") and count != 1:
             return False
-        if asked.count == "at least once" and not count and not may_lack_blocks:
+        if asked.count == "at least once" and not count:
             return False
     start = run.first("run_start")
     assert start is not None
     for event in run.events:
-        asked_of = EVENTS.get(event.key)
+        asked_of = known.get(event.key)
         if asked_of is None:
             if event.line > start.line and event.key not in definition.hyperparameters:
                 return False  # perhaps a misspelt block_stop

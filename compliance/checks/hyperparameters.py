@@ -17,7 +17,8 @@ def closed_division(run: RunLog, definition: Definition, place: Place) -> Iterat
     """Each hyperparameter is logged, with a value that the closed division allows."""
     if division_of(run, place) != "closed":
         return
-    misspelt = set(suggestions(run, {*EVENTS, *definition.hyperparameters}).values())
+    known = {*EVENTS[definition.kind], *definition.hyperparameters}
+    misspelt = set(suggestions(run, known).values())
     logged = {name: run.value(name) for name in definition.hyperparameters}
     for name, allowed in definition.hyperparameters.items():
         events = run.all(name)
@@ -45,7 +46,7 @@ def closed_division(run: RunLog, definition: Definition, place: Place) -> Iterat
                 )
 
 
-@rule("T13", Needs.DEFINITION)
+@rule("T13", Needs.DEFINITION, kinds=("train",))
 def open_division(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
     """Hyperparameters that the definition knows have its types; the batch size is there."""
     if division_of(run, place) != "open":

@@ -100,7 +100,8 @@ def _known_benchmark(run: RunLog) -> Iterator[Finding]:
             benchmark.line,
             f"no benchmark {shown(benchmark.value)}{did_you_mean(benchmark.value[:100], names)}",
             expected=f"one of {', '.join(names)}",
-            hint="write the benchmark's name as its folder under benchmarks/ has it",
+            hint="write the benchmark's name as its folder under benchmarks/ has it; "
+            "published logs of MLPerf are checked with --round",
         )
     elif scale is not None and isinstance(scale.value, str):
         scales = definition.scales(benchmark.value)

@@ -1,10 +1,10 @@
 """T3 and T4: the order of a log, by its lines and by its two clocks."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from compliance.checks.form import WHERE, is_whole
-from compliance.checks.identity import definition_of
+from compliance.checks.form import WHERE, definition_if_whole
 from compliance.checks.pace import unexplained_times
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, shown
@@ -12,28 +12,72 @@ from compliance.records import Event
 from compliance.runlog import RunLog
 from rules import rounds
 from rules.definition import Definition
-from rules.events import CLOCK_METADATA, EVENTS, STATUS_ABORTED, Phase
+from rules.events import CLOCK_METADATA, EVENTS, STATUS_ABORTED, Kind, Phase
 
 CLOCK_TOLERANCE_MS = 100.0
 CLOCK_TOLERANCE_SHARE = 1e-3
 
-# What each event of the timed part asks for and leads to: blocks and evaluations take turns.
-_TURNS = {
-    "block_start": ("after run_start or an evaluation", "in a block"),
-    "block_stop": ("in a block", "after a block"),
-    "eval_start": ("after a block", "in an evaluation without a result"),
+
+@dataclass(frozen=True)
+class Turns:
+    """What each event of the timed part asks for and leads to, from ``begin`` to ``end``; with
+    ``anew`` they begin anew."""
+
+    begin: str
+    end: str
+    anew: str
+    of: Mapping[str, tuple[str, str]]
+    mend: str
+
+
+_EVALUATION = {
     "eval_accuracy": ("in an evaluation without a result", "in an evaluation with its result"),
-    "eval_stop": ("in an evaluation with its result", "after run_start or an evaluation"),
 }
-_IDLE = "after run_start or an evaluation"
+_TURNS: Mapping[Kind, Turns] = {
+    "train": Turns(
+        begin="after run_start or an evaluation",
+        end="after run_start or an evaluation",
+        anew="block_start",
+        of={
+            "block_start": ("after run_start or an evaluation", "in a block"),
+            "block_stop": ("in a block", "after a block"),
+            "eval_start": ("after a block", "in an evaluation without a result"),
+            **_EVALUATION,
+            "eval_stop": ("in an evaluation with its result", "after run_start or an evaluation"),
+        },
+        mend="write block_start, block_stop, eval_start, eval_accuracy, eval_stop, "
+        "each once, for every block",
+    ),
+    "generate": Turns(
+        begin="after run_start or a generation",
+        end="after the evaluation",
+        anew="generation_start",
+        of={
+            "generation_start": ("after run_start or a generation", "in a generation"),
+            "generation_times": ("in a generation", "in a generation with its times"),
+            "generation_stop": (
+                "in a generation with its times",
+                "after run_start or a generation",
+            ),
+            "eval_start": (
+                "after run_start or a generation",
+                "in an evaluation without a result",
+            ),
+            **_EVALUATION,
+            "eval_stop": ("in an evaluation with its result", "after the evaluation"),
+        },
+        mend="write generation_start, generation_times, generation_stop, each once, for every "
+        "number of images, then eval_start, eval_accuracy, eval_stop",
+    ),
+}
 
 
 @rule("T3", Needs.RECORDS)
 def order(run: RunLog, place: Place) -> Iterator[Finding]:
     """Phases follow each other, blocks and evaluations take turns, nothing follows run_stop."""
-    definition = definition_of(run, place)
-    if definition is not None and is_whole(run, definition):
-        out_of_place = [*_phases(run, definition), *_turns(run)]
+    definition = definition_if_whole(run, place)
+    if definition is not None:
+        out_of_place = [*_phases(run, definition), *_turns(run, _TURNS[definition.kind])]
         yield from out_of_place
         if not out_of_place:  # else it may be run_stop that stands too early
             yield from _after_the_end(run)
@@ -59,6 +103,7 @@ def _phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
     """The first record that stands outside its phase; others mostly follow from it."""
     doors = [run.all(key)[0].line for key in ("init_start", "init_stop", "run_start")]
     init_start, init_stop, run_start = doors
+    known = EVENTS[definition.kind]
     if not init_start < init_stop < run_start:
         yield breach(
             run.path,
@@ -69,8 +114,8 @@ def _phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
         )
         return
     for event in run.events:
-        if event.key in EVENTS:
-            phase = EVENTS[event.key].phase
+        if event.key in known:
+            phase = known[event.key].phase
         elif event.key in definition.hyperparameters:
             phase = Phase.INIT
         else:
@@ -100,13 +145,13 @@ def _found_where(line: int, init_start: int, init_stop: int, run_start: int) -> 
     return "it between init_stop and run_start" if line < run_start else "it after run_start"
 
 
-def _turns(run: RunLog) -> Iterator[Finding]:
+def _turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
     """The first break of the turns in each block; the next block_start is a new beginning."""
-    state, told, last_line = _IDLE, False, 0
+    state, told, last_line = turns.begin, False, 0
     for event in run.events:
-        if event.key in _TURNS:
-            asked, leads_to = _TURNS[event.key]
-            if event.key == "block_start" and state == _IDLE:
+        if event.key in turns.of:
+            asked, leads_to = turns.of[event.key]
+            if event.key == turns.anew and state == turns.begin:
                 told = False
             if state != asked and not told:
                 told = True
@@ -116,13 +161,12 @@ def _turns(run: RunLog) -> Iterator[Finding]:
                     f"{event.key} is out of turn",
                     expected=f"{event.key} {asked}",
                     got=f"it {state}" + (f" (line {last_line})" if last_line else ""),
-                    hint="write block_start, block_stop, eval_start, eval_accuracy, eval_stop, "
-                    "each once, for every block",
+                    hint=turns.mend,
                 )
             state, last_line = leads_to, event.line
         elif event.key == "run_stop":
             may_be_open = run.status == STATUS_ABORTED  # the run failed where it was
-            if state != _IDLE and not may_be_open and not told:
+            if state != turns.end and not may_be_open and not told:
                 yield breach(
                     run.path,
                     event.line,
@@ -153,8 +197,7 @@ def clock(run: RunLog, place: Place) -> Iterator[Finding]:
             hint="add metadata.monotonic_ms, in Python time.monotonic() * 1000",
         )
     yield from _apart(run)
-    definition = definition_of(run, place)
-    if definition and is_whole(run, definition):
+    if definition_if_whole(run, place):
         yield from unexplained_times(run)
 
 

@@ -16,6 +16,8 @@ GAP_SECONDS_MIN = 10.0  # shorter ones are a checkpoint or a barrier
 BLOCKS_MIN = 4  # fewer show no usual pace
 PACE_RATIO_MAX = 3.0
 
+_INTERVALS = ("block", "generation", "eval")
+
 Interval = tuple[Event, Event]
 
 
@@ -42,14 +44,14 @@ def unexplained_times(run: RunLog) -> Iterator[Finding]:
 
 
 def _intervals(run: RunLog) -> list[Interval]:
-    """Blocks and evaluations that were closed, in the order of their lines."""
+    """Blocks, generations and evaluations that were closed, in the order of their lines."""
     opened: dict[str, Event] = {}
     closed = []
     for event in run.events:
         what, _, end = event.key.rpartition("_")
-        if what in ("block", "eval") and end == "start":
+        if what in _INTERVALS and end == "start":
             opened[what] = event
-        elif what in ("block", "eval") and end == "stop" and what in opened:
+        elif what in _INTERVALS and end == "stop" and what in opened:
             closed.append((opened.pop(what), event))
     return closed
 
@@ -95,7 +97,7 @@ def _gaps(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
     Not before the first block: data are read there.
     """
     stop = run.all("run_stop")[0]
-    blocks = [_ms(start, end) for start, end in pairs if start.key == "block_start"]
+    blocks = [_ms(start, end) for start, end in pairs if start.key != "eval_start"]
     following = [start for start, _ in pairs[1:]]
     if run.converged:  # a run that failed may have been stopped within a block
         following.append(stop)

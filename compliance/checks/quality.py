@@ -117,7 +117,9 @@ def _stops_at_the_targets(run: RunLog, definition: Definition) -> Iterator[Findi
             "run_stop says success, but the last evaluation misses a target",
             expected=targets,
             got=", ".join(missed) or "no evaluation",
-            hint="train on until every target holds at the same evaluation",
+            hint="train on until every target holds at the same evaluation"
+            if definition.kind == "train"
+            else "look at precision and weights: images must be as good as the definition asks",
         )
 
 
@@ -144,8 +146,13 @@ def counts(run: RunLog, definition: Definition, place: Place) -> Iterator[Findin
                 else "use the whole set that prepare_data makes for this scale",
             )
     yield from _data(run, definition)
-    yield from _whole_batches(run)
-    yield from _epochs(run, definition)
+    if definition.kind == "train":
+        yield from _whole_batches(run)
+        yield from _epochs(run, definition)
+        yield from _all_samples(run)
+
+
+def _all_samples(run: RunLog) -> Iterator[Finding]:
     stop, blocks = run.all("run_stop")[0], run.all("block_stop")
     if stop.metadata["samples_count"] != run.samples_trained:
         yield breach(

@@ -6,6 +6,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from compliance.finding import Finding
+from rules.events import Kind
 from rules.rounds import Severity
 
 
@@ -44,20 +45,21 @@ class Check:
     rule: str
     needs: Needs
     find: Callable[..., Iterator[Finding]]
+    kinds: tuple[Kind, ...]  # of benchmarks that the rule speaks of
 
 
 CHECKS: dict[str, Check] = {}
 
 
 def rule(
-    rule_id: str, needs: Needs
+    rule_id: str, needs: Needs, kinds: tuple[Kind, ...] = ("train", "generate")
 ) -> Callable[[Callable[..., Iterator[Finding]]], Callable[..., Iterator[Finding]]]:
     """Register the check of a numbered rule. Raises ValueError for a rule that has one already."""
 
     def register(find: Callable[..., Iterator[Finding]]) -> Callable[..., Iterator[Finding]]:
         if rule_id in CHECKS:
             raise ValueError(f"{rule_id} has a check already: {CHECKS[rule_id].find.__name__}")
-        CHECKS[rule_id] = Check(rule_id, needs, find)
+        CHECKS[rule_id] = Check(rule_id, needs, find, kinds)
         return find
 
     return register

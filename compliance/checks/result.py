@@ -128,7 +128,8 @@ def _set_aside(run: RunLog, definition: Definition) -> Iterator[Finding]:
     if stop is None:
         return
     evaluated = run.quality_curve[-1].samples if run.quality_curve else 0
-    is_spent = run.status == STATUS_ABORTED and evaluated >= definition.timing.max_samples
+    budget = definition.timing.max_samples if definition.kind == "train" else 1
+    is_spent = run.status == STATUS_ABORTED and evaluated >= budget
     if run.converged or is_spent:
         yield breach(
             run.path,
@@ -313,11 +314,12 @@ def copies(
     if isinstance(definition, RoundBenchmark):  # whose runs may share a system at the same time
         yield from _copied_in_history(result.runs)
         return
-    copied = list(_copied(result.runs, definition))
-    copied += _retimed(result.runs, {finding.path for finding in copied})
+    runs = [run for run in result.runs if len(run.all("run_start")) < 2]  # two in a file: T2
+    copied = list(_copied(runs, definition))
+    copied += _retimed(runs, {finding.path for finding in copied})
     yield from copied
     told = {finding.path for finding in copied}
-    yield from _at_the_same_time([run for run in result.runs if run.path not in told])
+    yield from _at_the_same_time([run for run in runs if run.path not in told])
 
 
 def _copied(runs: Sequence[RunLog], definition: Definition) -> Iterator[Finding]:
@@ -376,6 +378,7 @@ def _retimed(runs: Sequence[RunLog], told: set[Path]) -> Iterator[Finding]:
         traces = {
             ("loss", _losses(run)): ("the losses of all blocks", "block_stop"),
             ("time", _intervals_ms(run)): ("the times between all events", "run_start"),
+            ("generation", _generation_seconds(run)): ("all measured times", "generation_times"),
         }
         known = {trace: told_as for trace, told_as in traces.items() if trace[1]}
         same = next((trace for trace in known if trace in seen), None)
@@ -399,6 +402,11 @@ def _losses(run: RunLog) -> tuple[float, ...]:
     losses = tuple(float(loss) for loss in logged if is_number(loss) and abs(loss) < 1e300)
     telling = {loss for loss in losses if float(f"{loss:.4g}") != loss}
     return losses if len(telling) >= COPIED_LOSSES_MIN else ()
+
+
+def _generation_seconds(run: RunLog) -> tuple[str, ...]:
+    """What a run that generates measured."""
+    return tuple(_canonical(event.value) for event in run.all("generation_times"))
 
 
 def _intervals_ms(run: RunLog) -> tuple[float, ...]:

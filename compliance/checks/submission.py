@@ -9,6 +9,7 @@ from compliance.checks.registry import Needs, breach, rule
 from compliance.finding import Finding, printable, shown
 from compliance.package import (
     LEFT_BY_TOOLS,
+    LOG_NAME,
     NAME,
     ResultFolder,
     Submitter,
@@ -123,10 +124,11 @@ def _beside_the_logs(result: ResultFolder, in_submission: bool) -> Iterator[Find
                 yield _left_by_tools(path)
             continue
         is_log = is_like_log(path)
+        named = "this name is not one of a run log" if is_log else "this does not belong here"
         yield breach(
             path,
             None,
-            "this name is not one of a run log" if is_log else "this does not belong here",
+            "this is a folder, no run log" if LOG_NAME.fullmatch(path.name) else named,
             expected="result_0.txt, result_1.txt …" if is_log else "run logs only",
             got=shown(path.name),
             hint="rename it to result_<k>.txt with its number k from 0, or move it away",
@@ -163,7 +165,7 @@ def _description(system: SystemFile, submitter: str | None) -> Iterator[Finding]
             system.path,
             None,
             f"the description {printable(system.problem)}",
-            hint="write it after rules/schemas/system.schema.json",
+            hint="write it after rules/schemas/system.schema.json, in a file that others may read",
         )
         return
     problems = list(_schema_problems(system))

@@ -74,7 +74,7 @@ def timed_region(run: RunLog, place: Place) -> Iterator[Finding]:
         )
 
 
-@rule("T8", Needs.TIMELINE)
+@rule("T8", Needs.TIMELINE, kinds=("train",))
 def evaluation_cadence(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
     """Blocks end, and evaluations happen, where the definition's schedule says."""
     batch = batch_size(run)
@@ -161,7 +161,7 @@ def _last_sample(definition: Definition, batch: int) -> int:
     return -(-definition.timing.max_samples // batch) * batch
 
 
-@rule("T11", Needs.TIMELINE)
+@rule("T11", Needs.TIMELINE, kinds=("train",))
 def budget(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
     """Nothing is trained after `timing.max_samples`; who gives up before says why."""
     stop = run.all("run_stop")[0]

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from benchmarks.galaxy_shape.broken import symmetrised
+from benchmarks.galaxy_shape.framework_free import reoriented
 from benchmarks.galaxy_shape.model import (
     PReLU,
     SamePaddedConv2d,
@@ -19,7 +20,7 @@ from benchmarks.galaxy_shape.model import (
 )
 from benchmarks.galaxy_shape.plain import PlainShapeNetwork, published
 from benchmarks.galaxy_shape.science import RADIUS_SQUARED
-from benchmarks.galaxy_shape.task import _sums_of_metrics, reoriented
+from benchmarks.galaxy_shape.task import _sums_of_metrics
 
 FULL: dict[str, Any] = {
     "bands": 6, "pixels": 64, "filters": (32, 64, 128, 256), "input_scaling": "asinh",

@@ -9,7 +9,7 @@ from typing import Any
 
 from rules import rcp
 from rules.definition import Definition
-from rules.events import EVENTS, MARKER
+from rules.events import MARKER, event_type
 from rules.seeds import derived_seed
 
 Record = dict[str, Any]
@@ -45,13 +45,12 @@ class LogBuilder:
 
     def event(self, key: str, value: object = None, **metadata: object) -> None:
         """One record; its event type is the vocabulary's."""
-        event_type = EVENTS[key].event_type if key in EVENTS else "POINT_IN_TIME"
         clock = {"monotonic_ms": BOOT_MS + self.now_ms}
         self.records.append(
             {
                 "namespace": "",
                 "time_ms": START_MS + int(self.now_ms),
-                "event_type": event_type,
+                "event_type": event_type(key),
                 "key": key,
                 "value": value,
                 "metadata": {"file": "train.py", "lineno": 7, **metadata, **clock},
@@ -79,30 +78,13 @@ def run_records(
 
     With ``converged=False`` it is aborted after as many blocks, as a run that failed is.
     """
-    log = LogBuilder(definition, now_ms=index * 1e7)
-    log.event("submission_round", "v1.0")
-    log.event("submission_org", system["submitter"])
-    log.event("submission_platform", system["system"])
-    log.event("submission_division", division)
-    log.event("submission_benchmark", definition.name)
-    log.event("submission_scale", definition.scale)
-    log.event("cache_clear", True)
-    log.event("init_start")
-    seed = derived_seed(definition.digest, system["system"], CODE_DIGEST, index)
-    log.event("seed", seed, origin="derived")
-    log.event("definition_digest", definition.digest)
-    log.event("code_digest", CODE_DIGEST)
-    log.event("data_digest", definition.data_digest or DATA_DIGEST)
-    log.event("implementation", IMPLEMENTATION)
-    log.event("train_samples", definition.train_samples)
-    log.event("eval_samples", definition.evaluation_samples)
+    if definition.kind == "generate":
+        return generation_records(
+            definition, index, converged=converged, division=division, system=system
+        )
+    log = _before_the_clock(definition, index, division, system, hyperparameters or {})
     defaults = {name: known.default for name, known in definition.hyperparameters.items()}
     values: dict[str, Any] = {**defaults, **(hyperparameters or {})}
-    for name, value in values.items():
-        log.event(name, value)
-    log.event("model_parameters", definition.model["parameters"])
-    log.wait(INIT_MS)
-    log.event("init_stop")
     log.event("run_start")
     samples = 0
     for block in definition.schedule(int(values["global_batch_size"])):
@@ -128,11 +110,92 @@ def run_records(
             metrics=metrics,
         )
         log.event("eval_stop", samples_count=samples)
+    _stop(log, samples, converged)
+    return log.records
+
+
+def generation_records(
+    definition: Definition,
+    index: int = 0,
+    *,
+    counts: int | None = None,
+    converged: bool = True,
+    division: str = "closed",
+    system: Mapping[str, Any] = SYSTEM,
+    seconds_per_image: float = 0.01,
+) -> list[Record]:
+    """The records of a compliant run of a benchmark that generates.
+
+    With ``counts`` it fails after so many of them. A repetition takes 10 ms and more, the more
+    images the longer.
+    """
+    assert definition.generation is not None
+    log = _before_the_clock(definition, index, division, system, {})
+    log.event("run_start")
+    images = 0
+    asked = zip(definition.generation.counts, definition.generation.repetitions, strict=True)
+    for count, repetitions in list(asked)[:counts]:
+        log.event("generation_start", images_count=count)
+        sampling = [0.010 + 1e-4 * ((7 * n + index) % 11) for n in range(repetitions)]
+        decoding = [seconds_per_image * count * (1 + 0.01 * index)] * repetitions
+        log.wait(1000 * (sum(sampling) + sum(decoding)) + 1)
+        times = {"sampling_seconds": sampling, "decoding_seconds": decoding}
+        log.event("generation_times", times, images_count=count)
+        log.event("generation_stop", images_count=count)
+        images += count * repetitions
+    if counts is None:
+        metrics = quality(definition, 1, converged, index)
+        log.event("eval_start", samples_count=images)
+        log.wait(EVAL_MS)
+        first = metrics[definition.quality[0].metric]
+        log.event("eval_accuracy", first, samples_count=images, metrics=metrics)
+        log.event("eval_stop", samples_count=images)
+    _stop(log, images, converged)
+    return log.records
+
+
+def _stop(log: LogBuilder, samples: int, converged: bool) -> None:
     if converged:
         log.event("run_stop", status="success", samples_count=samples)
     else:
         log.event("run_stop", status="aborted", samples_count=samples, reason="out of memory")
-    return log.records
+
+
+def _before_the_clock(
+    definition: Definition,
+    index: int,
+    division: str,
+    system: Mapping[str, Any],
+    hyperparameters: Mapping[str, object],
+) -> LogBuilder:
+    """Identity and initialisation."""
+    log = LogBuilder(definition, now_ms=index * 1e7)
+    log.event("submission_round", "v1.0")
+    log.event("submission_org", system["submitter"])
+    log.event("submission_platform", system["system"])
+    log.event("submission_division", division)
+    log.event("submission_benchmark", definition.name)
+    log.event("submission_scale", definition.scale)
+    log.event("cache_clear", True)
+    log.event("init_start")
+    seed = derived_seed(definition.digest, system["system"], CODE_DIGEST, index)
+    log.event("seed", seed, origin="derived")
+    log.event("definition_digest", definition.digest)
+    log.event("code_digest", CODE_DIGEST)
+    log.event("data_digest", definition.data_digest or DATA_DIGEST)
+    log.event("implementation", IMPLEMENTATION)
+    log.event("train_samples", definition.train_samples)
+    log.event("eval_samples", definition.evaluation_samples)
+    defaults = {name: known.default for name, known in definition.hyperparameters.items()}
+    values: dict[str, Any] = {**defaults, **hyperparameters}
+    for name, value in values.items():
+        log.event(name, value)
+    if definition.kind == "generate":
+        log.event("weights_digest", definition.model["weights_digest"])
+    log.event("model_parameters", definition.model["parameters"])
+    log.wait(INIT_MS)
+    log.event("init_stop")
+    return log
 
 
 def quality(definition: Definition, block: int, reached: bool, index: int = 0) -> dict[str, float]:
@@ -141,7 +204,9 @@ def quality(definition: Definition, block: int, reached: bool, index: int = 0) -
     for number, target in enumerate(definition.quality):
         worse = 1 if target.better == "lower" else -1
         distance = (0.5 / block + 1 / 97 + 0.001 * index) * (-0.05 if reached else 1)
-        metrics[target.metric] = target.target + worse * distance * (1 + number)
+        lowest, highest = definition.bounds.get(target.metric, (-math.inf, math.inf))
+        value = target.target + worse * distance * (1 + number)
+        metrics[target.metric] = min(max(value, lowest), highest)
     for name in definition.reported:
         metrics[name] = 0.5 + 0.01 * block
     return metrics

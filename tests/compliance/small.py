@@ -47,6 +47,30 @@ STAR_SHAPE: dict[str, Any] = {
 }
 
 
+STAR_IMAGES: dict[str, Any] = {
+    "name": "star_images",
+    "title": "Star image generation",
+    "task": {"kind": "generate"},
+    "model": {"weights_digest": "b" * 64},
+    "quality": [
+        {"metric": "distance", "better": "lower"},
+        {"metric": "distinct", "better": "higher"},
+    ],
+    "data": {"generator": "stars"},
+    "timing": {"init_minutes_max": 10},
+    "runs": {"required": 5, "drop": {"fastest": 1, "slowest": 1}},
+    "hyperparameters": {},
+    "scales": {
+        "mini": {
+            "model": {"parameters": 100},
+            "data": {"train_samples": 100, "evaluation_samples": 20},
+            "generation": {"counts": [1, 10, 50], "repetitions": [200, 5, 3], "warm_up_images": 10},
+            "targets": {"distance": 0.1, "distinct": 0.8},
+        },
+    },
+}
+
+
 SAMPLES = {  # to target, of the reference at mini scale; an evaluation every 50
     5: (100, 100, 150, 150, 150),
     10: (150, 150, 150, 150, 200),
@@ -55,13 +79,14 @@ SAMPLES = {  # to target, of the reference at mini scale; an evaluation every 50
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Definition:
-    """Make ``star_shape`` the only benchmark there is; returns its mini scale.
+    """Make ``star_shape`` and ``star_images`` the only benchmarks; returns the first's mini scale.
 
     That one has reference convergence points, the full scale has none.
     """
-    path = folder / "star_shape" / "benchmark.yaml"
-    path.parent.mkdir(parents=True)
-    path.write_text(yaml.safe_dump(STAR_SHAPE))
+    for document in (STAR_SHAPE, STAR_IMAGES):
+        path = folder / document["name"] / "benchmark.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text(yaml.safe_dump(document))
     monkeypatch.setattr(definition, "BENCHMARKS", folder)
     mini = definition.load("star_shape", "mini")
     rcp.save(mini.name, mini.scale, reference_points(mini, SAMPLES))

@@ -77,6 +77,14 @@ def test_the_eleventh_of_a_rule_is_counted_only() -> None:
     many = [Finding("T2", "error", Path("log"), line, "wrong") for line in range(1, 31)]
     other = Finding("T9", "error", Path("log"), 99, "also wrong")
     kept = capped(in_order([other, *many]))
-    assert [finding.rule for finding in kept].count("T2") == 11
-    assert kept[-1].message == "and 20 more of T2 in this log"
-    assert other in kept
+    assert kept[:10] == many[:10]
+    (counted, last) = kept[10:]
+    assert (counted.line, counted.message) == (11, "and 20 more of T2 in this log")
+    assert last == other
+    assert capped(in_order([other, *many]), goes_on=True) == [*many[:10], other]
+
+
+def test_no_error_hides_behind_ten_warnings() -> None:
+    mild = [Finding("M1", "warning", Path("log"), line, "twice") for line in range(1, 20)]
+    counted = capped([*mild, Finding("M1", "error", Path("log"), 30, "two values")])[-1]
+    assert (counted.severity, counted.line) == ("error", 30)

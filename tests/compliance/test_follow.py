@@ -9,9 +9,9 @@ import pytest
 from compliance import records
 from compliance.checks import Place, check_log
 from compliance.finding import Finding
-from compliance.follow import PARTIAL, GrowingLog, certain, follow, same
+from compliance.follow import GrowingLog, certain, follow, same
 from compliance.records import Reading
-from compliance.runlog import read, run_log
+from compliance.runlog import PARTIAL, read, run_log
 from rules.errors import UserError
 from tests.compliance.builder import line_of, run_records
 from tests.compliance.checks.test_catalogue import (

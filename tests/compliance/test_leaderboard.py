@@ -13,7 +13,7 @@ from compliance.judge import judge
 from compliance.leaderboard import Row
 from rules import definition, rounds
 from rules.definition import Definition
-from tests.compliance.builder import SYSTEM, write_result
+from tests.compliance.builder import SYSTEM, edited, run_records, write_log, write_result
 from tests.compliance.golden import assert_golden
 from tests.compliance.mixed import write_mixed
 
@@ -55,10 +55,29 @@ def test_a_warning_stands_below_a_score(
     monkeypatch.setattr(definition, "load", lambda name, scale: reference)
     (row,) = found = _rows(Path("out"))
     assert row.verdict == "scored"
-    assert row.reasons == ("T10 warning: the data are not those of the reference",)
+    assert row.reasons == ("T10 warning: the data are not those of the reference (in 5 files)",)
     assert [finding.severity for finding in row.findings] == ["warning"] * 5
     assert "  acme/box: scored, with a warning\n    T10 warning" in leaderboard.as_table(found)
     assert "<li>T10 warning" in site.page(found, "v1.0", Path("out/leaderboard"))
+
+
+def test_an_error_that_logs_share_is_one_reason(star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    for index in (1, 3):
+        records = run_records(star_shape, index)
+        records = edited(records, "opt_name", lambda r: r.update(value="sgd"))
+        if index == 3:
+            records = edited(records, "train_samples", lambda r: r.update(value=7))
+        write_log(folder / f"result_{index}.txt", records)
+    (row,) = found = _rows(Path("out"))
+    of_both, of_one = row.reasons
+    assert of_both == "T12 opt_name must be adam in the closed division (in 2 files)"
+    assert of_one.startswith("T10 ")
+    assert "files" not in of_one
+    (entry,) = csv.DictReader(io.StringIO(leaderboard.as_csv(found)))
+    assert entry["reasons"] == f"{of_both}; {of_one}"
+    assert json.loads(leaderboard.as_json(found))[0]["reasons"] == [of_both, of_one]
+    assert row.standing == "rejected: 3 errors (T12, T10)"
 
 
 def test_hardware_counts_all_accelerators(star_shape: Definition) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance import package
+from compliance import folders, package
 from compliance.finding import Finding
 from compliance.judge import judge
 from rules import definition, rounds
@@ -71,6 +71,7 @@ def test_work_in_progress_is_a_note(folder: Path) -> None:
     (folder / "interrupted_result_4_0.txt").write_text("half a log")
     (folder / "configuration.json").write_text("{}")
     (folder / "report_0.json").write_text("{}")
+    (folder / "pictures_0.png").write_bytes(b"")
     (folder / ".lock").write_text("")
     (folder.parents[2] / "checkpoints").mkdir()
     (folder.parents[2] / "leaderboard").mkdir()
@@ -227,10 +228,10 @@ def test_pipes_are_refused_and_do_not_block(folder: Path) -> None:
 
 
 def test_folders_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(package, "ENTRIES_MAX", 3)
+    monkeypatch.setattr(folders, "ENTRIES_MAX", 3)
     assert "S5" in {finding.rule for finding in findings_of(folder)}
     monkeypatch.undo()
-    monkeypatch.setattr(package, "LOGS_MAX", 2)
+    monkeypatch.setattr(folders, "LOGS_MAX", 2)
     assert package.read(folder).logs == 2
     assert "S5" in {finding.rule for finding in findings_of(folder)}
 

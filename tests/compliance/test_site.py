@@ -117,3 +117,17 @@ def test_the_spread_shows_every_run(text: str) -> None:
 
 def test_the_same_logs_give_the_same_page(text: str) -> None:
     assert text == page(Path("out"), Path("out/leaderboard"))
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"), [(b"\x89PNG\r\n\x1a\n...", 1), (b"<svg onload=alert()>", 0)]
+)
+def test_a_picture_of_a_run_is_in_the_page(
+    content: bytes, shown: int, star_shape: Definition
+) -> None:
+    out = Path("out")
+    folder = write_result(out, star_shape)
+    (folder / "pictures_1.png").write_bytes(content)
+    found = Page(page(out, out / "leaderboard"))
+    assert found.tags.count("img") == shown
+    assert sum(link.startswith("data:image/png;base64,") for link in found.links) == shown

@@ -57,6 +57,24 @@ def test_only_errors_are_waived(severity: str, tmp_path: Path) -> None:
     assert not first.covers(mild, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "is_covered"),
+    [
+        ("result_0.txt", True),
+        ("result_0.txt.partial", True),  # the same log while its run goes on
+        ("result_1.txt.partial", False),
+        ("result_0.txt.partial.partial", False),
+        ("result_0.partial", False),
+        (".partial", False),
+    ],
+)
+def test_a_waiver_of_one_log(name: str, is_covered: bool, tmp_path: Path) -> None:
+    text = TEXT.replace("path: results/a", "path: results/a/result_0.txt")
+    (first, _) = read(text.encode(), tmp_path).waivers
+    error = Finding("T8", "error", tmp_path / "results" / "a" / name, 1, "late")
+    assert first.covers(error, tmp_path) is is_covered
+
+
 @given(
     st.binary(max_size=300)
     | st.text(alphabet="waivers:-[]{}&*!|>\"'#\n \t,?%@`0T", max_size=300).map(str.encode)

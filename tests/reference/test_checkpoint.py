@@ -3,6 +3,7 @@
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
@@ -45,3 +46,18 @@ def test_missing_and_truncated(tmp_path: Path) -> None:
     (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UserError, match="not a checkpoint"):
         checkpoint.load(tmp_path / "cut.pt")
+
+
+def test_arrays_need_no_framework(tmp_path: Path) -> None:
+    state = {"model": {"norm/gamma": np.arange(3.0)}, "samples": 12}
+    checkpoint.save(tmp_path / "b.npz", state)
+    loaded = checkpoint.load(tmp_path / "b.npz")
+    assert int(loaded["samples"]) == 12
+    assert np.array_equal(loaded["model"]["norm/gamma"], np.arange(3.0))
+    whole = (tmp_path / "b.npz").read_bytes()
+    (tmp_path / "b.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="not a checkpoint"):
+        checkpoint.load(tmp_path / "b.npz")
+    np.savez(tmp_path / "hostile.npz", model=np.array([Hostile()], dtype=object))
+    with pytest.raises(UserError, match="not a checkpoint"):
+        checkpoint.load(tmp_path / "hostile.npz")

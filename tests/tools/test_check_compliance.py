@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -215,6 +216,29 @@ def test_following_a_run_in_progress(tmp_path: Path) -> None:
         rest = following.stdout.read()
         assert following.wait(timeout=60) == 1
     assert rest.endswith("fail: 1 log, 1 error\n")
+
+
+@pytest.mark.parametrize(("waived", "holds"), [("result_0.txt", True), ("result_1.txt", False)])
+def test_following_knows_a_log_by_the_name_it_will_have(
+    waived: str, holds: bool, star_shape: Definition, capsys: Printed,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A waiver names the log as it will be called; one of another log does not hold."""
+    result = write_result(Path("out"), star_shape)
+    (result / "result_0.txt").unlink()
+    records = run_records(star_shape)
+    wrong = edited(records, "opt_name", lambda record: record.update(value="sgd"))
+    write_log(result / "result_0.txt.partial", wrong[:-10])
+    place = (result / waived).relative_to("out")
+    waiver = f"rule: T12, path: {place}, reason: tried once, who: Jane Doe, until: 9999-12-31"
+    Path("out/waivers.yaml").write_text(f"waivers: [{{{waiver}}}]\n")
+    with monkeypatch.context() as patch:  # Ctrl-C as soon as nothing is new
+        patch.setattr(threading.Event, "wait", lambda _, seconds: bool(seconds))
+        check_compliance.main([str(result / "result_0.txt"), "--follow"])
+    printed = capsys.readouterr().out
+    (told,) = (line for line in printed.splitlines() if "opt_name must be" in line)
+    assert "result_0.txt.partial:" in told
+    assert ("waived by Jane Doe" in told) is holds
 
 
 def test_check_leaves_nothing_behind(star_shape: Definition, tmp_path: Path) -> None:

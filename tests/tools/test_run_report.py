@@ -3,7 +3,7 @@
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -44,9 +44,14 @@ def config() -> RunConfig:
     return configure(definition.load("galaxy_shape", "mini"), seed=7)
 
 
-def said(task: object, config: RunConfig, path: Path) -> str:
+NO_ENERGY = {"none": "no sensors"}
+
+
+def said(
+    task: object, config: RunConfig, path: Path, energy: Mapping[str, object] = NO_ENERGY
+) -> str:
     console = Console(file=io.StringIO(), soft_wrap=True, highlight=False)
-    run_report.make(task, config, path, console)
+    run_report.make(task, config, path, console, energy)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -60,6 +65,7 @@ def test_tables_are_shown_and_kept(config: RunConfig, tmp_path: Path) -> None:
     (kept,) = tmp_path.iterdir()  # no temporary file is left
     content = json.loads(kept.read_text())
     assert content["seed"] == 7
+    assert content["energy"] == NO_ENERGY
     assert content["definition_digest"] == config.definition.digest
     (table,) = content["tables"]
     assert table["rows"][0] == dict(TABLE.rows[0])
@@ -86,3 +92,10 @@ def test_failure_is_told_and_costs_nothing(
 
 def test_task_without_a_report_says_nothing(config: RunConfig, tmp_path: Path) -> None:
     assert said(object(), config, tmp_path / "report_0.json") == ""
+
+
+def test_energy_is_kept_without_tables(config: RunConfig, tmp_path: Path) -> None:
+    said(object(), config, tmp_path / "report_0.json", {"joules": 12.5})
+    content = json.loads((tmp_path / "report_0.json").read_text())
+    assert content["energy"] == {"joules": 12.5}
+    assert content["tables"] == []

@@ -11,6 +11,7 @@ from compliance.checks.hyperparameters import closed_division
 from compliance.checks.registry import Needs, rule
 from rules import definition, rounds
 from tests.compliance.builder import edited, line_number, line_of, run_records, write_log
+from tests.compliance.checks import test_generation
 from tests.compliance.checks.test_catalogue import CASES, PLACE
 from tests.compliance.small import STAR_SHAPE
 
@@ -90,7 +91,8 @@ def test_a_hyperparameter_that_depends_on_the_batch_size(tmp_path: Path) -> None
 
 def test_every_rule_of_a_single_log_is_in_the_catalogue() -> None:
     of_logs = {check.rule for check in CHECKS.values() if check.needs < Needs.RESULT}
-    assert of_logs & set(ROUND.rules) <= {case.rule for case in CASES}
+    of_generation = {rule for rule, *_ in test_generation.CASES.values()}
+    assert of_logs & set(ROUND.rules) <= {case.rule for case in CASES} | of_generation
 
 
 def test_a_rule_has_one_check() -> None:

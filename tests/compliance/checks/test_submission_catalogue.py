@@ -200,6 +200,14 @@ def file(name: str, content: bytes = b"x") -> Callable[[Path], object]:
     return change
 
 
+def glued(index: int, other: int) -> Callable[[Path], object]:
+    def change(root: Path) -> None:
+        with (root / RESULT / f"result_{index}.txt").open("ab") as log:
+            log.write((root / RESULT / f"result_{other}.txt").read_bytes())
+
+    return change
+
+
 def removed(*names: str) -> Callable[[Path], object]:
     def change(root: Path) -> None:
         for name in names:
@@ -307,6 +315,8 @@ CASES = [
          copied(3, 1, "eval_accuracy", same_quality), STEP, "result_1.txt"),
     Case("a copy of another run, a day later", "T19", f"{RESULT}/result_3.txt", copied_run, STEP,
          "result_1.txt"),
+    Case("the log of another run behind it", "T2", f"{RESULT}/result_0.txt", glued(0, 1),
+         len(RECORDS) + 1, "a second run"),
     Case("the losses of another run", "T19", f"{RESULT}/result_3.txt",
          copied(3, 1, "block_stop", same_losses), at("block_stop"), "result_1.txt"),
     Case("the times of another run, a day later", "T19", f"{RESULT}/result_3.txt",
@@ -352,6 +362,8 @@ CASES = [
     Case("a system in another case", "S1", "results/Box", system_renamed, says='mean "box"'),
     Case("a misnamed log", "S1", f"{RESULT}/result_05.txt",
          file(f"{RESULT}/result_05.txt"), says="not one of a run log"),
+    Case("a folder with the name of a log", "S1", f"{RESULT}/result_5.txt",
+         file(f"{RESULT}/result_5.txt/log"), says="this is a folder"),
     Case("weights in the result", "S1", f"{RESULT}/weights.pt", file(f"{RESULT}/weights.pt")),
     Case("a run still going", "S1", RESULT, file(f"{RESULT}/result_5.txt.partial")),
     # S2: system description
@@ -394,7 +406,8 @@ CASES = [
     # S9: waivers
     Case("a waiver without a reason", "S9", "waivers.yaml", waivers(
         yaml_of({key: text for key, text in WAIVER.items() if key != "reason"})), 2, "reason"),
-    Case("a waiver of an unwritten reason", "S9", "waivers.yaml", waiver(reason="-"), 2, "reason"),
+    Case("a waiver of an unwritten reason", "S9", "waivers.yaml", waiver(reason="-"), 2,
+         "reason: '-' is too short (minLength: 10)"),
     Case("a waiver for ever", "S9", "waivers.yaml", waiver(until="forever"), 2, "until"),
     Case("a day that is none", "S9", "waivers.yaml", waiver(until="2026-02-30"), 2, "calendar"),
     Case("a waiver that leaves the folder", "S9", "waivers.yaml",

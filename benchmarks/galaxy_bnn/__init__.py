@@ -1,0 +1,1 @@
+"""Galaxy shape estimation with a Bayesian network: Gaussian weights, and what they do not know."""

@@ -1,0 +1,102 @@
+"""The shape network of Arcelin 2021 in Keras, as published; ``model.py`` describes it.
+
+Channels last, 'same' padding as Keras has it. ``keras_weights`` converts between the weights of
+this network and of ``model.ShapeNetwork``, which is turned by half a turn.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from reference.keras_backend import POLICIES, keras
+
+ops, layers = keras.ops, keras.layers
+Tensor = Any
+MINIMUM_SCALE = 1e-5  # added to the softplus of the diagonal, as TensorFlow Probability does
+
+
+def asinh(values: Tensor) -> Tensor:
+    """As ``model.asinh``; TensorFlow's own computes one value after the other."""
+    size = ops.abs(values)
+    squared = ops.square(size)
+    return ops.sign(values) * ops.log1p(size + squared / (1 + ops.sqrt(1 + squared)))
+
+
+INPUT_SCALINGS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "asinh": lambda images: asinh(images / 3),
+    "none": lambda images: images,
+}
+
+
+def shape_network(
+    *,
+    bands: int,
+    pixels: int,
+    filters: Sequence[int],
+    targets: int,
+    prelu: str,
+    input_scaling: str,
+    batch_norm_epsilon: float,
+    batch_norm_momentum: float,
+) -> keras.Model:
+    """From stamps (batch, bands, pixels, pixels), float16 as stored, to the entries of the head
+    (batch, d + d(d + 1)/2), float32, see ``posterior``.
+
+    Layers are called as their counterparts in ``model.ShapeNetwork``.
+    """
+    stamps = keras.Input((bands, pixels, pixels), dtype="float16")
+    images = ops.transpose(ops.cast(stamps, "float32"), (0, 2, 3, 1))
+    images = INPUT_SCALINGS[input_scaling](images)
+    images = layers.BatchNormalization(
+        epsilon=batch_norm_epsilon, momentum=batch_norm_momentum, name="norm"
+    )(images)
+    shared_axes = {"position": None, "channel": [1, 2]}[prelu]
+    number = 0
+    for width in filters:
+        for stride in (1, 2):
+            convolution = layers.Conv2D(width, 3, stride, "same", name=f"trunk_{number}")
+            slopes = layers.PReLU(shared_axes=shared_axes, name=f"trunk_{number + 1}")
+            images = slopes(convolution(images))
+            number += 2
+    head = layers.Dense(targets + targets * (targets + 1) // 2, name="head")
+    return keras.Model(stamps, ops.cast(head(layers.Flatten()(images)), "float32"))
+
+
+def compute_in(network: keras.Model, precision: str) -> None:
+    """Convolutions, slopes and head at ``fp32`` or ``bf16`` in all that is traced from now on; all
+    weights, the normalisation and the likelihood stay in float32."""
+    for layer in network.layers:
+        if layer.name.startswith(("trunk_", "head")):
+            layer.dtype_policy = keras.DTypePolicy(POLICIES[precision])
+
+
+def posterior(head: Tensor, targets: int) -> tuple[Tensor, Tensor]:
+    """Means (batch, d) and scale matrices (batch, d, d), lower triangular, of the head's entries:
+    d means, then the matrix row by row, whose diagonal passes through softplus."""
+    mean, entries = head[:, :targets], head[:, targets:]
+    rows, position = [], 0
+    zero = ops.zeros_like(entries[:, 0])
+    for row in range(targets):
+        below = [entries[:, position + column] for column in range(row)]
+        diagonal = ops.softplus(entries[:, position + row]) + MINIMUM_SCALE
+        rows.append(ops.stack([*below, diagonal, *[zero] * (targets - row - 1)], axis=1))
+        position += row + 1
+    return mean, ops.stack(rows, axis=1)
+
+
+def negative_log_likelihood(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
+    """−log N(labels; mean, L·Lᵀ) per sample (Arcelin 2021, equation 1), in nats: (batch,)."""
+    targets = labels.shape[1]
+    log_determinant = sum(ops.log(scale[:, row, row]) for row in range(targets))
+    squares = ops.sum(ops.square(whitened(mean, scale, labels)), axis=1)
+    return 0.5 * squares + log_determinant + 0.5 * targets * math.log(2 * math.pi)
+
+
+def whitened(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
+    """L⁻¹(labels − mean), by forward substitution: (batch, d)."""
+    residual = labels - mean
+    white: list[Tensor] = []
+    for row in range(residual.shape[1]):
+        known = sum(scale[:, row, column] * white[column] for column in range(row))
+        white.append((residual[:, row] - known) / scale[:, row, row])
+    return ops.stack(white, axis=1)

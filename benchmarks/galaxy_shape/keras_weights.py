@@ -1,0 +1,72 @@
+"""Weights of ``model.ShapeNetwork`` (PyTorch) as those of ``keras_model.shape_network``, and back.
+
+Keras has kernels as (y, x, in, out) and flattens images as (y, x, channel). The network in PyTorch
+is turned by half a turn (see ``model.py``), so kernels, slopes and head are turned too: what
+one network finds in a stamp, the other finds in ``stamp[:, ::-1, ::-1]``. Plain arrays; needs no
+framework.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+Weights = dict[str, np.ndarray]
+NORM = {
+    "weight": "gamma",
+    "bias": "beta",
+    "running_mean": "moving_mean",
+    "running_variance": "moving_variance",
+}
+
+
+def to_keras(state: Mapping[str, np.ndarray]) -> Weights:
+    """Keras' weights by path, e.g. ``trunk_0/kernel``, of a state dict of ``ShapeNetwork``, e.g.
+    ``trunk.0.convolution.weight`` (the input normalisation is part of the first layer)."""
+    weights: Weights = {}
+    side = _side_of_head(state["head.weight"].shape[1], state)
+    for name, value in state.items():
+        layer, kind = name.replace("trunk.", "trunk_").replace("convolution.", "").split(".", 1)
+        if kind.startswith("norm."):
+            weights[f"norm/{NORM[kind.removeprefix('norm.')]}"] = value
+        elif kind == "slope":
+            weights[f"{layer}/alpha"] = value[::-1, ::-1]
+        elif kind == "bias":
+            weights[f"{layer}/bias"] = value
+        elif layer == "head":
+            images = value.reshape(len(value), -1, side, side)[:, :, ::-1, ::-1]
+            weights["head/kernel"] = images.transpose(2, 3, 1, 0).reshape(-1, len(value))
+        else:
+            weights[f"{layer}/kernel"] = value[:, :, ::-1, ::-1].transpose(2, 3, 1, 0)
+    return {path: np.ascontiguousarray(value) for path, value in weights.items()}
+
+
+def to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
+    """The inverse of ``to_keras``."""
+    state: Weights = {}
+    side = _side_of_head(weights["head/kernel"].shape[0], weights)
+    norm_kinds = {theirs: ours for ours, theirs in NORM.items()}
+    for path, value in weights.items():
+        layer, kind = path.split("/")
+        name = layer.replace("_", ".")
+        if layer == "norm":
+            state[f"trunk.0.norm.{norm_kinds[kind]}"] = value
+            continue
+        if layer == "trunk_0":
+            name = "trunk.0.convolution"
+        if kind == "alpha":
+            state[f"{name}.slope"] = value[::-1, ::-1]
+        elif kind == "bias":
+            state[f"{name}.bias"] = value
+        elif layer == "head":
+            images = value.reshape(side, side, -1, value.shape[1])[::-1, ::-1]
+            state["head.weight"] = images.transpose(3, 2, 0, 1).reshape(value.shape[1], -1)
+        else:
+            state[f"{name}.weight"] = value[::-1, ::-1].transpose(3, 2, 0, 1)
+    return {name: np.ascontiguousarray(value) for name, value in state.items()}
+
+
+def _side_of_head(features: int, weights: Mapping[str, np.ndarray]) -> int:
+    """Of the square images that the head sees; their channels are those of the last slopes."""
+    channels = [value.shape[2] for value in weights.values() if value.ndim == 3][-1]
+    return math.isqrt(features // channels)

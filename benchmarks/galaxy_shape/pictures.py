@@ -1,0 +1,95 @@
+"""What the network says of single galaxies, as figure 1 of the paper shows it."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.galaxy_shape.science import RADIUS_SQUARED, Estimate
+from reference.data import colour
+from reference.data.galaxies import Galaxies, SkyParameters
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SIGNAL_TO_NOISE = (8, 15, 30, 60, 120, 240)  # a galaxy of the evaluation set nearest to each
+REGIONS = {"95%": ("coverage_95", 0.22), "68%": ("coverage_68", 0.45)}  # with their opacity
+COLOUR, TRUTH_COLOUR = "#3a86d1", "#d4483b"
+FEWEST_SCALES = 4.0  # of the wider standard deviation, from the centre of a panel to its edge
+ARCSEC_SHOWN = 6.4  # of the stamp, around its middle
+
+
+def posteriors(
+    parameters: SkyParameters, sky: Galaxies, rows: np.ndarray, estimate: Estimate
+) -> "Figure":
+    """Galaxies of ``rows``, from faint to bright: each in colour, below it the regions of (e1, e2)
+    that hold it with 68% and 95% probability, and the truth."""
+    from matplotlib.figure import Figure
+
+    chosen = rows[_nearest(sky.labels["snr"][rows], SIGNAL_TO_NOISE)]
+    stamps, labels = sky.stamps[chosen], sky.labels[chosen]
+    means, scales = estimate(stamps)
+    images = colour.in_colour(stamps, parameters)
+    figure = Figure(figsize=(1.95 * len(chosen), 4.75))
+    grid = figure.add_gridspec(
+        2, len(chosen), left=0.052, right=0.995, bottom=0.17, top=0.94, wspace=0.38, hspace=0.13
+    )
+    for column, (image, label) in enumerate(zip(images, labels, strict=True)):
+        _draw_galaxy(figure.add_subplot(grid[0, column]), image, parameters)
+        axes = figure.add_subplot(grid[1, column])
+        _draw_posterior(axes, means[column], scales[column], (label["e1"], label["e2"]))
+        axes.set_title(f"S/N {label['snr']:.0f}", fontsize=9, pad=4)
+        axes.set_xlabel("e1", fontsize=9, labelpad=1)
+        if column == 0:
+            axes.set_ylabel("e2", fontsize=9, labelpad=1)
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="lower center", ncols=3, fontsize=9, frameon=False)
+    figure.suptitle(
+        f"Evaluation galaxies in g, r, i (asinh stretch, {ARCSEC_SHOWN:g}″ wide), "
+        "and what the network says of their shape",
+        fontsize=10,
+        y=0.985,
+    )
+    return figure
+
+
+def _nearest(values: np.ndarray, wanted: Sequence[float]) -> list[int]:
+    """For each wanted value the position of the nearest one, none of them twice."""
+    found: list[int] = []
+    for value in wanted:
+        order = np.argsort(np.abs(np.log(np.maximum(values, 1e-6) / value)), kind="stable")
+        found += [next(int(position) for position in order if position not in found)]
+    return found
+
+
+def _draw_galaxy(axes: "Axes", image: np.ndarray, parameters: SkyParameters) -> None:
+    """The middle of the stamp, x to the right and y upwards, as the ellipticity is defined."""
+    pixels = image.shape[0]
+    shown = min(pixels, round(ARCSEC_SHOWN / parameters.pixel_scale_arcsec))
+    first = (pixels - shown) // 2
+    middle = slice(first, first + shown)
+    axes.imshow(image[middle, middle], origin="lower", interpolation="nearest")
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def _draw_posterior(
+    axes: "Axes", mean: np.ndarray, scale: np.ndarray, truth: tuple[float, float]
+) -> None:
+    """Ellipses mean + r·L·(cos, sin) around the mean; panels are as wide as their posterior."""
+    angles = np.linspace(0, 2 * math.pi, 200)
+    circle = np.stack([np.cos(angles), np.sin(angles)])
+    for name, (region, opacity) in REGIONS.items():
+        x, y = mean[:, None] + math.sqrt(RADIUS_SQUARED[region]) * scale @ circle
+        axes.fill(x, y, color=COLOUR, alpha=opacity, linewidth=0, label=f"{name} region")
+    axes.plot(*truth, "*", color=TRUTH_COLOUR, markersize=9, label="truth")
+    widest = math.sqrt(float(np.linalg.eigvalsh(scale @ scale.T)[-1]))
+    half = max(FEWEST_SCALES * widest, 1.2 * float(np.abs(np.subtract(truth, mean)).max()))
+    axes.set_xlim(mean[0] - half, mean[0] + half)
+    axes.set_ylim(mean[1] - half, mean[1] + half)
+    axes.set_box_aspect(1)
+    axes.locator_params(nbins=3)
+    axes.tick_params(labelsize=7, length=2, pad=2)
+    axes.grid(alpha=0.25)

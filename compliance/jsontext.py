@@ -1,0 +1,70 @@
+"""The JSON of a record: read quickly where nothing about it is odd, else slowly and with care.
+
+Quick is ``orjson``. It keeps the last of two equal keys and refuses NaN, so ``plain_object`` gives
+nothing where that could matter; ``decoder`` then reads what it can and tells what is odd.
+"""
+
+import json
+import math
+from typing import Any
+
+import orjson
+
+NESTING_MAX = 32
+
+
+def plain_object(text: bytes) -> object | None:
+    """The JSON of a record where nothing about it needs a closer look, else None."""
+    try:
+        record = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    keys = keys_within(record)
+    # None: nested deeply. Another count: a colon in a string, or a key that is there twice.
+    return record if keys is not None and keys == text.count(b":") else None
+
+
+def decoder(duplicates: list[str]) -> json.JSONDecoder:
+    """A slower decoder, for the lines that need it: it reads NaN and tells of duplicate keys."""
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) < len(items):
+            seen: set[str] = set()
+            for key, _ in items:
+                if key in seen:
+                    duplicates.append(key[:80])
+                    break
+                seen.add(key)
+        return found
+
+    def integer(digits: str) -> float:
+        return int(digits) if len(digits) < 20 else float(digits)  # like orjson's
+
+    return json.JSONDecoder(object_pairs_hook=pairs, parse_int=integer)
+
+
+def keys_within(record: object) -> int | None:
+    """The number of object keys at all depths, or None where the nesting is too deep."""
+    keys = 0
+    layer = [record]
+    for _ in range(NESTING_MAX):
+        inner: list[Any] = []
+        for value in layer:
+            if isinstance(value, dict):
+                keys += len(value)
+                inner.extend(item for item in value.values() if isinstance(item, dict | list))
+            elif isinstance(value, list):
+                inner.extend(item for item in value if isinstance(item, dict | list))
+        if not inner:
+            return keys
+        layer = inner
+    return None
+
+
+def is_finite(value: object) -> bool:
+    """False where NaN or an infinite number is in it. (``orjson`` refuses to read those.)"""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return all(map(is_finite, inner))

@@ -1,0 +1,245 @@
+"""Energy, where sensors tell it: RAPL's counters of processors and memory, NVML's of GPUs.
+
+Sensors are read twice a second in a thread, with the clock of the run log, and kept in the form
+that rule T23 asks for. Nothing is estimated: what no sensor measures is said beside the numbers.
+"""
+
+import importlib
+import math
+import os
+import re
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+POWERCAP = Path("/sys/class/powercap")
+PERIOD_SECONDS = 0.5
+LAST_SECONDS = 0.1  # between the two readings after the end, so that the last one is one of power
+NEVER_MEASURED = "power supply, main board, storage, network, cooling"
+
+
+@dataclass(frozen=True)
+class Counter:
+    """An energy counter in joules, which begins again at 0 when it reaches ``wraps_joules``."""
+
+    name: str
+    read: Callable[[], float]
+    wraps_joules: float = math.inf
+
+
+@dataclass(frozen=True)
+class Sensors:
+    """All counters of this machine that measure different things, what is left out, and for each
+    kind of sensor that is missing why."""
+
+    counters: tuple[Counter, ...] = ()
+    not_measured: str = ""
+    missing: tuple[str, ...] = ()
+
+    @property
+    def none_because(self) -> str:
+        """Why there is nothing to read, in one line; empty where there is something."""
+        return "" if self.counters else f"no sensors ({'; '.join(self.missing)})"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What was read: times of the monotonic clock, and at each the joules of every counter since
+    the first reading."""
+
+    names: tuple[str, ...]
+    not_measured: str
+    times_seconds: tuple[float, ...]
+    joules: tuple[tuple[float, ...], ...]
+
+    def energy_joules(self, start_seconds: float, stop_seconds: float) -> float:
+        """All counters between two moments, as rule T23 adds them up: power is constant between
+        two readings."""
+        return sum(self._total(stop_seconds)) - sum(self._total(start_seconds))
+
+    def power_log(self) -> str:
+        """The text of ``power_<k>.csv`` (rule T23). A counter says what was taken since, so each
+        row has the mean power until the next reading; the last reading has no row."""
+        lines = [f"# not measured: {self.not_measured}", ",".join(["monotonic_ms", *self.names])]
+        for row in range(len(self.times_seconds) - 1):
+            seconds = self.times_seconds[row + 1] - self.times_seconds[row]
+            pairs = zip(self.joules[row], self.joules[row + 1], strict=True)
+            watts = [f"{(after - before) / seconds:.3f}" for before, after in pairs]
+            lines.append(",".join([f"{1000 * self.times_seconds[row]:.3f}", *watts]))
+        return "".join(f"{line}\n" for line in lines)
+
+    def _total(self, at_seconds: float) -> list[float]:
+        """Of each counter, on the line between the readings around a moment."""
+        after = min(max(bisect_right(self.times_seconds, at_seconds), 1), len(self.joules) - 1)
+        begin, end = self.times_seconds[after - 1], self.times_seconds[after]
+        share = (at_seconds - begin) / (end - begin)
+        pairs = zip(self.joules[after - 1], self.joules[after], strict=True)
+        return [first + share * (second - first) for first, second in pairs]
+
+
+class Meter:
+    """Reads sensors from the beginning of a ``with`` block to its end; nothing without sensors."""
+
+    def __init__(self, sensors: Sensors) -> None:
+        self.sensors = sensors
+        self.failure = ""  # why reading ended early
+        self._times_seconds: list[float] = []
+        self._values: list[list[float]] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="energy", daemon=True)
+
+    def __enter__(self) -> "Meter":
+        if self.sensors.counters:
+            self._read()
+            self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if not self.sensors.counters:
+            return
+        self._over.set()
+        self._thread.join()
+        self._read()
+        time.sleep(LAST_SECONDS)
+        self._read()
+
+    @property
+    def trace(self) -> Trace | None:
+        """All that was read; None where nothing could be read to the end."""
+        if self.failure or len(self._times_seconds) < 2:
+            return None
+        names = tuple(counter.name for counter in self.sensors.counters)
+        wraps = [counter.wraps_joules for counter in self.sensors.counters]
+        joules = tuple(_since_the_first(self._values, wraps))
+        return Trace(names, self.sensors.not_measured, tuple(self._times_seconds), joules)
+
+    def _watch(self) -> None:
+        while not self._over.wait(PERIOD_SECONDS):
+            self._read()
+
+    def _read(self) -> None:
+        if self.failure:
+            return
+        now = time.monotonic()
+        try:
+            values = [counter.read() for counter in self.sensors.counters]
+        except Exception as error:  # a sensor that breaks must not cost the run
+            self.failure = f"{type(error).__name__}: {error}"
+            return
+        self._times_seconds.append(now)
+        self._values.append(values)
+
+
+def _since_the_first(
+    values: Sequence[Sequence[float]], wraps: Sequence[float]
+) -> Iterator[tuple[float, ...]]:
+    """Readings of counters as joules since the first one, across the points where they wrap."""
+    total = [0.0] * len(wraps)
+    before = values[0]
+    for row in values:
+        for number, (last, now) in enumerate(zip(before, row, strict=True)):
+            total[number] += now - last if now >= last else now - last + wraps[number]
+        before = row
+        yield tuple(total)
+
+
+def of_run(
+    sensors: Sensors, trace: Trace | None, start_ms: float, stop_ms: float
+) -> dict[str, Any]:
+    """The energy from ``run_start`` to ``run_stop`` as a report tells it, or why there is none."""
+    if trace is None:
+        return {"none": sensors.none_because or "a sensor failed during the run"}
+    joules = trace.energy_joules(start_ms / 1000, stop_ms / 1000)
+    return {
+        "joules": joules,
+        "mean_watts": 1000 * joules / (stop_ms - start_ms),
+        "sensors": list(trace.names),
+        "not_measured": trace.not_measured,
+    }
+
+
+# Which sensors there are --------------------------------------------------------------------------
+
+
+def found(powercap: Path = POWERCAP, nodes: int = 1, has_gpu: bool = False) -> Sensors:
+    """The sensors of this machine. ``nodes`` are those of the run: only this one's are read."""
+    processors, why_no_rapl = _rapl(powercap)
+    gpus, why_no_nvml = _nvml() if has_gpu else ((), "")
+    left_out = [] if processors else ["processors"]
+    if not any(counter.name.startswith("dram") for counter in processors):
+        left_out.append("memory")
+    left_out += ["GPUs"] if has_gpu and not gpus else []
+    left_out += ["all nodes but the first"] if nodes > 1 else []
+    missing = tuple(filter(None, (why_no_rapl, why_no_nvml)))
+    not_measured = ", ".join([*left_out, NEVER_MEASURED])
+    return Sensors((*processors, *gpus), not_measured, missing)
+
+
+def _rapl(powercap: Path) -> tuple[tuple[Counter, ...], str]:
+    """Packages, and the memory of each where it has a counter. Cores and graphics are parts of a
+    package; ``psys`` and ``intel-rapl-mmio`` count again what packages count."""
+    zones = sorted(powercap.glob("intel-rapl:*"), key=lambda zone: zone.name)
+    counters = []
+    for zone in zones:
+        place = re.fullmatch(r"intel-rapl:(\d+)(:\d+)?", zone.name)
+        try:
+            kind = (zone / "name").read_text(encoding="ascii").strip()
+            if not place or not (kind.startswith("package") or kind == "dram"):
+                continue
+            name = kind if kind.startswith("package") else f"dram-{place.group(1)}"
+            counter = Counter(name, _microjoules(zone / "energy_uj"), _range_joules(zone))
+            counter.read()
+        except OSError as error:
+            return (), f"{error.filename}: {error.strerror}"
+        counters.append(counter)
+    return tuple(counters), "" if counters else f"no {powercap}/intel-rapl*"
+
+
+def _microjoules(path: Path) -> Callable[[], float]:
+    return lambda: int(path.read_text(encoding="ascii")) / 1e6
+
+
+def _range_joules(zone: Path) -> float:
+    return int((zone / "max_energy_range_uj").read_text(encoding="ascii")) / 1e6
+
+
+def _nvml() -> tuple[tuple[Counter, ...], str]:
+    """The GPUs that this process may use: all that NVML shows, or those that CUDA_VISIBLE_DEVICES
+    names by number or UUID."""
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return (), "GPUs: nvidia-ml-py is not installed"
+    try:
+        nvml.nvmlInit()
+        counters = []
+        for number, handle in _visible(nvml, os.environ).items():
+            counters.append(Counter(f"gpu{number}", _of_gpu(nvml, handle)))
+            counters[-1].read()
+    except nvml.NVMLError as error:
+        return (), f"GPUs: {error}"
+    return tuple(counters), "" if counters else "GPUs: NVML shows none"
+
+
+def _of_gpu(nvml: Any, handle: Any) -> Callable[[], float]:
+    return lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
+
+
+def _visible(nvml: Any, environment: Mapping[str, str]) -> dict[int, Any]:
+    handles = {
+        number: nvml.nvmlDeviceGetHandleByIndex(number)
+        for number in range(nvml.nvmlDeviceGetCount())
+    }
+    asked = environment.get("CUDA_VISIBLE_DEVICES")
+    if asked is None:
+        return handles
+    names = {name.strip() for name in asked.split(",")}
+    return {
+        number: handle
+        for number, handle in handles.items()
+        if str(number) in names or nvml.nvmlDeviceGetUUID(handle) in names
+    }

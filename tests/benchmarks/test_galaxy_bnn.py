@@ -1,0 +1,249 @@
+"""What is special to galaxy_bnn: the posterior of the weights, its noise, the mixture."""
+
+import math
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from benchmarks.galaxy_bnn.estimators import (
+    PER_SAMPLE,
+    PLAIN,
+    PerSampleLayer,
+    SampleNoise,
+    use_estimator,
+)
+from benchmarks.galaxy_bnn.model import (
+    GaussianWeight,
+    WeightNoise,
+    gaussian_weights,
+    kl_divergence,
+    make_bayesian,
+)
+from benchmarks.galaxy_bnn.predictive import Predictive
+from benchmarks.galaxy_bnn.task import under_noisier_sky
+from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
+from benchmarks.galaxy_shape.task import channels_last_network
+from reference.config import configure
+from reference.data.galaxies import SkyParameters, draw
+from rules import definition
+from rules.errors import UserError
+
+SMALL: dict[str, Any] = {
+    "bands": 6, "pixels": 16, "filters": (4, 8), "targets": 2, "prelu": "position",
+    "input_scaling": "asinh", "batch_norm_epsilon": 1e-3, "batch_norm_momentum": 0.99,
+}  # fmt: skip
+
+
+def bayesian(estimator: str = PLAIN, relative_scale: float = 0.3) -> Any:
+    torch.manual_seed(0)
+    network = channels_last_network(**SMALL)
+    make_bayesian(network, relative_scale)
+    use_estimator(network, estimator, SMALL["pixels"])
+    return network
+
+
+def outputs(network: Any, stamps: Any) -> Any:
+    """Means and scale entries, (batch, 5), without the running statistics moving."""
+    with torch.no_grad():
+        mean, scale = network(stamps)
+    return torch.cat([mean, scale[:, [0, 1, 1], [0, 0, 1]]], dim=1)
+
+
+@pytest.mark.parametrize(("targets", "published"), [(2, 2_693_457), (3, 2_726_229)])
+def test_published_parameter_counts(targets: int, published: int) -> None:
+    options = {**SMALL, "pixels": 64, "filters": (32, 64, 128, 256), "targets": targets}
+    network = ShapeNetwork(**options)
+    make_bayesian(network, 0.1)
+    assert sum(parameter.numel() for parameter in network.parameters()) == published
+
+
+def test_posteriors_start_at_a_share_of_the_he_scale() -> None:
+    for mean, posterior in gaussian_weights(bayesian(relative_scale=0.05)):
+        he_scale = math.sqrt(2 / mean[0].numel())
+        expected = torch.full_like(mean, 0.05 * he_scale)
+        torch.testing.assert_close(posterior.scale, expected, rtol=1e-4, atol=0)
+
+
+def test_kl_divergence_is_that_of_monte_carlo() -> None:
+    network = bayesian()
+    for number, (mean, posterior) in enumerate(gaussian_weights(network)):
+        torch.manual_seed(number)
+        mean.data.normal_(std=0.5)
+        posterior.untransformed_scale.data.normal_(-1, 1)
+    prior_scale, draws = 0.7, 400
+    each = torch.zeros(draws, dtype=torch.float64)
+    prior = torch.distributions.Normal(0.0, prior_scale)
+    for mean, posterior in gaussian_weights(network):
+        normal = torch.distributions.Normal(mean.detach(), posterior.scale.detach())
+        weights = normal.sample((draws,))
+        difference = normal.log_prob(weights) - prior.log_prob(weights)
+        each += difference.flatten(1).double().sum(1)
+    error = each.std().item() / math.sqrt(draws)
+    closed = kl_divergence(network, prior_scale).item()
+    assert error < 0.01 * closed
+    assert closed == pytest.approx(each.mean().item(), abs=4 * error)
+
+
+def test_kl_divergence_of_the_prior_itself_is_zero() -> None:
+    network = bayesian()
+    for mean, posterior in gaussian_weights(network):
+        mean.data.zero_()
+        posterior.untransformed_scale.data.fill_(math.log(math.expm1(2.0)))
+    assert kl_divergence(network, 2.0).item() == pytest.approx(0, abs=1e-3)
+    assert kl_divergence(network, 1.0).item() > 1
+
+
+def test_the_kl_divergence_is_divided_by_the_training_samples() -> None:
+    for scale in definition.scales("galaxy_bnn"):
+        chosen = definition.load("galaxy_bnn", scale)
+        logged = configure(chosen).hyperparameters["kl_divided_by_samples"]
+        assert logged == chosen.train_samples
+        assert chosen.hyperparameters["kl_divided_by_samples"].fixed
+
+
+def test_without_noise_the_network_is_the_deterministic_one() -> None:
+    torch.manual_seed(0)
+    deterministic = channels_last_network(**SMALL).eval()
+    stamps = torch.randn(3, 6, 16, 16)
+    for estimator in (PLAIN, *PER_SAMPLE):
+        network = bayesian(estimator).eval()
+        torch.testing.assert_close(outputs(network, stamps), outputs(deterministic, stamps))
+
+
+def test_a_draw_is_the_weight_that_the_layers_use() -> None:
+    network = bayesian().eval()
+    WeightNoise(network).draw(1, "test")
+    deterministic = channels_last_network(**SMALL).eval()
+    matrices = [parameter for parameter in deterministic.parameters() if parameter.ndim in (2, 4)]
+    for matrix, (mean, posterior) in zip(matrices, gaussian_weights(network), strict=True):
+        matrix.data.copy_(mean + posterior.scale * posterior.noise)
+    stamps = torch.randn(3, 6, 16, 16)
+    torch.testing.assert_close(outputs(network, stamps), outputs(deterministic, stamps))
+
+
+def test_noise_is_repeated_by_its_keys_only() -> None:
+    network = bayesian()
+    noise = WeightNoise(network)
+    drawn = {}
+    for keys in ((1, "weights", 8), (1, "weights", 16), (2, "weights", 8), (1, "other", 8)):
+        noise.draw(*keys)
+        drawn[keys] = noise.values.clone()
+    noise.draw(1, "weights", 8)
+    assert torch.equal(noise.values, drawn[1, "weights", 8])
+    for keys, values in drawn.items():
+        assert torch.equal(values, noise.values) == (keys == (1, "weights", 8))
+    # Each part of the vector belongs to one weight, in that weight's own order in memory.
+    parts = [posterior.noise for _, posterior in gaussian_weights(network)]
+    assert sum(part.numel() for part in parts) == len(noise.values)
+    assert sum(part.square().sum() for part in parts) == pytest.approx(
+        noise.values.square().sum().item(), rel=1e-5
+    )
+    for mean, posterior in gaussian_weights(network):
+        assert posterior.noise.stride() == mean.stride()
+
+
+def test_noise_and_scale_get_their_gradients() -> None:
+    weight = GaussianWeight(torch.zeros(1), 0.1)
+    weight.noise = torch.tensor([2.0])
+    weight(torch.zeros(1)).backward()
+    # d(softplus(s)·ε)/ds = ε·sigmoid(s), with sigmoid(s) = 1 − exp(−σ).
+    assert weight.untransformed_scale.grad is not None
+    assert weight.untransformed_scale.grad.item() == pytest.approx(2 * -math.expm1(-0.1))
+
+
+@pytest.mark.parametrize("estimator", PER_SAMPLE)
+@pytest.mark.parametrize("kind", ["dense", "convolution"])
+def test_an_estimator_has_the_plain_ways_mean_and_variance(estimator: str, kind: str) -> None:
+    torch.manual_seed(0)
+    is_dense = kind == "dense"
+    layer = torch.nn.Linear(6, 3) if is_dense else torch.nn.Conv2d(6, 3, 3, 2, 1)
+    inputs = torch.randn((1, 6) if is_dense else (1, 6, 4, 4))
+    make_bayesian(torch.nn.Sequential(layer), 0.5)
+    network = torch.nn.Sequential(PER_SAMPLE[estimator](layer, 1 if is_dense else 2))
+    draws = 3000
+    noise, sample_noise = WeightNoise(network), SampleNoise(network, 1)
+    plain, other = [], []
+    with torch.no_grad():
+        for draw_number in range(draws):
+            noise.draw(0, "test", draw_number)
+            sample_noise.draw(0, draw_number)
+            plain.append(network.eval()(inputs).flatten())
+            other.append(network.train()(inputs).flatten())
+    expected, got = torch.stack(plain), torch.stack(other)
+    error = expected.std(0) / math.sqrt(draws)
+    assert ((got.mean(0) - expected.mean(0)).abs() < 6 * error).all()
+    assert got.std(0).tolist() == pytest.approx(expected.std(0).tolist(), rel=0.1)
+
+
+@pytest.mark.parametrize("estimator", PER_SAMPLE)
+def test_an_estimator_draws_for_each_sample(estimator: str) -> None:
+    network = bayesian(estimator).train()
+    layers = [layer for layer in network.modules() if isinstance(layer, PerSampleLayer)]
+    assert len(layers) == len(list(gaussian_weights(network))) == 5
+    stamps = torch.randn(1, 6, 16, 16).expand(2, 6, 16, 16)
+    noise, sample_noise = WeightNoise(network), SampleNoise(network, 2)
+    noise.draw(1, "weights", 0)
+    sample_noise.draw(1, 0)
+    first, second = outputs(network, stamps)
+    assert not torch.allclose(first, second)
+    # The noise of sample 1 is the same on the rank that has it as its first one.
+    alone = SampleNoise(network, 1)
+    alone.draw(1, 1)
+    assert torch.equal(alone.values[0], sample_noise.values[1])
+
+
+def test_an_unknown_estimator_is_a_users_mistake() -> None:
+    with pytest.raises(UserError, match='did you mean "flipout"'):
+        bayesian("flipuot")
+    chosen = definition.load("galaxy_bnn", "mini")
+    with pytest.raises(UserError, match="closed division"):
+        configure(chosen, overrides=["weight_sampling=flipout"])
+    opened = configure(chosen, division="open", overrides=["weight_sampling=flipout"])
+    assert opened.hyperparameters["weight_sampling"] == "flipout"
+
+
+def mixture(draws: int = 4, galaxies: int = 5) -> Predictive:
+    torch.manual_seed(0)
+    scales = torch.tril(torch.randn(draws, galaxies, 2, 2, dtype=torch.float64))
+    scales.diagonal(dim1=-2, dim2=-1).abs_().add_(0.1)
+    return Predictive(torch.randn(draws, galaxies, 2, dtype=torch.float64), scales)
+
+
+def test_the_mixtures_likelihood_and_covariance_are_torchs() -> None:
+    predictive = mixture()
+    labels = torch.randn(5, 2, dtype=torch.float64)
+    torchs = torch.distributions.MixtureSameFamily(
+        torch.distributions.Categorical(torch.ones(5, 4)),
+        torch.distributions.MultivariateNormal(
+            predictive.means.transpose(0, 1), scale_tril=predictive.scales.transpose(0, 1)
+        ),
+    )
+    expected = -torchs.log_prob(labels)
+    torch.testing.assert_close(predictive.negative_log_likelihood(labels), expected)
+    torch.testing.assert_close(predictive.mean, torchs.mean)
+    covariance = predictive.scale @ predictive.scale.mT
+    torch.testing.assert_close(covariance.diagonal(dim1=1, dim2=2), torchs.variance)
+
+
+def test_draws_that_agree_have_no_epistemic_part() -> None:
+    one = mixture(draws=1)
+    same = Predictive(one.means.expand(8, -1, -1), one.scales.expand(8, -1, -1, -1))
+    labels = torch.randn(5, 2, dtype=torch.float64)
+    alone = negative_log_likelihood(one.means[0], one.scales[0], labels)
+    torch.testing.assert_close(same.negative_log_likelihood(labels), alone)
+    assert same.epistemic_share().abs().max() < 1e-20
+    assert 0 < mixture().epistemic_share().min() < mixture().epistemic_share().max() < 1
+
+
+def test_a_noisier_sky_shows_the_same_galaxies_with_more_noise() -> None:
+    parameters = SkyParameters(samples=4)
+    rows = range(1, 4, 2)
+    usual, noisier = draw(parameters, rows), under_noisier_sky(parameters, rows, 3.0)
+    assert noisier.shape == usual["stamps"].shape
+    assert noisier.dtype == usual["stamps"].dtype
+    noise = noisier.astype(float) - usual["noise_free"]
+    edge = noise[:, :, :8]  # where there is next to no light
+    assert edge.std() == pytest.approx(3, rel=0.05)
+    assert abs(edge.mean()) < 0.1

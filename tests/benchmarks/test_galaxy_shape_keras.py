@@ -1,0 +1,118 @@
+"""galaxy_shape in Keras computes what galaxy_shape in PyTorch computes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow", reason="needs the extra keras")
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from benchmarks.galaxy_shape import keras_model, keras_task, task
+from benchmarks.galaxy_shape.keras_weights import to_keras, to_torch
+from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
+from reference.alone import Alone
+from reference.distributed import Ranks
+from reference.keras_backend import FRAMEWORK, tf
+from tests.test_benchmark_contract import configuration
+
+OPTIONS: dict[str, Any] = {
+    "bands": 6, "pixels": 64, "filters": (16, 32, 64, 128), "targets": 2, "prelu": "position",
+    "input_scaling": "asinh", "batch_norm_epsilon": 1e-3, "batch_norm_momentum": 0.99,
+}  # fmt: skip
+HALF_TURN = 3  # the orientation that flips x and y
+
+
+def arrays_of(model: Any) -> dict[str, np.ndarray]:
+    return {name: value.detach().numpy() for name, value in model.state_dict().items()}
+
+
+def give(network: Any, weights: dict[str, np.ndarray]) -> None:
+    assert {variable.path for variable in network.variables} == set(weights)
+    for variable in network.variables:
+        variable.assign(weights[variable.path])
+
+
+def perturbed(prelu: str) -> ShapeNetwork:
+    """Slopes and biases start at 0, statistics at 0 and 1: here all are other than that."""
+    torch.manual_seed(0)
+    network = ShapeNetwork(**{**OPTIONS, "prelu": prelu})
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+        network.head.weight.mul_(0.1)  # no posterior so narrow that its likelihood is all rounding
+        for buffer in network.buffers():
+            buffer.add_(0.1 * torch.rand_like(buffer))
+    return network
+
+
+@pytest.mark.parametrize("prelu", ["position", "channel"])
+def test_weights_go_there_and_back(prelu: str) -> None:
+    state = arrays_of(ShapeNetwork(**{**OPTIONS, "prelu": prelu}))
+    back = to_torch(to_keras(state))
+    assert back.keys() == state.keys()
+    for name, value in state.items():
+        assert np.array_equal(back[name], value), name
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("prelu", ["position", "channel"])
+def test_values_losses_and_gradients_agree(prelu: str, training: bool) -> None:
+    ours = perturbed(prelu)
+    theirs = keras_model.shape_network(**{**OPTIONS, "prelu": prelu})
+    give(theirs, to_keras(arrays_of(ours)))
+    stamps = (30 * torch.randn(8, 6, 64, 64)).half()
+    labels = 0.3 * torch.randn(8, 2)
+
+    ours.train(training)
+    mean, scale = ours(stamps.flip(2, 3))
+    loss = negative_log_likelihood(mean, scale, labels).mean()
+    loss.backward()
+    gradients = arrays_of(ours)  # so that buffers are there, too
+    for name, parameter in ours.named_parameters():
+        assert parameter.grad is not None
+        gradients[name] = parameter.grad.numpy()
+    expected = to_keras(gradients)
+
+    with tf.GradientTape() as tape:
+        head = theirs(stamps.numpy(), training=training)
+        found_mean, found_scale = keras_model.posterior(head, 2)
+        found = tf.reduce_mean(
+            keras_model.negative_log_likelihood(found_mean, found_scale, labels.numpy())
+        )
+    np.testing.assert_allclose(found_mean, mean.detach(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found_scale, scale.detach(), rtol=1e-4, atol=1e-4)
+    assert float(found) == pytest.approx(loss.item(), rel=1e-4)
+    variables = theirs.trainable_variables
+    for variable, gradient in zip(variables, tape.gradient(found, variables), strict=True):
+        there = expected[variable.path]
+        # An activation that rounding moves across zero takes another slope: 1e-3 here and there.
+        difference = np.linalg.norm(gradient - there) / np.linalg.norm(there)
+        assert difference < 0.01, f"{variable.path}: {difference:.1e}"
+
+
+def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) -> None:
+    pytest.importorskip("galsim", reason="needs the extra galsim")
+    config = configuration("galaxy_shape", tmp_path, "opt_base_learning_rate=1e-4")
+    ours = task.create(config, Ranks(0, 1, torch.device("cpu")))
+    theirs = keras_task.create(config, Alone(FRAMEWORK))
+    for made in (ours, theirs):
+        made.build()
+        made.open_data()
+    give(theirs.model, to_keras(arrays_of(ours.model)))
+    take = theirs.order.take
+
+    def turned(first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        positions, orientations = take(first, count)
+        # Half a turn more, after the transposition: with it, the flips change places.
+        return positions, orientations ^ HALF_TURN
+
+    theirs.order.take = turned  # type: ignore[method-assign]
+    ours.model.train()
+    losses = [[float(made.step()) for _ in range(6)] for made in (ours, theirs)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    after = to_keras(arrays_of(ours.model))
+    for path, value in theirs.state()["model"].items():
+        # Adam moves each weight by 1e-4 a step, one whose gradient is all rounding either way.
+        assert np.abs(value - after[path]).mean() < 2e-5, path

@@ -1,0 +1,159 @@
+"""What every benchmark that has a ``keras_task.py`` must satisfy, as the contract has it for torch.
+
+Each is shrunk as in ``test_benchmark_contract``.
+"""
+
+import dataclasses
+import importlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow", reason="needs the extra keras")
+pytest.importorskip("torch", reason="the small definitions are those of the contract for torch")
+pytest.importorskip("galsim", reason="needs the extra galsim")
+
+from compliance.checks import Place, check_log
+from compliance.runlog import read
+from reference import checkpoint
+from reference.alone import Alone
+from reference.config import RunConfig
+from reference.keras_backend import FRAMEWORK
+from reference.log import RunLogWriter
+from reference.train import run
+from rules import definition, rounds
+from rules.definition import Block
+from tests.test_benchmark_contract import EVALUATION_SAMPLES, TRAIN_SAMPLES, configuration
+
+NAMES = [
+    name
+    for name in definition.names()
+    if (definition.BENCHMARKS / name / "keras_task.py").is_file()
+]
+ALONE = Alone(FRAMEWORK)
+
+
+@pytest.fixture(scope="session")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all prepared data of the session."""
+    return tmp_path_factory.mktemp("data")
+
+
+def created(config: RunConfig) -> Any:
+    """The benchmark's task in Keras."""
+    module = importlib.import_module(f"benchmarks.{config.definition.name}.keras_task")
+    return module.create(config, ALONE)
+
+
+def built(config: RunConfig) -> Any:
+    """The same, built, with its data open."""
+    task = created(config)
+    task.build()
+    task.open_data()
+    return task
+
+
+def trained(task: Any, samples: int) -> float:
+    """Train to ``samples``; the mean loss."""
+    loss: float = task.train(Block(1, 0, samples), lambda samples: None)
+    return loss
+
+
+def assert_same(first: Mapping[str, Any], second: Mapping[str, Any], what: str) -> None:
+    """Bit for bit."""
+    assert first.keys() == second.keys()
+    for key, value in first.items():
+        assert np.array_equal(value, second[key]), f"{what}: {key} differs"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters_are_as_declared(name: str, data_root: Path) -> None:
+    config = configuration(name, data_root)
+    assert created(config).build() == config.definition.model["parameters"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_loss_falls(name: str, data_root: Path) -> None:
+    task = built(configuration(name, data_root))
+    first = trained(task, TRAIN_SAMPLES)
+    last = trained(task, 20 * TRAIN_SAMPLES)
+    assert math.isfinite(first)
+    assert last < first, f"{name}: the loss does not fall ({first:.4f}, then {last:.4f})"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_bits_other_seed_other_bits(name: str, data_root: Path) -> None:
+    def bits(seed: int) -> Mapping[str, Any]:
+        task = built(configuration(name, data_root, seed=seed))
+        trained(task, 32)
+        weights: Mapping[str, Any] = task.state()["model"]
+        return weights
+
+    first, again, other = bits(3), bits(3), bits(4)
+    assert_same(first, again, f"{name}: two runs with one seed")
+    assert any(not np.array_equal(first[key], other[key]) for key in first)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_warming_up_leaves_no_trace(name: str, data_root: Path) -> None:
+    config = configuration(name, data_root)
+    warm, cold = built(config), built(config)
+    before = warm.state()
+    warm.warm_up()
+    for part in ("model", "optimizer"):
+        assert_same(before[part], warm.state()[part], f"{name}: {part} after warming up")
+    trained(warm, 32)
+    trained(cold, 32)
+    assert_same(cold.state()["model"], warm.state()["model"], f"{name}: training after warming up")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_evaluation_does_not_depend_on_the_batch_size(name: str, data_root: Path) -> None:
+    task = built(configuration(name, data_root))
+    trained(task, 32)
+    results = []
+    for size in (1, 8, EVALUATION_SAMPLES, 64):
+        task.evaluation_batch = size
+        results.append(task.evaluate())
+    for other in results[1:]:
+        assert other == pytest.approx(results[0], rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_saving_loading_and_going_on_equals_going_on(
+    name: str, data_root: Path, tmp_path: Path
+) -> None:
+    config = configuration(name, data_root)
+    straight, broken_off, resumed = built(config), built(config), built(config)
+    trained(straight, 64)
+    trained(broken_off, 32)
+    checkpoint.save(tmp_path / "half.npz", broken_off.state())
+    resumed.restore(checkpoint.load(tmp_path / "half.npz"))
+    trained(resumed, 64)
+    assert_same(straight.state()["model"], resumed.state()["model"], f"{name}: going on")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_log_passes_the_checker(
+    name: str, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configuration(name, data_root)
+    # Targets that any quality reaches: what is looked at here is the log, not the learning.
+    easy = tuple(
+        dataclasses.replace(target, target=1e9 if target.better == "lower" else -1e9)
+        for target in config.definition.quality
+    )
+    chosen = dataclasses.replace(config.definition, quality=easy)
+    monkeypatch.setattr(definition, "load", lambda name, scale: chosen)
+    config = dataclasses.replace(config, definition=chosen, framework="keras")
+    log = RunLogWriter(tmp_path / "result_0.txt")
+    assert run(chosen, created(config), config, log).reached
+    path = log.close()
+    assert path is not None
+    findings = check_log(read(path), Place(rounds.CURRENT), rounds.load())
+    errors = [str(finding) for finding in findings if finding.is_error]
+    assert not errors, "\n".join(errors)

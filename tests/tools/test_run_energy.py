@@ -1,0 +1,69 @@
+"""What is left of the sensors' readings after a run: a power log for each run or for none."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+pytest.importorskip("mlperf_logging", reason="needs the extra torch")
+
+from compliance import powerlog
+from reference.energy import Counter, Meter, Sensors
+from reference.results import ResultFolder
+from tools import run_energy
+
+
+def ended(folder: Path, index: int, start_seconds: float, stop_seconds: float) -> None:
+    """A log with the two records that matter here."""
+    lines = [
+        ":::MLLOG " + json.dumps({"key": key, "metadata": {"monotonic_ms": 1000 * seconds}})
+        for key, seconds in (("run_start", start_seconds), ("run_stop", stop_seconds))
+    ]
+    (folder / f"result_{index}.txt").write_text("\n".join(lines))
+
+
+def metered(watts: float) -> Meter:
+    """A meter whose readings, one a second from 100 to 104 s, are those of a constant power."""
+    meter = Meter(Sensors((Counter("package-0", lambda: 0.0),), "storage"))
+    meter._times_seconds = [100.0, 101.0, 102.0, 103.0, 104.0]
+    meter._values = [[watts * number] for number in range(5)]
+    return meter
+
+
+def said(meter: Meter, folder: Path, index: int) -> tuple[str, dict[str, object]]:
+    file = io.StringIO()
+    console = Console(file=file, soft_wrap=True, highlight=False)
+    told = run_energy.keep(meter, ResultFolder(folder, folder), index, console)
+    return file.getvalue(), told
+
+
+def test_energy_is_told_and_the_power_log_kept(tmp_path: Path) -> None:
+    ended(tmp_path, 0, 100.5, 102.5)
+    text, told = said(metered(50), tmp_path, 0)
+    assert "run 0: 100 J, 50 W" in text
+    assert told["joules"] == pytest.approx(100)
+    assert told["not_measured"] == "storage"
+    log = powerlog.read(tmp_path / "power_0.csv")
+    assert not log.problems
+    assert log.energy_joules(100_500, 102_500) == pytest.approx(100)
+
+
+def test_no_power_log_beside_runs_that_have_none(tmp_path: Path) -> None:
+    ended(tmp_path, 0, 0, 1)
+    ended(tmp_path, 1, 100.5, 102.5)
+    text, told = said(metered(50), tmp_path, 1)
+    assert "no power log, as run 0 has none (rule T23)" in text
+    assert told["joules"] == pytest.approx(100)
+    assert not list(tmp_path.glob("power_*"))
+
+
+def test_a_failed_sensor_is_told(tmp_path: Path) -> None:
+    ended(tmp_path, 0, 100.5, 102.5)
+    meter = metered(50)
+    meter.failure = "OSError: gone"
+    text, told = said(meter, tmp_path, 0)
+    assert "run 0: no energy: OSError: gone" in text
+    assert "failed" in str(told["none"])
+    assert not list(tmp_path.glob("power_*"))

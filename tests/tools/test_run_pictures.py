@@ -1,0 +1,96 @@
+"""Pictures after a run: kept as a whole, and no harm where they cannot be made."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+pytest.importorskip("matplotlib", reason="needs the extra site")
+pytest.importorskip("galsim", reason="needs the extra galsim")
+
+from matplotlib.figure import Figure
+
+from benchmarks.galaxy_shape import pictures
+from benchmarks.galaxy_shape.science import RADIUS_SQUARED
+from reference.config import configure
+from reference.data import galaxies
+from rules import definition
+from tools import run_pictures
+
+CONFIG = configure(definition.load("galaxy_shape", "mini"), seed=7)
+
+
+class Showing:
+    """A task of which only the pictures are asked."""
+
+    def __init__(self, answer: Figure | Exception) -> None:
+        self.answer = answer
+
+    def pictures(self) -> Figure:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def said(task: object, path: Path) -> str:
+    file = io.StringIO()
+    run_pictures.make(task, CONFIG, path, Console(file=file, soft_wrap=True, highlight=False))
+    return file.getvalue()
+
+
+def test_pictures_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "pictures_0.png"
+    assert str(path) in said(Showing(Figure()), path)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("error", "stdout", "stderr"),
+    [
+        (ModuleNotFoundError("x", name="matplotlib"), "matplotlib is not installed", ""),
+        (OSError(28, "No space left"), "No space left; the run counts", ""),
+        (ZeroDivisionError("a bug"), "see above; the run counts", "Traceback"),
+    ],
+)
+def test_failure_is_told_and_costs_nothing(
+    error: Exception, stdout: str, stderr: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stdout in said(Showing(error), tmp_path / "pictures_0.png")
+    assert capsys.readouterr().err.startswith(stderr)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_task_without_pictures_says_nothing(tmp_path: Path) -> None:
+    assert said(object(), tmp_path / "pictures_0.png") == ""
+
+
+def test_regions_and_truth_of_each_galaxy_are_drawn() -> None:
+    parameters = galaxies.SkyParameters(samples=8)
+    drawn: Any = galaxies.draw(parameters, range(8))
+    manifest: Any = None
+    sky = galaxies.Galaxies(**drawn, manifest=manifest)
+    scale = np.array([[0.1, 0.0], [0.05, 0.2]])
+
+    def estimate(stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros((len(stamps), 2)), np.stack([scale] * len(stamps))
+
+    figure = pictures.posteriors(parameters, sky, np.arange(8), estimate)
+    panels = figure.axes[1::2]
+    assert len(panels) == len(pictures.SIGNAL_TO_NOISE)
+    for panel in panels:
+        (truth,) = panel.get_lines()
+        x, y = np.asarray(truth.get_xydata(), np.float64)[0].tolist()
+        assert panel.get_xlim()[0] < x < panel.get_xlim()[1]
+        assert panel.get_ylim()[0] < y < panel.get_ylim()[1]
+        # Every point on an edge is r standard deviations from the mean: |L⁻¹ x| = r.
+        for patch, name in zip(panel.patches, pictures.REGIONS.values(), strict=True):
+            edge = np.linalg.solve(scale, np.asarray(patch.get_path().vertices)[:-1].T)
+            assert np.allclose((edge**2).sum(0), RADIUS_SQUARED[name[0]])
+
+
+def test_no_galaxy_is_shown_twice() -> None:
+    assert pictures._nearest(np.array([30.0, 29.0, 500.0]), (30, 30, 30)) == [0, 1, 2]
