@@ -184,6 +184,9 @@ def test_explained_signal() -> None:
     # A tenth of each bright galaxy is missing; the one below the noise floor hardly counts.
     errors = torch.tensor([1e5, 1e3, 1.0])
     assert quality.explained(errors, signals, 32) == pytest.approx(0.886, abs=0.005)
+    # One galaxy of a million times its flux is one that is not explained, and no more than that.
+    errors = torch.tensor([1e18, 0.0, 0.0])
+    assert quality.explained(errors, signals, 32) == pytest.approx(0.5, abs=0.02)
 
 
 def test_flow_gain_of_the_right_gaussian_is_zero() -> None:
