@@ -53,7 +53,7 @@ class GalaxyShape(ShapeTask):
         self.model = self.made_network().to(self.ranks.device)
         values = self.config.hyperparameters
         self.optimizer = torch.optim.Adam(
-            self.model.parameters(),
+            self.parameter_groups(),
             lr=float(values["opt_base_learning_rate"]),
             betas=(float(values["opt_adam_beta_1"]), float(values["opt_adam_beta_2"])),
             eps=float(values["opt_adam_epsilon"]),
@@ -80,6 +80,10 @@ class GalaxyShape(ShapeTask):
             batch_norm_momentum=model["batch_norm_momentum"],
         )
 
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """What the optimizer trains, group by group."""
+        return [{"params": list(self.model.parameters())}]
+
     def warm_up(self) -> None:
         """Settle how to compute, then one step and one prediction on noise; weights, statistics and
         optimizer are put back."""
@@ -91,10 +95,14 @@ class GalaxyShape(ShapeTask):
         self.optimizer.step()
         self.model.eval()
         with torch.no_grad():
-            self._predict(self._synthetic(self.evaluation_batch)[0])
+            self.predict_noise()
         self.model.load_state_dict(before)
         self.optimizer.zero_grad()
         self.optimizer.state.clear()
+
+    def predict_noise(self) -> None:
+        """Once all that an evaluation computes, in its shapes."""
+        self._predict(self._synthetic(self.evaluation_batch)[0])
 
     def implementation(self) -> Mapping[str, Any]:
         """What a reader asks for beside a time."""

@@ -1,0 +1,229 @@
+"""galaxy_generation in PyTorch: noise to latents, latents to images, and how good they are."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmarks.galaxy_generation import quality, weights
+from benchmarks.galaxy_generation.model import Generative
+from benchmarks.galaxy_vae import properties
+from benchmarks.galaxy_vae.sampling import NoCompilerError, Sampler, eager_sampler, native_sampler
+from reference import execution, precision
+from reference.compilation import Compiled
+from reference.config import Execution, RunConfig
+from reference.data import galaxies, store
+from reference.distributed import Ranks
+from reference.generate import Times
+from reference.report import Table
+from reference.seeding import generator
+from rules.errors import UserError
+
+# Images that are decoded together: on CPUs as many as the caches and the compiler like, on GPUs
+# enough to fill one.
+DECODED_TOGETHER = {"cpu": 100, "cuda": 1000}
+# bfloat16 is taken only where it moves no property of an image by more than that share of the
+# property's spread, in the root mean square.
+LARGEST_CHANGE = 0.05
+
+
+def create(config: RunConfig, ranks: Ranks) -> "GalaxyGeneration":
+    """The task that the timed loop drives."""
+    return GalaxyGeneration(config, ranks)
+
+
+class GalaxyGeneration:
+    """Galaxies from noise, by the flow and the decoder of galaxy_vae.
+
+    Images are float32, in units of the sky noise, (n, bands, pixels, pixels) in the host's memory.
+    """
+
+    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
+        if ranks.world_size > 1:
+            raise UserError(
+                f"{config.definition.name} generates on one device: start it without torchrun"
+            )
+        assert config.definition.generation is not None
+        self.config, self.ranks = config, ranks
+        self.definition, self.counts = config.definition, config.definition.generation.counts
+        self.folder = galaxies.folder(config.definition.data, config.data_root)
+        self.data_digest = store.read_manifest(self.folder).digest
+        published = self.definition.model.get("weights_digest")
+        expected = published if config.division == "closed" else None
+        path = weights.path_of(self.definition.scale)
+        self.weights, self.weights_digest = weights.read(path, expected)
+        self.decoded_together = DECODED_TOGETHER[ranks.device.type]
+        self.times: Sequence[Times] = ()
+
+    def drop_caches(self) -> None:
+        """Drop the stamps from the file caches."""
+        store.drop_caches(self.folder)
+
+    def build(self) -> int:
+        """The network with its weights; returns the number of parameters."""
+        self.model = Generative(self.definition.model, self.definition.data)
+        self.model.load_state_dict(self.weights)
+        self.model.to(self.ranks.device).eval()
+        asked = self.config.execution
+        insist = asked.compile == "on"
+        self._decode = Compiled(self._images, enabled=insist, insist=insist)
+        self._samplers: dict[str, Sampler] = {}
+        self._host_images = torch.empty(0)
+        self._compute_as(asked)
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @torch.no_grad()
+    def warm_up(self, images: int) -> None:
+        """Settle how to compute, then generate at least ``images`` images in each number at a time,
+        from noise of their own."""
+        latents = eager_sampler(self.model.flow)(self._noise("settling", self.decoded_together))
+        asked = self.config.execution
+        if asked.precision == "auto":
+            asked = self._faithful(asked, latents)
+
+        def step(how: Execution) -> str:
+            self._compute_as(how)
+            self._decode(latents)
+            return self._decode.failure
+
+        self._compute_as(execution.settled(asked, step, self.ranks))
+        for count in self.counts:
+            for repetition in range(-(-images // count)):
+                self.decode(self._sample(self._noise("warm-up", count, repetition)))
+
+    def implementation(self) -> Mapping[str, Any]:
+        """What a reader asks for beside a time."""
+        device = self.ranks.device
+        return {
+            "framework": f"torch {torch.__version__}",
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+            "ranks": self.ranks.world_size,
+            "threads_per_rank": torch.get_num_threads(),
+            "precision": str(self.precision).removeprefix("torch."),
+            "sampling": self.sampling_note,
+            "decoding": f"{self._decode.note}, up to {self.decoded_together} images together",
+            "execution": asdict(self.execution),
+        }
+
+    def sample(self, images: int, repetition: int) -> Tensor:
+        """Noise of this repetition, keyed by the run's seed, to latents (images, 32)."""
+        return self._sample(self._noise("generated images", images, repetition))
+
+    @torch.no_grad()
+    def decode(self, latents: Tensor) -> Tensor:
+        """Latents (n, 32) to images; the next call writes over them."""
+        count, together = len(latents), min(len(latents), self.decoded_together)
+        images = self._room_for(count)
+        for first in range(0, count, together):
+            part = latents[first : first + together]
+            # The last part is filled up to the compiled shape; what was added is cut off again.
+            padded = F.pad(part, (0, 0, 0, together - len(part)))
+            decoded = self._decode(padded)[: len(part)]
+            images[first : first + len(part)].copy_(decoded, non_blocking=True)
+        return images
+
+    def generate(self, images: int) -> Tensor:
+        """Sample and decode: what other measurements than the timed loop want."""
+        return self.decode(self.sample(images, 0))
+
+    def open_data(self) -> None:
+        """Map the noise-free stamps; rows [0, train) are for training, the next ones held out."""
+        sky = galaxies.load(self.folder)
+        train = self.definition.train_samples
+        assert len(sky.labels) == train + self.definition.evaluation_samples
+        self.training, self.held_out = sky.noise_free[:train], sky.noise_free[train:]
+
+    @torch.no_grad()
+    def quality(self, images: Tensor) -> dict[str, float]:
+        """How they are distributed, whether they differ from each other and from the training
+        images; see ``quality``."""
+        real, training = torch.from_numpy(self.held_out[:]), torch.from_numpy(self.training[:])
+        return quality.metrics(images, real, training, self.definition.model, self.definition.data)
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        self.ranks.barrier()
+
+    def measured(self, times: Sequence[Times]) -> None:
+        """Keep the times for the report."""
+        self.times = times
+
+    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
+        """Latencies and rates, and what they mean for CosmoDC2; see ``quality``."""
+        on_progress(1, 1)
+        return [quality.speed_table(self.times, self.definition.scale)]
+
+    def _images(self, latents: Tensor) -> Tensor:
+        with precision.autocast(self.precision, self.ranks.device):
+            return self.model.decoder.images(latents)
+
+    def _sample(self, noise: Tensor) -> Tensor:
+        return self._samplers[self.sampling_note](noise)
+
+    def _compute_as(self, how: Execution) -> None:
+        """Compute as ``how`` says from now on."""
+        self.execution = how
+        execution.use_threads(how)
+        self.precision = precision.TYPES.get(how.precision, torch.float32)  # until it is settled
+        self._decode.enabled = how.compile == "on"
+        self._sample_as(how)
+
+    def _sample_as(self, how: Execution) -> None:
+        """In C++ where compiling is on, it can be done, and there is no GPU; else with torch."""
+        self.sampling_note = "torch, a CUDA graph" if self.ranks.device.type == "cuda" else "torch"
+        if how.compile == "on" and self.ranks.device.type == "cpu":
+            try:
+                self._samplers.setdefault("c++", native_sampler(self.model.flow))
+                self.sampling_note = "c++"
+                return
+            except NoCompilerError as error:
+                if self.config.execution.compile == "on":
+                    raise UserError(
+                        f"compile=on, but the sampler cannot be compiled here: {error} "
+                        "(g++ is needed; compile=off runs without)"
+                    ) from error
+                self.sampling_note = f"torch (no C++: {error})"
+        self._samplers.setdefault(self.sampling_note, eager_sampler(self.model.flow))
+
+    def _faithful(self, asked: Execution, latents: Tensor) -> Execution:
+        """float32 in place of ``auto`` where bfloat16 would change what is seen in images."""
+        if precision.candidates(self.ranks.device) == ("fp32",):
+            return asked
+        measured = []
+        for name in ("fp32", "bf16"):
+            self.precision = precision.TYPES[name]
+            measured.append(self._properties(self._images(latents)))
+        exact, rounded = measured
+        change = (rounded - exact).square().mean(0).sqrt() / exact.std(0)
+        worst = float(change.max())
+        if worst <= LARGEST_CHANGE:
+            return asked
+        data = self.definition.data
+        name = properties.names(data["bands"])[int(change.argmax())]
+        return asked.having(
+            "precision", "fp32", f"bf16 changes {name} by {worst:.2g} of its spread"
+        )
+
+    def _properties(self, images: Tensor) -> Tensor:
+        data = self.definition.data
+        return properties.measured(images, data["bands"], data["pixel_scale_arcsec"])
+
+    def _noise(self, purpose: str, count: int, repetition: int = 0) -> Tensor:
+        random = generator(self.config.seed, purpose, count, repetition)
+        shape = (count, self.definition.model["latents"])
+        noise = random.standard_normal(shape, dtype=np.float32)
+        return torch.from_numpy(noise).to(self.ranks.device)
+
+    def _room_for(self, count: int) -> Tensor:
+        """Memory of the host for so many images, with the bands last as the decoder leaves them;
+        the same at every call, so that nothing waits for new memory."""
+        data = self.definition.data
+        pixels, bands = data["pixels"], len(data["bands"])
+        if len(self._host_images) < count:
+            rows, pinned = max(count, *self.counts), self.ranks.device.type == "cuda"
+            self._host_images = torch.empty(rows, pixels, pixels, bands, pin_memory=pinned)
+        return self._host_images[:count].permute(0, 3, 1, 2)
