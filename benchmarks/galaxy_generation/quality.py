@@ -19,11 +19,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.galaxy_vae import properties
+from benchmarks.galaxy_vae import properties, torch_properties
 from benchmarks.galaxy_vae.model import FluxScaling
 from reference.generate import Times
 from reference.report import Table, Value
@@ -47,8 +48,8 @@ def metrics(
     """The quality metrics and every single distance. Images are (n, bands, y, x) in units of the
     sky noise, as many held out as you like; the first generated ones are compared with those."""
 
-    def measured(some: Tensor) -> Tensor:
-        return properties.measured(some, data["bands"], data["pixel_scale_arcsec"])
+    def measured(some: Tensor) -> np.ndarray:
+        return torch_properties.measured(some, data["bands"], data["pixel_scale_arcsec"])
 
     distances = properties.distances(measured(images), measured(held_out), data["bands"])
     scaling = FluxScaling(model["mean_maxima"])

@@ -13,6 +13,7 @@ from reference.keras_backend import POLICIES, keras
 ops, layers = keras.ops, keras.layers
 Tensor = Any
 SHARED_AXES = {"position": None, "channel": [1, 2]}  # of the slopes
+COMPUTED_IN = ("trunk_", "head", "encoder.", "decoder.")  # the precision of a run: their layers
 MINIMUM_SCALE = 1e-5  # added to the softplus of the diagonal, as TensorFlow Probability does
 
 
@@ -86,10 +87,10 @@ def trunk(
 
 
 def compute_in(network: keras.Model, precision: str) -> None:
-    """Convolutions, slopes and head at ``fp32`` or ``bf16`` in all that is traced from now on; all
-    weights, the normalisation and the likelihood stay in float32."""
+    """Convolutions, slopes and dense layers at ``fp32`` or ``bf16`` in all that is traced from now
+    on; all weights, the normalisation, the likelihood and a flow stay in float32."""
     for layer in network.layers:
-        if layer.name.startswith(("trunk_", "head")):
+        if layer.name.startswith(COMPUTED_IN):
             layer.dtype_policy = keras.DTypePolicy(POLICIES[precision])
 
 

@@ -14,7 +14,6 @@ Fluxes
     data at hand: weights and images mean the same wherever they are read.
 """
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -231,10 +230,3 @@ def reconstruction_loss(logits: Tensor, scaled: Tensor) -> Tensor:
 def kl_divergence(mean: Tensor, scale: Tensor) -> Tensor:
     """KL(N(mean, scale²) ‖ N(0, 1)) summed over the latents, (batch,), in nats."""
     return 0.5 * (mean.square() + scale.square() - 1 - 2 * scale.log()).sum(1)
-
-
-def gaussian_entropy(covariance: Tensor) -> Tensor:
-    """½ log det 2πe·Σ in nats, of a covariance (d, d): the negative log likelihood, per sample,
-    that no Gaussian can undercut on samples with this covariance."""
-    size = len(covariance)
-    return 0.5 * (torch.linalg.slogdet(covariance)[1] + size * math.log(2 * math.pi * math.e))

@@ -18,8 +18,6 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-import torch
-from torch import Tensor
 
 WINDOW_SIGMA_ARCSEC = 1.2
 LEAST_FLUX = 1e-6  # sky noise; an image without any light has a magnitude, too
@@ -32,53 +30,53 @@ def names(bands: str) -> tuple[str, ...]:
     return ("magnitude", "size_arcsec", "e1", "e2", *colours)
 
 
-def measured(images: Tensor, bands: str, pixel_scale_arcsec: float) -> Tensor:
+def measured(images: np.ndarray, bands: str, pixel_scale_arcsec: float) -> np.ndarray:
     """The properties of images in units of the sky noise, (n, bands, y, x) in the order of
-    ``bands``: (n, properties), float64 on the CPU."""
-    pixels = images.shape[-1]
-    basis = _window_moments(pixels, pixel_scale_arcsec).to(images.device)
-    sums = (images.float().flatten(2) @ basis).double().cpu()
-    flux = sums[..., 0].clamp(min=LEAST_FLUX)
-    magnitude = -2.5 * flux.log10()
+    ``bands``: (n, properties), float64."""
+    window = window_moments(images.shape[-1], pixel_scale_arcsec)
+    return of_sums(images.astype(np.float32).reshape(*images.shape[:2], -1) @ window, bands)
+
+
+def of_sums(sums: np.ndarray, bands: str) -> np.ndarray:
+    """The same of the products of images with ``window_moments``, (n, bands, 6)."""
+    sums = sums.astype(np.float64)
+    flux = sums[..., 0].clip(min=LEAST_FLUX)
+    magnitude = -2.5 * np.log10(flux)
     r = bands.index(SHAPE_BAND)
-    x, y, xx, yy, xy = (sums[:, r, 1:] / flux[:, r, None]).unbind(1)
+    x, y, xx, yy, xy = (sums[:, r, 1:] / flux[:, r, None]).T
     xx, yy, xy = xx - x * x, yy - y * y, xy - x * y
-    size = (xx * yy - xy * xy).clamp(min=0) ** 0.25
-    round_part = (xx + yy).clamp(min=LEAST_FLUX)
+    size = (xx * yy - xy * xy).clip(min=0) ** 0.25
+    round_part = (xx + yy).clip(min=LEAST_FLUX)
     shape = [magnitude[:, r], size, (xx - yy) / round_part, 2 * xy / round_part]
-    return torch.cat([torch.stack(shape, dim=1), magnitude[:, :-1] - magnitude[:, 1:]], dim=1)
+    return np.concatenate([np.stack(shape, axis=1), magnitude[:, :-1] - magnitude[:, 1:]], axis=1)
 
 
 @lru_cache(maxsize=4)
-def _window_moments(pixels: int, pixel_scale_arcsec: float) -> Tensor:
+def window_moments(pixels: int, pixel_scale_arcsec: float) -> np.ndarray:
     """The window times 1, x, y, x², y², xy (arcseconds from the middle): (pixels², 6), float32."""
     axis = (np.arange(pixels) - (pixels - 1) / 2) * pixel_scale_arcsec
     y, x = np.meshgrid(axis, axis, indexing="ij")
     window = np.exp(-(x * x + y * y) / (2 * WINDOW_SIGMA_ARCSEC**2))
     basis = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y]) * window
-    return torch.from_numpy(basis.reshape(6, -1).T.astype(np.float32))
+    return basis.reshape(6, -1).T.astype(np.float32)
 
 
-def distances(generated: Tensor, real: Tensor, bands: str) -> Mapping[str, float]:
+def distances(generated: np.ndarray, real: np.ndarray, bands: str) -> Mapping[str, float]:
     """Between the properties of two samples, (n, properties) and (m, properties): for each the
     Wasserstein-1 distance in units of the real ones' standard deviation, so that 0.1 is a shift by
     a tenth of the width of the distribution."""
     return {
-        name: wasserstein(made, true) / float(true.std(correction=0))
+        name: wasserstein(made, true) / float(true.std())
         for name, made, true in zip(names(bands), generated.T, real.T, strict=True)
     }
 
 
-def wasserstein(first: Tensor, second: Tensor) -> float:
+def wasserstein(first: np.ndarray, second: np.ndarray) -> float:
     """The Wasserstein-1 distance of two samples of numbers: the area between their distribution
     functions (Vallender 1974)."""
-    values, order = torch.cat([first, second]).sort()
+    values = np.concatenate([first, second])
     # Each value is a step of +1/n of the first function, or of −1/m.
-    steps = torch.cat(
-        [
-            first.new_full(first.shape, 1 / len(first)),
-            first.new_full(second.shape, -1 / len(second)),
-        ]
-    )
-    difference = steps[order].cumsum(0)[:-1]
-    return float((difference.abs() * values.diff()).sum())
+    steps = np.repeat([1 / len(first), -1 / len(second)], [len(first), len(second)])
+    order = values.argsort()
+    difference = steps[order].cumsum()[:-1]
+    return float((np.abs(difference) * np.diff(values[order])).sum())

@@ -22,17 +22,13 @@ generated_distance
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from benchmarks.galaxy_vae import properties
-from benchmarks.galaxy_vae.model import gaussian_entropy
-from reference.distributed import Ranks
 from reference.report import Table, Value
 
 NOISE_FLOOR = 32.0  # squared sky noise, one for each latent
@@ -44,29 +40,35 @@ class Examined:
     """What was measured, row by row: on galaxies of the evaluation set and, in ``generated``, on
     new ones. Errors and signals, (n, bands), are sums of squares in units of the sky noise."""
 
-    reconstruction_errors: Tensor
-    signals: Tensor
-    flow_nll: Tensor
-    mean: Tensor
-    scale: Tensor
-    real: Tensor
-    reconstructed: Tensor
-    generated: Tensor
+    reconstruction_errors: np.ndarray
+    signals: np.ndarray
+    flow_nll: np.ndarray
+    mean: np.ndarray
+    scale: np.ndarray
+    real: np.ndarray
+    reconstructed: np.ndarray
+    generated: np.ndarray
 
     def first(self, count: int) -> "Examined":
-        """The first ``count`` rows, in float64 on the CPU."""
+        """The first ``count`` rows, in float64."""
         values = (getattr(self, field.name) for field in fields(self))
-        return Examined(*(value[:count].double().cpu() for value in values))
+        return Examined(*(value[:count].astype(np.float64) for value in values))
 
 
-def together(parts: Sequence[Examined], rows: np.ndarray, count: int, ranks: Ranks) -> Examined:
-    """All ``count`` rows, on every rank; ``parts`` are this rank's ``rows``."""
+def together(
+    parts: Sequence[Examined],
+    rows: np.ndarray,
+    count: int,
+    over_ranks: Callable[[np.ndarray], np.ndarray],
+) -> Examined:
+    """All ``count`` rows, of which ``parts`` are this rank's ``rows``; ``over_ranks`` sums an array
+    over all ranks."""
     gathered = []
     for field in fields(Examined):
-        values = torch.cat([getattr(part, field.name) for part in parts])
-        everything = values.new_zeros(count, *values.shape[1:])
+        values = np.concatenate([getattr(part, field.name) for part in parts])
+        everything = np.zeros((count, *values.shape[1:]))
         everything[rows] = values
-        gathered.append(ranks.sum(everything.to(ranks.device)).cpu())
+        gathered.append(over_ranks(everything))
     return Examined(*gathered)
 
 
@@ -83,23 +85,30 @@ def metrics(found: Examined, bands: str) -> dict[str, float]:
     }
 
 
-def explained(errors: Tensor, signals: Tensor, noise_floor: float) -> float:
+def explained(errors: np.ndarray, signals: np.ndarray, noise_floor: float) -> float:
     """``explained_signal`` of errors R_g and signals S_g, (n,) each."""
     weights = 1 / (signals + noise_floor)
-    return 1 - float((weights * errors.minimum(signals)).sum() / (weights * signals).sum())
+    return 1 - float((weights * np.minimum(errors, signals)).sum() / (weights * signals).sum())
 
 
-def flow_gain(mean: Tensor, scale: Tensor, flow_nll: Tensor) -> float:
+def flow_gain(mean: np.ndarray, scale: np.ndarray, flow_nll: np.ndarray) -> float:
     """``flow_gain_nats`` of posteriors N(mean, scale²), (n, latents) each, on which the flow has
     the negative log likelihoods ``flow_nll``, (n,)."""
-    covariance = torch.cov(mean.T, correction=0) + torch.diag(scale.square().mean(0))
-    return float(gaussian_entropy(covariance) - flow_nll.mean())
+    covariance = np.cov(mean.T, bias=True) + np.diag(np.square(scale).mean(0))
+    return gaussian_entropy(covariance) - float(flow_nll.mean())
+
+
+def gaussian_entropy(covariance: np.ndarray) -> float:
+    """½ log det 2πe·Σ in nats, of a covariance (d, d): the negative log likelihood, per sample,
+    that no Gaussian can undercut on samples with this covariance."""
+    log_determinant = float(np.linalg.slogdet(covariance)[1])
+    return 0.5 * (log_determinant + len(covariance) * math.log(2 * math.pi * math.e))
 
 
 # Report -------------------------------------------------------------------------------------------
 
 
-def report(found: Examined, others: Tensor, snr: np.ndarray, bands: str) -> list[Table]:
+def report(found: Examined, others: np.ndarray, snr: np.ndarray, bands: str) -> list[Table]:
     """The tables after a run. ``others`` are the properties of other real galaxies, as many."""
     return [
         distance_table(found, others, bands),
@@ -108,7 +117,7 @@ def report(found: Examined, others: Tensor, snr: np.ndarray, bands: str) -> list
     ]
 
 
-def distance_table(found: Examined, others: Tensor, bands: str) -> Table:
+def distance_table(found: Examined, others: np.ndarray, bands: str) -> Table:
     """The distance of each property, beside what chance alone leaves."""
     names = properties.names(bands)
     generated = properties.distances(found.generated, found.real, bands)
@@ -133,7 +142,7 @@ def distance_table(found: Examined, others: Tensor, bands: str) -> Table:
 def error_table(found: Examined, snr: np.ndarray, bands: str) -> Table:
     """What reconstructions leave, by the signal-to-noise of the galaxy."""
     names = properties.names(bands)
-    errors = (found.reconstructed - found.real).abs().numpy()
+    errors = np.abs(found.reconstructed - found.real)
     magnitude = errors[:, names.index("magnitude")]
     shape = np.hypot(errors[:, names.index("e1")], errors[:, names.index("e2")])
     colour = errors[:, names.index("g_r")]
