@@ -71,6 +71,7 @@ def trunk(
     batch_norm_epsilon: float,
     batch_norm_momentum: float,
     convolution: Callable[..., Any] = layers.Conv2D,
+    slopes: Callable[..., Any] = layers.PReLU,
 ) -> Tensor:
     """Scaled images (batch, pixels, pixels, bands) through the normalisation and all blocks."""
     images = layers.BatchNormalization(
@@ -80,8 +81,8 @@ def trunk(
     for width in filters:
         for stride in (1, 2):
             layer = convolution(width, 3, stride, "same", name=f"trunk_{number}")
-            slopes = layers.PReLU(shared_axes=SHARED_AXES[prelu], name=f"trunk_{number + 1}")
-            images = slopes(layer(images))
+            activation = slopes(shared_axes=SHARED_AXES[prelu], name=f"trunk_{number + 1}")
+            images = activation(layer(images))
             number += 2
     return images
 

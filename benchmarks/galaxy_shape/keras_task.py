@@ -126,6 +126,10 @@ class KerasGalaxyShape(ShapeTask):
         mean, scale = self._posterior(stamps, training=True)
         return keras.ops.mean(negative_log_likelihood(mean, scale, labels))
 
+    def usable(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Of a part: what its optimizer clips and applies."""
+        return gradients
+
     def evaluate(self) -> dict[str, float]:
         """RMSE of (e1, e2), mean negative log likelihood in nats, and the share of galaxies inside
         the 68% and 95% regions, over the whole evaluation set."""
@@ -169,7 +173,7 @@ class KerasGalaxyShape(ShapeTask):
         with tf.GradientTape() as tape:
             loss = self.mean_loss(*batch)
         for prefix, gradients in tape.gradient(loss, parts).items():
-            self.optimizers[prefix].apply(gradients, parts[prefix])
+            self.optimizers[prefix].apply(self.usable(gradients), parts[prefix])
         return loss
 
     def _predict(self, stamps: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from reference.seeding import generator
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OVERFLOW = 1e4
+OVERFLOW = 1e4  # nats and latents beyond it are cut off, by a function of the framework's
 
 
 class VaeTask(ShapeTask):
@@ -120,8 +120,3 @@ class VaeTask(ShapeTask):
             reconstructed=self.decoded(mean)[: len(chosen)],
             generated=self.decoded(self.made(self.normal(len(padded), "generated galaxies"))),
         )
-
-
-def within_reach(values: np.ndarray) -> np.ndarray:
-    """Finite: a flow that is far from its latents overflows, which is bad and no error."""
-    return np.nan_to_num(values, nan=OVERFLOW).clip(-OVERFLOW, OVERFLOW)

@@ -1,26 +1,49 @@
-"""The autoencoder and the flow of Arcelin 2021 in Keras; ``model.py`` and ``flow.py`` describe them.
+"""Autoencoder and flow of Arcelin 2021 in Keras; ``model.py`` and ``flow.py`` describe them.
 
 Channels last, 'same' padding as Keras has it; ``keras_weights`` converts between the weights of
-these networks and of ``model.GalaxyVae``, which are turned by half a turn. Layers are called as their
-counterparts there, those of the encoder's trunk as in galaxy_shape.
+these networks and of ``model.GalaxyVae``, which are turned by half a turn. Layers are called as
+their counterparts there, those of the encoder's trunk as in galaxy_shape.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from benchmarks.galaxy_shape.keras_model import SHARED_AXES, Tensor, trunk
+from benchmarks.galaxy_vae.framework_free import OVERFLOW
 from reference.keras_backend import keras, tf
 
 ops, layers = keras.ops, keras.layers
+# As in ``model.py`` and ``flow.py``, which say why.
 FLUX_DIVISOR = 2.5
 DENSE_UNITS = 256
 LARGEST_LOGIT, FIRST_LOGIT = 15.0, -3.94
+FIRST_SLOPE, FIRST_SCALE = 0.25, -3.0
 MINIMUM_SCALE = 1e-5
 NEGATIVE_SLOPE = 0.2
+
+
+def constant(value: float) -> Any:
+    """The initialiser that has this value everywhere."""
+    return keras.initializers.Constant(value)
+
+
+# Layers that start as ``model.keep_variance`` has them.
+Dense = partial(layers.Dense, kernel_initializer="he_uniform")
+Conv2D = partial(layers.Conv2D, kernel_initializer="he_uniform")
+PReLU = partial(layers.PReLU, alpha_initializer=constant(FIRST_SLOPE))
+
+
+def doubling(width: int, inputs: int, name: str) -> Any:
+    """A transposed convolution of stride 2, of whose ``inputs`` a pixel sees a quarter."""
+    bound = math.sqrt(6 / (9 * inputs // 4))
+    uniform = keras.initializers.RandomUniform(-bound, bound)
+    return layers.Conv2DTranspose(width, 3, 2, "same", kernel_initializer=uniform, name=name)
 
 
 @dataclass(frozen=True)
@@ -111,7 +134,7 @@ def _made(name: str, features: int, hidden_units: Sequence[int]) -> keras.Model:
     order = np.arange(1, features + 1)
     degrees = [order, *(_equal_degrees(features, units) for units in hidden_units)]
     inputs = values = keras.Input((features,))
-    for number, (before, after) in enumerate(zip(degrees[:-1], degrees[1:], strict=True)):
+    for number, (before, after) in enumerate(pairwise(degrees)):
         hidden = MaskedDense(before, after, name=f"{name}.hidden.{number}")
         values = ops.leaky_relu(hidden(values), NEGATIVE_SLOPE)
     output = MaskedDense(degrees[-1], order.repeat(2), strict=True, name=f"{name}.output")
@@ -151,10 +174,15 @@ class GalaxyVae:
             prelu=prelu,
             batch_norm_epsilon=batch_norm_epsilon,
             batch_norm_momentum=batch_norm_momentum,
+            convolution=Conv2D,
+            slopes=PReLU,
         )
         features = _dense(layers.Flatten()(images), DENSE_UNITS, "encoder.dense", "encoder.slope")
-        posterior = [layers.Dense(latents, name=f"encoder.{part}") for part in ("mean", "scale")]
-        mean, scale = (ops.cast(layer(features), "float32") for layer in posterior)
+        to_mean = layers.Dense(latents, name="encoder.mean")
+        to_scale = layers.Dense(
+            latents, bias_initializer=constant(FIRST_SCALE), name="encoder.scale"
+        )
+        mean, scale = (ops.cast(layer(features), "float32") for layer in (to_mean, to_scale))
         self.encoder = keras.Model(scaled, [mean, ops.softplus(scale) + MINIMUM_SCALE])
         self.decoder = _decoder(bands, pixels, filters, latents, prelu)
         self.flow = Flow(latents, flow_layers, flow_hidden)
@@ -198,24 +226,28 @@ def _decoder(
     features = _dense(inputs, DENSE_UNITS, "decoder.dense_1", "decoder.slope_1")
     features = _dense(features, filters[-1] * side**2, "decoder.dense_2", "decoder.slope_2")
     images = ops.reshape(features, (-1, side, side, filters[-1]))
-    number = 0
+    channels, number = filters[-1], 0
     for width in reversed(filters):
-        for kind, stride in ((layers.Conv2DTranspose, 2), (layers.Conv2D, 1)):
-            layer = kind(width, 3, stride, "same", name=f"decoder.blocks.{number}")
-            slopes = layers.PReLU(
-                shared_axes=SHARED_AXES[prelu], name=f"decoder.blocks.{number + 1}"
-            )
+        for layer in (
+            doubling(width, channels, f"decoder.blocks.{number}"),
+            Conv2D(width, 3, 1, "same", name=f"decoder.blocks.{number + 2}"),
+        ):
+            slopes = PReLU(shared_axes=SHARED_AXES[prelu], name=f"decoder.blocks.{number + 1}")
             images = slopes(layer(images))
             number += 2
-    dark = keras.initializers.Constant(FIRST_LOGIT)
-    last = layers.Conv2D(
-        bands, 3, 1, "same", bias_initializer=dark, name=f"decoder.blocks.{number}"
-    )
+        channels = width
+    name, dark = f"decoder.blocks.{number}", constant(FIRST_LOGIT)
+    last = Conv2D(bands, 3, 1, "same", bias_initializer=dark, name=name)
     return keras.Model(inputs, ops.cast(last(images), "float32"))
 
 
 def _dense(values: Tensor, units: int, name: str, slopes: str) -> Tensor:
-    return layers.PReLU(name=slopes)(layers.Dense(units, name=name)(values))
+    return PReLU(name=slopes)(Dense(units, name=name)(values))
+
+
+def within_reach(values: Tensor) -> Tensor:
+    """Finite: a flow that is far from its latents overflows, which is bad and no error."""
+    return ops.clip(ops.where(ops.isnan(values), OVERFLOW, values), -OVERFLOW, OVERFLOW)
 
 
 def reconstruction_loss(logits: Tensor, scaled: Tensor) -> Tensor:

@@ -8,8 +8,13 @@ import numpy as np
 from benchmarks.galaxy_shape.keras_model import Tensor
 from benchmarks.galaxy_shape.keras_task import KerasGalaxyShape
 from benchmarks.galaxy_vae import properties
-from benchmarks.galaxy_vae.framework_free import VaeTask, within_reach
-from benchmarks.galaxy_vae.keras_model import GalaxyVae, kl_divergence, reconstruction_loss
+from benchmarks.galaxy_vae.framework_free import VaeTask
+from benchmarks.galaxy_vae.keras_model import (
+    GalaxyVae,
+    kl_divergence,
+    reconstruction_loss,
+    within_reach,
+)
 from benchmarks.galaxy_vae.quality import Examined
 from reference.alone import AnyRanks
 from reference.config import RunConfig
@@ -55,8 +60,8 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyShape):
             "train": self._train_on,
             "encode": self._posterior_of,
             "decode": self.model.images,
-            "log_prob": self.model.flow.log_prob,
-            "sample": self.model.flow.sample,
+            "flow_nll": self._flow_nll,
+            "sample": self._sample,
         }
 
     def next_batch(self) -> tuple[np.ndarray, ...]:
@@ -71,7 +76,12 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyShape):
         logits = self.model.decoder(latents, training=True)
         kl_weight = float(self.config.hyperparameters["kl_weight"])
         autoencoder = reconstruction_loss(logits, scaled) + kl_weight * kl_divergence(mean, scale)
-        return keras.ops.mean(autoencoder - self.model.flow.log_prob(tf.stop_gradient(latents)))
+        return keras.ops.mean(autoencoder + self._flow_nll(tf.stop_gradient(latents)))
+
+    def usable(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Gradients of a part, all of them 0 where one overflows: no step, but not the end."""
+        is_finite = tf.math.is_finite(tf.linalg.global_norm(gradients))
+        return [tf.where(is_finite, gradient, 0) for gradient in gradients]
 
     def encoded(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See ``VaeTask``."""
@@ -85,18 +95,19 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyShape):
 
     def made(self, noise: np.ndarray) -> np.ndarray:
         """See ``VaeTask``."""
-        return within_reach(self._functions["sample"](tf.constant(noise)).numpy())
+        latents: np.ndarray = self._functions["sample"](tf.constant(noise)).numpy()
+        return latents
 
     def examine(self, images: np.ndarray, noise: np.ndarray, made: np.ndarray) -> Examined:
         """See ``VaeTask``."""
         real = images.astype(np.float32)
         mean, scale = self.encoded(images)
         reconstructed, generated = self.decoded(mean), self.decoded(made)
-        log_prob = self._functions["log_prob"](tf.constant(mean + scale * noise)).numpy()
+        latents = tf.constant(mean + scale * noise)
         return Examined(
             reconstruction_errors=np.square(reconstructed - real).sum((2, 3)),
             signals=np.square(real).sum((2, 3)),
-            flow_nll=within_reach(-log_prob),
+            flow_nll=self._functions["flow_nll"](latents).numpy(),
             mean=mean,
             scale=scale,
             real=self._measured(real),
@@ -117,6 +128,12 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyShape):
     def _posterior_of(self, images: Tensor) -> tuple[Tensor, Tensor]:
         mean, scale = self.model.encoder(self.model.scaled(images), training=False)
         return mean, scale
+
+    def _flow_nll(self, latents: Tensor) -> Tensor:
+        return within_reach(-self.model.flow.log_prob(latents))
+
+    def _sample(self, noise: Tensor) -> Tensor:
+        return within_reach(self.model.flow.sample(noise))
 
     def _synthetic(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         images, _ = super()._synthetic(count)

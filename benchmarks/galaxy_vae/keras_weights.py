@@ -19,7 +19,7 @@ KINDS = {"weight": "kernel", "bias": "bias", "slope": "alpha"}
 
 
 def to_keras(state: Mapping[str, np.ndarray]) -> Weights:
-    """Keras' weights by path, e.g. ``decoder.blocks.0/kernel``, of a state dict of ``GalaxyVae``."""
+    """Keras' weights by path, e.g. ``decoder.blocks.0/kernel``, of ``GalaxyVae``'s state dict."""
     shape, weights = {}, {}
     channels = state["decoder.blocks.0.weight"].shape[0]
     for name, value in state.items():

@@ -15,7 +15,7 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from benchmarks.galaxy_shape.task import GalaxyShape
 from benchmarks.galaxy_vae import torch_properties
-from benchmarks.galaxy_vae.framework_free import VaeTask, within_reach
+from benchmarks.galaxy_vae.framework_free import OVERFLOW, VaeTask
 from benchmarks.galaxy_vae.model import GalaxyVae, kl_divergence, reconstruction_loss
 from benchmarks.galaxy_vae.quality import Examined
 from benchmarks.galaxy_vae.sampling import eager_sampler
@@ -78,6 +78,9 @@ class GalaxyVaeTask(VaeTask, GalaxyShape):
         for group, prefix in zip(self.optimizer.param_groups, ("opt_", "opt_flow_"), strict=True):
             norm = float(values[f"{prefix}gradient_clip_norm"])
             torch.nn.utils.clip_grad_norm_(group["params"], norm)
+            for parameter in group["params"]:  # one that overflows is no step, not the end
+                if parameter.grad is not None:
+                    parameter.grad.nan_to_num_(0, 0, 0)
             group["lr"] = self.learning_rate(float(values[f"{prefix}base_learning_rate"]))
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -98,7 +101,7 @@ class GalaxyVaeTask(VaeTask, GalaxyShape):
     @torch.no_grad()
     def made(self, noise: np.ndarray) -> np.ndarray:
         """See ``VaeTask``."""
-        return within_reach(_array(eager_sampler(self.model.flow)(self._here(noise))))
+        return _array(within_reach(eager_sampler(self.model.flow)(self._here(noise))))
 
     @torch.no_grad()
     def examine(self, images: np.ndarray, noise: np.ndarray, made: np.ndarray) -> Examined:
@@ -111,7 +114,7 @@ class GalaxyVaeTask(VaeTask, GalaxyShape):
         return Examined(
             reconstruction_errors=_array((reconstructed - real).square().sum((2, 3))),
             signals=_array(real.float().square().sum((2, 3))),
-            flow_nll=within_reach(_array(-self.model.flow.log_prob(latents))),
+            flow_nll=_array(within_reach(-self.model.flow.log_prob(latents))),
             mean=_array(mean),
             scale=_array(scale),
             real=self._measured(real),
@@ -136,8 +139,7 @@ class GalaxyVaeTask(VaeTask, GalaxyShape):
 
     def _images(self, latents: Tensor) -> Tensor:
         with precision.autocast(self.precision, self.ranks.device):
-            images = self.model.decoder.images(latents)
-        return images
+            return self.model.decoder.images(latents)
 
     def _mean_loss(self, images: Tensor, normal: Tensor) -> Tensor:
         """Of the autoencoder and of the flow, whose gradients do not meet."""
@@ -148,7 +150,8 @@ class GalaxyVaeTask(VaeTask, GalaxyShape):
         scaled = self.model.decoder.flux_scaling(self._target(images))
         kl_weight = float(self.config.hyperparameters["kl_weight"])
         autoencoder = reconstruction_loss(logits, scaled) + kl_weight * kl_divergence(mean, scale)
-        return (autoencoder - self.model.flow.log_prob(latents.detach())).mean()
+        flow_nll = within_reach(-self.model.flow.log_prob(latents.detach()))
+        return (autoencoder + flow_nll).mean()
 
     def _latents(self, mean: Tensor, scale: Tensor, normal: Tensor) -> Tensor:
         """Draws from the posteriors, all (n, latents)."""
@@ -173,6 +176,11 @@ class GalaxyVaeTask(VaeTask, GalaxyShape):
 
     def _here(self, values: np.ndarray) -> Tensor:
         return torch.from_numpy(values).to(self.ranks.device)
+
+
+def within_reach(values: Tensor) -> Tensor:
+    """Finite: a flow that is far from its latents overflows, which is bad and no error."""
+    return values.nan_to_num(nan=OVERFLOW).clamp(-OVERFLOW, OVERFLOW)
 
 
 def _array(values: Tensor) -> np.ndarray:

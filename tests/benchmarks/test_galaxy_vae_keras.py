@@ -21,7 +21,7 @@ from tests.benchmarks.test_galaxy_shape_keras import HALF_TURN, arrays_of, give
 from tests.test_benchmark_contract import configuration
 
 OPTIONS: dict[str, Any] = {
-    "bands": 6, "pixels": 64, "filters": (8, 16, 32, 64), "latents": 32, "flow_layers": 8,
+    "bands": 6, "pixels": 64, "filters": (16, 16, 32, 64), "latents": 32, "flow_layers": 8,
     "flow_hidden": (256, 256), "prelu": "position", "batch_norm_epsilon": 1e-3,
     "batch_norm_momentum": 0.99, "mean_maxima": (1.59, 6.41, 12.15, 12.27, 8.73, 4.72),
 }  # fmt: skip
