@@ -62,6 +62,15 @@ def test_weights_go_there_and_back(prelu: str) -> None:
         assert np.array_equal(back[name], value), name
 
 
+def test_weights_start_alike() -> None:
+    torch.manual_seed(0)
+    ours = to_keras(arrays_of(GalaxyVae(**OPTIONS)))
+    for variable in keras_model.GalaxyVae(**OPTIONS).variables:
+        there, here = variable.numpy(), ours[variable.path]
+        assert there.std() == pytest.approx(here.std(), rel=0.1), variable.path
+        assert abs(there.mean() - here.mean()) < 0.2 * here.std() + 1e-6, variable.path
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("prelu", ["position", "channel"])
 def test_values_losses_and_gradients_agree(prelu: str, training: bool) -> None:
