@@ -130,7 +130,7 @@ def _shift_and_log_scale(outputs: Tensor) -> tuple[Tensor, Tensor]:
 
 def _made(name: str, features: int, hidden_units: Sequence[int]) -> keras.Model:
     """Shift and log scale of each feature from the features before it; see ``flow.MADE``. The last
-    layer starts at 0, with which the flow is the identity."""
+    layer starts at 0, with which values pass unchanged."""
     order = np.arange(1, features + 1)
     degrees = [order, *(_equal_degrees(features, units) for units in hidden_units)]
     inputs = values = keras.Input((features,))
