@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,8 @@ class GalaxyGeneration:
         asked = self.config.execution
         insist = asked.compile == "on"
         self._decode = Compiled(self._images, enabled=insist, insist=insist)
-        self._samplers: dict[str, Sampler] = {}
+        self._eager = eager_sampler(self.model.flow)
+        self._no_compiler = ""
         self._host_images = torch.empty(0)
         self._compute_as(asked)
         return sum(parameter.numel() for parameter in self.model.parameters())
@@ -80,15 +82,15 @@ class GalaxyGeneration:
     def warm_up(self, images: int) -> None:
         """Settle how to compute, then generate at least ``images`` images in each number at a time,
         from noise of their own."""
-        latents = eager_sampler(self.model.flow)(self._noise("settling", self.decoded_together))
+        noise = self._noise("settling", self.decoded_together)
         asked = self.config.execution
         if asked.precision == "auto":
-            asked = self._faithful(asked, latents)
+            asked = self._faithful(asked, self._eager(noise))
 
         def step(how: Execution) -> str:
             self._compute_as(how)
-            self._decode(latents)
-            return self._decode.failure
+            self._decode(self._sample(noise))
+            return self._decode.failure or self._no_compiler
 
         self._compute_as(execution.settled(asked, step, self.ranks))
         for count in self.counts:
@@ -141,7 +143,8 @@ class GalaxyGeneration:
     def quality(self, images: Tensor) -> dict[str, float]:
         """How they are distributed, whether they differ from each other and from the training
         images; see ``quality``."""
-        real, training = torch.from_numpy(self.held_out[:]), torch.from_numpy(self.training[:])
+        # Copies: torch wants memory that it might write to.
+        real, training = (torch.from_numpy(part.copy()) for part in (self.held_out, self.training))
         return quality.metrics(images, real, training, self.definition.model, self.definition.data)
 
     def synchronize(self) -> None:
@@ -161,33 +164,29 @@ class GalaxyGeneration:
         with precision.autocast(self.precision, self.ranks.device):
             return self.model.decoder.images(latents)
 
-    def _sample(self, noise: Tensor) -> Tensor:
-        return self._samplers[self.sampling_note](noise)
-
     def _compute_as(self, how: Execution) -> None:
-        """Compute as ``how`` says from now on."""
+        """Compute as ``how`` says from now on. On CPUs compiling also means to sample in C++."""
         self.execution = how
         execution.use_threads(how)
         self.precision = precision.TYPES.get(how.precision, torch.float32)  # until it is settled
         self._decode.enabled = how.compile == "on"
-        self._sample_as(how)
-
-    def _sample_as(self, how: Execution) -> None:
-        """In C++ where compiling is on, it can be done, and there is no GPU; else with torch."""
-        self.sampling_note = "torch, a CUDA graph" if self.ranks.device.type == "cuda" else "torch"
-        if how.compile == "on" and self.ranks.device.type == "cpu":
+        on_gpu = self.ranks.device.type == "cuda"
+        self._sample, self.sampling_note = self._eager, "torch, a CUDA graph" if on_gpu else "torch"
+        if how.compile == "on" and not on_gpu:
             try:
-                self._samplers.setdefault("c++", native_sampler(self.model.flow))
-                self.sampling_note = "c++"
-                return
+                self._sample, self.sampling_note = self._native, "c++"
             except NoCompilerError as error:
+                self._no_compiler = str(error)
                 if self.config.execution.compile == "on":
                     raise UserError(
                         f"compile=on, but the sampler cannot be compiled here: {error} "
                         "(g++ is needed; compile=off runs without)"
                     ) from error
-                self.sampling_note = f"torch (no C++: {error})"
-        self._samplers.setdefault(self.sampling_note, eager_sampler(self.model.flow))
+
+    @cached_property
+    def _native(self) -> Sampler:
+        """Compiled once, in seconds. Raises NoCompilerError."""
+        return native_sampler(self.model.flow)
 
     def _faithful(self, asked: Execution, latents: Tensor) -> Execution:
         """float32 in place of ``auto`` where bfloat16 would change what is seen in images."""
