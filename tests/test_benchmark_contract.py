@@ -377,7 +377,7 @@ def test_each_seed_count_and_repetition_draws_noise_of_its_own(name: str, data_r
         ("the repetition", images(task, 3, 1)),
         ("the number at a time", images(task, 12)[:3]),
     ):
-        assert not torch.isclose(here, there).all((1, 2, 3)).any(), f"{name}: {what} changes nothing"
+        assert not torch.isclose(here, there).all((1, 2, 3)).any(), f"{name}: not {what}"
 
 
 @pytest.mark.parametrize("name", GENERATING)
