@@ -107,6 +107,10 @@ class GalaxyBnn(GalaxyShape):
         means, scales = (np.stack(part) for part in zip(*estimates, strict=True))
         return Predictive(torch.from_numpy(means).double(), torch.from_numpy(scales).double())
 
+    def means_of_draws(self, stamps: np.ndarray) -> np.ndarray:
+        """For the pictures: what each draw expects, (draws, n, d)."""
+        return self.predictive(stamps).means.numpy()
+
     def _estimated(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For the report: mean and scale matrix of the mixture."""
         predictive = self.predictive(stamps)

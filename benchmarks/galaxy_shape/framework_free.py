@@ -101,7 +101,10 @@ class ShapeTask:
         sky = galaxies.load(self.folder)
         first = self.definition.train_samples
         rows = np.arange(first, first + self.definition.evaluation_samples)
-        return pictures.posteriors(parameters, sky, rows, self._estimated)
+        return pictures.posteriors(parameters, sky, rows, self._estimated, self.means_of_draws)
+
+    means_of_draws: Callable[[np.ndarray], np.ndarray] | None = None
+    """Of a Bayesian network: the mean of each draw of its weights, (draws, n, d) for n stamps."""
 
     def predicted(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means (n, d) and scale matrices (n, d, d) of one evaluation batch, as it is stored."""

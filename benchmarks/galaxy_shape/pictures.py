@@ -1,7 +1,7 @@
 """What the network says of single galaxies, as figure 1 of the paper shows it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,21 +16,27 @@ if TYPE_CHECKING:
 
 SIGNAL_TO_NOISE = (8, 15, 30, 60, 120, 240)  # a galaxy of the evaluation set nearest to each
 REGIONS = {"95%": ("coverage_95", 0.22), "68%": ("coverage_68", 0.45)}  # with their opacity
-COLOUR, TRUTH_COLOUR = "#3a86d1", "#d4483b"
+COLOUR, TRUTH_COLOUR, DRAWS_COLOUR = "#3a86d1", "#d4483b", "#10243a"
 FEWEST_SCALES = 4.0  # of the wider standard deviation, from the centre of a panel to its edge
 ARCSEC_SHOWN = 6.4  # of the stamp, around its middle
 
 
 def posteriors(
-    parameters: SkyParameters, sky: Galaxies, rows: np.ndarray, estimate: Estimate
+    parameters: SkyParameters,
+    sky: Galaxies,
+    rows: np.ndarray,
+    estimate: Estimate,
+    means_of_draws: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> "Figure":
     """Galaxies of ``rows``, from faint to bright: each in colour, below it the regions of (e1, e2)
-    that hold it with 68% and 95% probability, and the truth."""
+    that hold it with 68% and 95% probability, and the truth; of a Bayesian network also the mean
+    of each draw of its weights, (draws, n, 2) for n stamps."""
     from matplotlib.figure import Figure
 
-    chosen = rows[_nearest(sky.labels["snr"][rows], SIGNAL_TO_NOISE)]
+    chosen = rows[nearest(sky.labels["snr"][rows], SIGNAL_TO_NOISE)]
     stamps, labels = sky.stamps[chosen], sky.labels[chosen]
     means, scales = estimate(stamps)
+    draws = means_of_draws(stamps) if means_of_draws else np.empty((0, *means.shape))
     images = colour.in_colour(stamps, parameters)
     figure = Figure(figsize=(1.95 * len(chosen), 4.75))
     grid = figure.add_gridspec(
@@ -40,12 +46,16 @@ def posteriors(
         _draw_galaxy(figure.add_subplot(grid[0, column]), image, parameters)
         axes = figure.add_subplot(grid[1, column])
         _draw_posterior(axes, means[column], scales[column], (label["e1"], label["e2"]))
+        if len(draws):
+            axes.plot(
+                *draws[:, column].T, ".", color=DRAWS_COLOUR, markersize=4, label="weight draws"
+            )
         axes.set_title(f"S/N {label['snr']:.0f}", fontsize=9, pad=4)
         axes.set_xlabel("e1", fontsize=9, labelpad=1)
         if column == 0:
             axes.set_ylabel("e2", fontsize=9, labelpad=1)
     handles, names = axes.get_legend_handles_labels()
-    figure.legend(handles, names, loc="lower center", ncols=3, fontsize=9, frameon=False)
+    figure.legend(handles, names, loc="lower center", ncols=4, fontsize=9, frameon=False)
     figure.suptitle(
         f"Evaluation galaxies in g, r, i (asinh stretch, {ARCSEC_SHOWN:g}″ wide), "
         "and what the network says of their shape",
@@ -55,8 +65,8 @@ def posteriors(
     return figure
 
 
-def _nearest(values: np.ndarray, wanted: Sequence[float]) -> list[int]:
-    """For each wanted value the position of the nearest one, none of them twice."""
+def nearest(values: np.ndarray, wanted: Sequence[float]) -> list[int]:
+    """For each wanted value the position of the nearest one by ratio, none of them twice."""
     found: list[int] = []
     for value in wanted:
         order = np.argsort(np.abs(np.log(np.maximum(values, 1e-6) / value)), kind="stable")

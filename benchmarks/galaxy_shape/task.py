@@ -168,17 +168,6 @@ class GalaxyShape(ShapeTask):
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def learning_rate(self, base: float) -> float:
-        """That of the step that completes ``samples``, where the schedule peaks at ``base``."""
-        values = self.config.hyperparameters
-        return warmup_then_cosine(
-            self.samples,
-            base=base,
-            end=float(values["opt_end_learning_rate"]),
-            warmup_samples=int(values["opt_learning_rate_warmup_samples"]),
-            decay_samples=int(values["opt_learning_rate_decay_samples"]),
-        )
-
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
         """RMSE of (e1, e2), mean negative log likelihood in nats, and the share of galaxies inside

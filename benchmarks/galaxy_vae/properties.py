@@ -75,7 +75,10 @@ def wasserstein(first: Tensor, second: Tensor) -> float:
     values, order = torch.cat([first, second]).sort()
     # Each value is a step of +1/n of the first function, or of −1/m.
     steps = torch.cat(
-        [first.new_full(first.shape, 1 / len(first)), first.new_full(second.shape, -1 / len(second))]
+        [
+            first.new_full(first.shape, 1 / len(first)),
+            first.new_full(second.shape, -1 / len(second)),
+        ]
     )
     difference = steps[order].cumsum(0)[:-1]
     return float((difference.abs() * values.diff()).sum())

@@ -1,12 +1,14 @@
 """What the quality of galaxy_vae is, from what was measured on each galaxy.
 
 explained_signal
-    1 − Σ_g w_g R_g / Σ_g w_g S_g with w_g = 1/(S_g + 32) over the galaxies g of the evaluation set,
-    where S_g is the power of the noise-free image, Σ of squares over bands and pixels in units of
-    the sky noise (so that bands weigh as a survey sees them), and R_g that of reconstruction minus
-    image. The 32 is the noise floor: the power of the sky noise along 32 directions, which is what
-    a noisy image would leave of errors if its latents were the best 32 numbers to describe it. A
-    bright galaxy counts by the share of it that is explained, one below the floor hardly at all.
+    1 − Σ_g w_g min(R_g, S_g) / Σ_g w_g S_g with w_g = 1/(S_g + 32) over the galaxies g of the
+    evaluation set. S_g is the power of the noise-free image, Σ of squares over bands and pixels in
+    units of the sky noise (so that bands weigh as a survey sees them), and R_g that of
+    reconstruction minus image. The 32 is the noise floor: the power of the sky noise along 32
+    directions, which is what a noisy image would leave of errors if its latents were the best 32
+    numbers to describe it. A bright galaxy counts by the share of it that is explained, one below
+    the floor hardly at all. An error above the image itself counts as that image: nothing of it is
+    explained, and no single galaxy outweighs the others.
 
 flow_gain_nats
     Negative log likelihood of the Gaussian that has mean and covariance of the held-out galaxies'
@@ -84,7 +86,7 @@ def metrics(found: Examined, bands: str) -> dict[str, float]:
 def explained(errors: Tensor, signals: Tensor, noise_floor: float) -> float:
     """``explained_signal`` of errors R_g and signals S_g, (n,) each."""
     weights = 1 / (signals + noise_floor)
-    return 1 - float((weights * errors).sum() / (weights * signals).sum())
+    return 1 - float((weights * errors.minimum(signals)).sum() / (weights * signals).sum())
 
 
 def flow_gain(mean: Tensor, scale: Tensor, flow_nll: Tensor) -> float:

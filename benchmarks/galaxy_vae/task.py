@@ -7,7 +7,7 @@ the log is that of any training.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from reference.data import galaxies
 from reference.distributed import Ranks
 from reference.report import Table
 from reference.seeding import generator
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 OVERFLOW = 1e4
 
@@ -114,7 +117,7 @@ class GalaxyVaeTask(GalaxyShape):
         noise = self._normal(count, "generated galaxies").to(device)
         mine = np.arange(self.ranks.rank, count, self.ranks.world_size)
         made = torch.zeros(count, noise.shape[1], device=device)
-        made[mine] = within_reach(eager_sampler(self.model.flow)(noise[mine]))
+        made[mine] = self._made(noise[mine])
         parts = []
         for first in range(0, len(mine), self.evaluation_batch):
             chosen = mine[first : first + self.evaluation_batch]
@@ -151,10 +154,34 @@ class GalaxyVaeTask(GalaxyShape):
         on_progress(1, 1)
         return tables
 
+    @torch.no_grad()
+    def pictures(self) -> "Figure":
+        """Real, reconstructed and generated galaxies; see ``pictures``."""
+        from benchmarks.galaxy_vae import pictures  # astropy is slow to load and drawn with once
+
+        self.model.eval()
+        sky, rows = galaxies.load(self.folder), self.evaluation_rows
+        snr = np.asarray(sky.labels["snr"][rows])
+        chosen = rows[pictures.nearest(snr, pictures.SIGNAL_TO_NOISE)]
+        padded = np.resize(chosen, self.evaluation_batch)
+        mean, _ = self._predict(torch.from_numpy(self.stamps[padded]).to(self.ranks.device))
+        noise = self._normal(len(padded), "generated galaxies").to(self.ranks.device)
+        reconstructed, generated = self._decode(mean), self._decode(self._made(noise))
+        return pictures.panel(
+            galaxies.parameters_of(self.definition.data),
+            real=self.stamps[chosen],
+            reconstructed=reconstructed[: len(chosen)].cpu().numpy(),
+            generated=generated.cpu().numpy(),
+        )
+
     def predict_noise(self) -> None:
         """Encode and decode once in the shapes of an evaluation."""
         mean, _ = self._predict(self._synthetic(self.evaluation_batch)[0])
         self._decode(mean)
+
+    def _made(self, noise: Tensor) -> Tensor:
+        """Latents of new galaxies from N(0, 1), (n, latents) each."""
+        return within_reach(eager_sampler(self.model.flow)(noise))
 
     def _posterior(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Means and standard deviations of the latents of images, (n, latents) each."""
@@ -170,13 +197,21 @@ class GalaxyVaeTask(GalaxyShape):
     def _mean_loss(self, images: Tensor, normal: Tensor) -> Tensor:
         """Of the autoencoder and of the flow, whose gradients do not meet."""
         mean, scale = self._posterior(images)
-        latents = mean + scale * normal
+        latents = self._latents(mean, scale, normal)
         with precision.autocast(self.precision, self.ranks.device):
             logits = self.model.decoder(latents)
-        scaled = self.model.decoder.flux_scaling(images)
+        scaled = self.model.decoder.flux_scaling(self._target(images))
         kl_weight = float(self.config.hyperparameters["kl_weight"])
         autoencoder = reconstruction_loss(logits, scaled) + kl_weight * kl_divergence(mean, scale)
         return (autoencoder - self.model.flow.log_prob(latents.detach())).mean()
+
+    def _latents(self, mean: Tensor, scale: Tensor, normal: Tensor) -> Tensor:
+        """Draws from the posteriors, all (n, latents)."""
+        return mean + scale * normal
+
+    def _target(self, images: Tensor) -> Tensor:
+        """What is to be reconstructed."""
+        return images
 
     def _compute_as(self, how: Execution) -> None:
         super()._compute_as(how)

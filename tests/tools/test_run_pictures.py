@@ -93,4 +93,20 @@ def test_regions_and_truth_of_each_galaxy_are_drawn() -> None:
 
 
 def test_no_galaxy_is_shown_twice() -> None:
-    assert pictures._nearest(np.array([30.0, 29.0, 500.0]), (30, 30, 30)) == [0, 1, 2]
+    assert pictures.nearest(np.array([30.0, 29.0, 500.0]), (30, 30, 30)) == [0, 1, 2]
+
+
+def test_the_weight_draws_of_a_bayesian_network_are_drawn() -> None:
+    parameters = galaxies.SkyParameters(samples=8)
+    drawn: Any = galaxies.draw(parameters, range(8))
+    manifest: Any = None
+    sky = galaxies.Galaxies(**drawn, manifest=manifest)
+    means = np.random.default_rng(0).normal(size=(5, len(pictures.SIGNAL_TO_NOISE), 2))
+
+    def estimate(stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return means.mean(0), np.stack([np.eye(2)] * len(stamps))
+
+    figure = pictures.posteriors(parameters, sky, np.arange(8), estimate, lambda stamps: means)
+    for column, panel in enumerate(figure.axes[1::2]):
+        _, dots = panel.get_lines()
+        assert np.array_equal(dots.get_xydata(), means[:, column])
