@@ -97,6 +97,8 @@ def _how(made: Sweep) -> str:
     told = made.points[0].implementation
     kinds = sorted({str(p.implementation.get("precision", "")) for p in made.points} - {""})
     parts = [made.machine, str(told.get("framework", "")), " or ".join(kinds)]
+    if told.get("weights") == "untrained":
+        parts.append("weights that nobody has trained")
     return f"{', '.join(filter(None, parts))}; {_how_much(made)}"
 
 

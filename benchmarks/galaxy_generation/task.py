@@ -138,10 +138,6 @@ class GalaxyGeneration:
             images[first : first + len(part)].copy_(decoded, non_blocking=True)
         return images
 
-    def generate(self, images: int) -> Tensor:
-        """Sample and decode: what other measurements than the timed loop want."""
-        return self.decode(self.sample(images, 0))
-
     def open_data(self) -> None:
         """Map the noise-free stamps; rows [0, train) are for training, the next ones held out."""
         sky = galaxies.load(self.folder)
