@@ -11,11 +11,13 @@ pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from benchmarks.galaxy_generation import plain, task, weights
 from benchmarks.galaxy_vae.sampling import NoCompilerError
-from reference import checkpoint
+from reference import checkpoint, targets
 from reference.config import Execution, RunConfig
 from reference.distributed import Ranks
+from rules import evidence
 from rules.errors import UserError
-from tests.test_benchmark_contract import configuration
+from rules.evidence import Evidence
+from tests.test_benchmark_contract import GENERATION, configuration
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 
@@ -124,3 +126,22 @@ def test_other_weights_generate_in_the_open_division_only(config: RunConfig) -> 
     chosen = dataclasses.replace(config.definition, model=other)
     with pytest.raises(UserError, match="--division open"):
         task.create(dataclasses.replace(config, definition=chosen), ALONE)
+
+
+def test_evidence_of_a_run_is_its_quality_when_all_images_are_made(config: RunConfig) -> None:
+    curve, told = targets.measure("no_flow", task.create, config, ALONE, lambda progress: None)
+    ((images, quality),) = curve.evaluations
+    assert images == GENERATION.images
+    assert quality.keys() >= {target.metric for target in config.definition.quality}
+    assert told["sampling"] == "torch"
+    short = dataclasses.replace(curve, evaluations=((images - 1, quality),))
+    for one, is_whole in ((curve, True), (short, False)):
+        chosen = dataclasses.replace(
+            config.definition,
+            quality=tuple(
+                dataclasses.replace(target, target=9e9 if target.better == "higher" else -9e9)
+                for target in config.definition.quality
+            ),
+        )
+        found = evidence.problems(Evidence(chosen.digest, {}, (one,)), chosen, ("no_flow",))
+        assert ("full budget" not in str(found)) == is_whole

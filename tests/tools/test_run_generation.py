@@ -108,10 +108,8 @@ def test_interruption_closes_the_log_and_the_run_is_made_again(
     assert process.returncode == 1, errors
     assert "does not count" in said
     assert "Traceback" not in errors
-    (kept,) = (path for path in folder(tmp_path).iterdir() if path.name.startswith("result_0"))
-    assert kept.name != "result_0.txt"
-    stop = events(kept)[-1]
-    assert stop["key"] == "run_stop"
+    kept = folder(tmp_path) / "interrupted_result_0_0.txt"
+    assert "SIGINT" in str(events(kept)[-1]["metadata"])
     again = cepheid(data_root, tmp_path, "--runs", "1")
     assert again.returncode == 0, again.stderr
     assert (folder(tmp_path) / "result_0.txt").exists()
