@@ -2,10 +2,11 @@
 
 The encoder is the trunk of galaxy_shape's network with a dense layer and the mean and scale of a
 normal over the latents; the decoder leads back by transposed convolutions. Numerics follow the
-published Keras model as those of galaxy_shape do, and like its network this one is turned by half a
-turn: Keras' transposed convolution of stride 2 is then torch's with ``padding=1,
-output_padding=1``, the transpose of the turned trunk's. A transposed convolution of stride 1 is a
-convolution with its kernel turned, so it is one here.
+published Keras model as those of galaxy_shape do, except for the first weights, see
+``keep_variance``. Like galaxy_shape's network this one is turned by half a turn: Keras'
+transposed convolution of stride 2 is then torch's with ``padding=1, output_padding=1``, the
+transpose of the turned trunk's. A transposed convolution of stride 1 is a convolution with its
+kernel turned, so it is one here.
 
 Fluxes
     Images arrive and leave in units of the sky noise. The networks see tanh(asinh(x / s)), between
@@ -15,7 +16,7 @@ Fluxes
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +28,11 @@ from benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
 FLUX_DIVISOR = 2.5
 DENSE_UNITS = 256
 LARGEST_LOGIT = 15.0  # 1,280 times s; the brightest pixel of 8,000 galaxies has 66
-# The sky is dark: scaled pixels have a mean of 0.019 in every band, sigmoid(−3.94). From a bias of 0
-# the first thousands of galaxies teach the decoder nothing but that.
+# The sky is dark: scaled pixels have a mean of 0.019 in every band, sigmoid(−3.94). From a bias of
+# 0 the first thousands of galaxies teach the decoder nothing but that.
 FIRST_LOGIT = -3.94
+FIRST_SLOPE = 0.25  # of every PReLU
+FIRST_SCALE = -3.0  # before the softplus: latents start with a standard deviation of 0.05
 MINIMUM_SCALE = 1e-5  # added to the softplus, as in galaxy_shape
 
 
@@ -93,6 +96,9 @@ class Encoder(nn.Module):
         self.slope = nn.Parameter(torch.zeros(DENSE_UNITS))
         self.mean = dense(DENSE_UNITS, latents)
         self.scale = dense(DENSE_UNITS, latents)
+        keep_variance([*self.trunk.modules(), self.dense])
+        nn.init.constant_(self.slope, FIRST_SLOPE)
+        nn.init.constant_(self.scale.bias, FIRST_SCALE)
 
     def forward(self, scaled: Tensor) -> tuple[Tensor, Tensor]:
         """Scaled images (batch, bands, pixels, pixels) to means and standard deviations of the
@@ -132,9 +138,12 @@ class Decoder(nn.Module):
             layers += [SamePaddedConv2d(width, width, 1), PReLU(width, side, prelu)]
             channels = width
         last = SamePaddedConv2d(channels, bands, 1)
+        self.blocks = nn.Sequential(*layers, last)
+        keep_variance(self.modules())
+        for slope in (self.slope_1, self.slope_2):
+            nn.init.constant_(slope, FIRST_SLOPE)
         assert last.bias is not None
         nn.init.constant_(last.bias, FIRST_LOGIT)
-        self.blocks = nn.Sequential(*layers, last)
 
     def forward(self, latents: Tensor) -> Tensor:
         """Latents (batch, latents) to the logits of scaled images (batch, bands, pixels, pixels),
@@ -215,6 +224,25 @@ def dense(inputs: int, outputs: int) -> nn.Linear:
     nn.init.xavier_uniform_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def keep_variance(modules: Iterable[nn.Module]) -> None:
+    """Start so that signals keep their size from layer to layer (He et al. 2015), and slopes of
+    PReLU at ``FIRST_SLOPE``. Kernels are uniform with a variance of 2/(inputs of one output).
+
+    Keras' defaults, Glorot-uniform and slopes of 0, take a factor of √2 at each layer, and another
+    2 at each doubling, of whose outputs a pixel sees a quarter: 2⁹ in the whole decoder. Shapes and
+    colours are then learned one by one, each after thousands of galaxies without progress.
+    """
+    for module in modules:
+        if isinstance(module, PReLU):
+            nn.init.constant_(module.slope, FIRST_SLOPE)
+        elif isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
+            inputs = module.weight[0].numel()
+            if isinstance(module, nn.ConvTranspose2d):  # its weight is (in, out, 3, 3)
+                inputs = module.weight[:, 0].numel() // math.prod(module.stride)
+            bound = math.sqrt(6 / inputs)
+            nn.init.uniform_(module.weight, -bound, bound)
 
 
 def same_type(values: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:

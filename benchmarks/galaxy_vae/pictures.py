@@ -40,8 +40,8 @@ def panel(
             place.set_xticks([])
             place.set_yticks([])
     figure.suptitle(
-        f"Noise-free galaxies in g, r, i (asinh stretch, {ARCSEC_SHOWN:g}″ wide): held out, through "
-        "32 latents and back, and new ones of like brightness",
+        f"Noise-free galaxies in g, r, i (asinh stretch, {ARCSEC_SHOWN:g}″ wide): held out, "
+        "through 32 latents and back, and new ones of like brightness",
         fontsize=9,
         y=0.98,
     )

@@ -6,7 +6,7 @@ moving encoder, and has it at rest when the learning rates have decayed. So ther
 the log is that of any training.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,6 +100,9 @@ class GalaxyVaeTask(GalaxyShape):
         for group, prefix in zip(self.optimizer.param_groups, ("opt_", "opt_flow_"), strict=True):
             norm = float(values[f"{prefix}gradient_clip_norm"])
             torch.nn.utils.clip_grad_norm_(group["params"], norm)
+            for parameter in group["params"]:  # one that overflows is no step, not the end
+                if parameter.grad is not None:
+                    parameter.grad.nan_to_num_(0, 0, 0)
             group["lr"] = self.learning_rate(float(values[f"{prefix}base_learning_rate"]))
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -191,8 +194,7 @@ class GalaxyVaeTask(GalaxyShape):
 
     def _images(self, latents: Tensor) -> Tensor:
         with precision.autocast(self.precision, self.ranks.device):
-            images = self.model.decoder.images(latents)
-        return images
+            return self.model.decoder.images(latents)
 
     def _mean_loss(self, images: Tensor, normal: Tensor) -> Tensor:
         """Of the autoencoder and of the flow, whose gradients do not meet."""
@@ -203,7 +205,8 @@ class GalaxyVaeTask(GalaxyShape):
         scaled = self.model.decoder.flux_scaling(self._target(images))
         kl_weight = float(self.config.hyperparameters["kl_weight"])
         autoencoder = reconstruction_loss(logits, scaled) + kl_weight * kl_divergence(mean, scale)
-        return (autoencoder - self.model.flow.log_prob(latents.detach())).mean()
+        flow_nll = within_reach(-self.model.flow.log_prob(latents.detach()))
+        return (autoencoder + flow_nll).mean()
 
     def _latents(self, mean: Tensor, scale: Tensor, normal: Tensor) -> Tensor:
         """Draws from the posteriors, all (n, latents)."""
