@@ -26,7 +26,8 @@ def panel(real: np.ndarray, generated: np.ndarray, sky: SkyParameters) -> "Figur
         f"Real galaxies of the held-out set in g, r, i (asinh stretch, {ARCSEC_SHOWN:g}″ wide)",
         "Generated galaxies",
     )
-    for part, images, title in zip(figure.subfigures(2, 1), (real, generated), titles, strict=True):
+    parts = np.ravel(np.asarray(figure.subfigures(2, 1)))
+    for part, images, title in zip(parts, (real, generated), titles, strict=True):
         _draw(part, colour.in_colour(images, sky), rows, title, sky.pixel_scale_arcsec)
     return figure
 

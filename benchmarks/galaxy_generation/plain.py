@@ -5,7 +5,7 @@ latents. Not written to lose: its weights are masked once and not in each pass, 
 many images together as the reference, which is faster than all at once.
 """
 
-import torch
+from torch import nn
 
 from benchmarks.galaxy_generation import weights
 from benchmarks.galaxy_generation.task import GalaxyGeneration
@@ -26,10 +26,11 @@ class PlainGeneration(GalaxyGeneration):
     def build(self) -> int:
         """As ever, but for the layout of kernels and slopes."""
         count = super().build()
-        self.model.to(memory_format=torch.contiguous_format)
         for layer in self.model.decoder.blocks:
             if isinstance(layer, PReLU):  # (y, x, channels), now in the memory of (channels, y, x)
                 slope = layer.slope.detach()
                 layer.slope.data = slope.permute(2, 0, 1).contiguous().permute(1, 2, 0)
+            elif isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+                layer.weight.data = layer.weight.detach().contiguous()
         self._eager = plain_sampler(self.model.flow)
         return count

@@ -93,7 +93,7 @@ class GalaxyGeneration:
         from noise of their own."""
         latents = self._eager(self._noise("settling", self.decoded_together))
         asked = self.config.execution
-        if asked.precision == "auto":
+        if asked.precision == "auto" and self.weights_digest != weights.UNTRAINED:
             asked = self._faithful(asked, latents)
 
         def step(how: Execution) -> str:
