@@ -101,6 +101,17 @@ def test_the_flow_starts_as_the_identity() -> None:
     torch.testing.assert_close(GalaxyVae(**FULL).flow.sample(noise), noise)
 
 
+def test_signals_keep_their_size_at_first() -> None:
+    torch.manual_seed(0)
+    model = GalaxyVae(**{**FULL, "filters": (16, 16, 32, 64)})
+    with torch.no_grad():
+        mean, scale = model.encoder(torch.randn(8, 6, 64, 64))
+        logits = model.decoder(torch.randn(8, 32))
+    assert 0.2 < mean.std() < 5
+    assert 0.3 < (logits - logits.mean(0)).std() < 10  # Keras' defaults: 0.003
+    assert scale.median() == pytest.approx(0.05, rel=0.7)
+
+
 # Properties ---------------------------------------------------------------------------------------
 
 
@@ -203,3 +214,23 @@ def test_flow_gain_of_the_right_gaussian_is_zero() -> None:
 def test_what_overflows_is_finite() -> None:
     values = torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0])
     assert within_reach(values).tolist() == [OVERFLOW, OVERFLOW, -OVERFLOW, 1.0]
+
+
+# Pictures -----------------------------------------------------------------------------------------
+
+
+def test_each_real_galaxy_stands_above_a_new_one_of_like_brightness() -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra site")
+    pytest.importorskip("galsim", reason="needs the extra galsim")
+    from benchmarks.galaxy_vae import pictures
+    from reference.data import colour
+    from reference.data.galaxies import SkyParameters
+
+    parameters = SkyParameters(samples=8)
+    real = np.concatenate([gaussian_galaxy(flux=flux).numpy() for flux in (10.0, 1e3)])
+    generated = np.concatenate([gaussian_galaxy(flux=flux).numpy() for flux in (900.0, 5.0, 11.0)])
+    figure = pictures.panel(parameters, real, real, generated)
+    shown = [axes.get_images()[0].get_array() for axes in figure.axes]
+    assert len(shown) == 6
+    expected = colour.in_colour(generated[[2, 0]], parameters)[:, 16:48, 16:48]
+    assert np.array_equal(np.stack(shown[4:]), expected)
