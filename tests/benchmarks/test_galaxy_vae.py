@@ -183,6 +183,7 @@ def test_a_shift_is_a_distance_in_standard_deviations() -> None:
     real = torch.from_numpy(np.random.default_rng(0).normal(0, 3, size=(500, 9)))
     distances = properties.distances(real + 0.6, real, BANDS)
     assert distances["z_y"] == pytest.approx(0.6 / real[:, -1].std(correction=0).item())
+    assert properties.overall({"e1": 0.1, "e2": 0.5}) == pytest.approx(0.3)
 
 
 # Quality ------------------------------------------------------------------------------------------
