@@ -147,17 +147,25 @@ def _repeated(
     images = None
     for repetition in range(repetitions):
         on_progress(Progress("generating", count, repetition))
-        task.synchronize()
-        started = time.perf_counter()
-        latents = task.sample(count, repetition)
-        task.synchronize()
-        sampled = time.perf_counter()
-        images = task.decode(latents)
-        task.synchronize()
-        decoded = time.perf_counter()
-        sampling.append(sampled - started)
-        decoding.append(decoded - sampled)
+        (sampling_seconds, decoding_seconds), images = repetition_seconds(task, count, repetition)
+        sampling.append(sampling_seconds)
+        decoding.append(decoding_seconds)
     return Times(count, tuple(sampling), tuple(decoding)), images
+
+
+def repetition_seconds(
+    task: Generator, images: int, repetition: int
+) -> tuple[tuple[float, float], Images]:
+    """Seconds of sampling and of decoding in one repetition, and the images."""
+    task.synchronize()
+    started = time.perf_counter()
+    latents = task.sample(images, repetition)
+    task.synchronize()
+    sampled = time.perf_counter()
+    made = task.decode(latents)
+    task.synchronize()
+    decoded = time.perf_counter()
+    return (sampled - started, decoded - sampled), made
 
 
 def _judged(

@@ -76,6 +76,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure what is missing, print the table; exit code 1 if a run missed its targets."""
     arguments = parser().parse_args(argv)
     chosen = definition.load(arguments.benchmark, arguments.scale)
+    if chosen.kind != "train":
+        raise UserError(
+            f"{chosen.name} generates and trains nothing: it has no reference convergence points "
+            "(rule T21 is for training)"
+        )
     if arguments.runs < 1:
         raise UserError(f"--runs {arguments.runs}: expected 1 or more")
     if arguments.overrides and not arguments.batch_sizes:

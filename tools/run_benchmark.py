@@ -1,7 +1,7 @@
 """`cepheid run`: run a benchmark and leave its run logs in a folder."""
 
 import argparse
-import importlib
+import importlib.util
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
@@ -34,6 +34,8 @@ examples:
       the remaining runs of a result that can be scored; what is there is not run again
   cepheid run galaxy_shape --scale mini --set global_batch_size=64 --output results/batch64
       another batch size; what the closed division forbids is refused before the run
+  cepheid run galaxy_generation --scale mini --output results/generation
+      time how fast galaxies are generated, from one at a time to thousands, and judge them
   torchrun --nproc-per-node 2 -m tools.run_benchmark galaxy_shape --scale mini --output results/two
       the same on two processes (a GPU each where there are GPUs)
 
@@ -60,7 +62,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line of `cepheid run`."""
     made = command_parser(
         "run",
-        "Run a benchmark to its quality target and leave run logs that can be checked.",
+        "Run a benchmark and leave run logs that can be checked: train to its quality targets, or "
+        "generate and judge what was generated.",
         EXAMPLES,
     )
     add = made.add_argument
@@ -353,12 +356,13 @@ def task_module_name(chosen: Definition, framework: str) -> str:
             f'no framework "{framework}"{did_you_mean(framework, FRAMEWORKS)} (all: {known})'
         )
     task = FRAMEWORKS[framework].task
-    if not (definition.BENCHMARKS / chosen.name / f"{task}.py").is_file():
+    name = f"benchmarks.{chosen.name}.{task}"
+    if not importlib.util.find_spec(name):
         raise UserError(
             f"--framework {framework}: {chosen.name} is not written in it "
             f"(benchmarks/{chosen.name}/{task}.py is missing)"
         )
-    return f"benchmarks.{chosen.name}.{task}"
+    return name
 
 
 def _wanted_runs(asked: str | None, chosen: Definition) -> Callable[[int], int]:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from benchmarks.galaxy_generation.model import Generative
+from benchmarks.galaxy_generation import weights
 from benchmarks.galaxy_generation.task import GalaxyGeneration
 from reference.config import RunConfig
 from reference.data import galaxies
 from reference.distributed import Ranks
-from reference.seeding import seed_everything
 
 
 class RandomWeights(GalaxyGeneration):
@@ -21,8 +20,7 @@ class RandomWeights(GalaxyGeneration):
 
     def build(self) -> int:
         """As ever, with other weights."""
-        seed_everything(self.config.seed)
-        self.weights = Generative(self.definition.model, self.definition.data).state_dict()
+        self.weights = weights.untrained(self.config)
         return super().build()
 
 

@@ -11,16 +11,51 @@ import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import Tensor
+from torch import Tensor, nn
 
+from benchmarks.galaxy_generation.model import Generative
 from reference import checkpoint
+from reference.config import RunConfig
+from reference.seeding import seed_everything
 from rules.errors import UserError
 
 FOLDER = Path(__file__).with_name("weights")
 PARTS = ("decoder.", "flow.")
+UNTRAINED = "untrained"
+
+
+class Weights(NamedTuple):
+    """The tensors of ``model.Generative`` and the SHA-256 of their file."""
+
+    tensors: Mapping[str, Tensor]
+    digest: str
+
+
+def published(config: RunConfig) -> Weights:
+    """Those of the definition; in the open division whatever the file holds. Raises UserError."""
+    expected = config.definition.model.get("weights_digest")
+    return read(path_of(config.definition.scale), expected if config.division == "closed" else None)
+
+
+def published_or_untrained(config: RunConfig) -> Weights:
+    """Untrained ones where nobody has trained at this scale yet: they take as long."""
+    if path_of(config.definition.scale).is_file():
+        return published(config)
+    return untrained(config)
+
+
+def untrained(config: RunConfig) -> Weights:
+    """As the training of galaxy_vae begins, by the run's seed: a flow that changes nothing, and a
+    decoder that knows nothing."""
+    seed_everything(config.seed)
+    model = Generative(config.definition.model, config.definition.data)
+    for layer in model.flow.layers:
+        nn.init.zeros_(layer.output.weight)
+    return Weights(model.state_dict(), UNTRAINED)
 
 
 def path_of(scale: str) -> Path:
@@ -28,8 +63,8 @@ def path_of(scale: str) -> Path:
     return FOLDER / f"{scale}.safetensors"
 
 
-def read(path: Path, expected_digest: str | None) -> tuple[dict[str, Tensor], str]:
-    """The tensors of ``decoder`` and ``flow``, and the SHA-256 of the file.
+def read(path: Path, expected_digest: str | None) -> Weights:
+    """What a file holds.
 
     Raises UserError where it is missing or damaged, or where its digest is not the expected one
     (None: any will do).
@@ -51,7 +86,7 @@ def read(path: Path, expected_digest: str | None) -> tuple[dict[str, Tensor], st
             "put the file back, or run with --division open"
         )
     try:
-        return load(content), digest
+        return Weights(load(content), digest)
     except SafetensorError as error:
         raise UserError(f"{path}: not a safetensors file ({error})") from error
 

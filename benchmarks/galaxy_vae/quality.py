@@ -17,7 +17,7 @@ flow_gain_nats
     Latents are draws from the encoder's posteriors, as the flow is trained on.
 
 generated_distance
-    The largest over magnitude, size, e1, e2 and five colours of the distance between as many
+    The mean over magnitude, size, e1, e2 and five colours of the distance between as many
     generated galaxies as the evaluation set has and the real ones of that set; see ``properties``.
 """
 
@@ -80,7 +80,7 @@ def metrics(found: Examined, bands: str) -> dict[str, float]:
             found.reconstruction_errors.sum(1), found.signals.sum(1), NOISE_FLOOR
         ),
         "flow_gain_nats": flow_gain(found.mean, found.scale, found.flow_nll),
-        "generated_distance": max(distances.values()),
+        "generated_distance": properties.overall(distances),
         **{f"distance_{name}": value for name, value in distances.items()},
     }
 

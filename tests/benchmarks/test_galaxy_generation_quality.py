@@ -24,7 +24,8 @@ def galaxies(count: int, seed: int) -> Tensor:
     along, across = x * tilt.cos() + y * tilt.sin(), y * tilt.cos() - x * tilt.sin()
     profile = torch.exp(-0.5 * ((along / wide) ** 2 + (across / narrow) ** 2))
     bands = torch.stack([torch.ones(count), 1 + colour.flatten()], dim=1)[..., None, None]
-    return 10 ** (1 + flux) * bands * profile
+    images: Tensor = 10 ** (1 + flux) * bands * profile
+    return images
 
 
 HELD_OUT, TRAINING, NEW = galaxies(300, 1), galaxies(500, 2), galaxies(400, 3)

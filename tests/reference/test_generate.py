@@ -27,7 +27,9 @@ class ScriptedGenerator:
     data_digest, weights_digest = "d" * 64, "e" * 64
 
     def __init__(self, quality: Mapping[str, float] = GOOD) -> None:
-        self.found, self.diary, self.judged = quality, [], None  # type: ignore[var-annotated]
+        self.found = quality
+        self.diary: list[str] = []
+        self.judged = ""
         self.seconds = 0.0
         self.times: Sequence[Times] = ()
         self.error: BaseException | None = None

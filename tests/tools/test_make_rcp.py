@@ -143,6 +143,11 @@ def test_wrong_use(arguments: list[str], message: str, trained: Trained) -> None
     assert trained.asked == []
 
 
+def test_a_benchmark_that_generates_has_no_points() -> None:
+    with pytest.raises(UserError, match="no reference convergence points"):
+        make_rcp.main(["galaxy_generation", "--scale", "mini"])
+
+
 def test_a_real_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The definition as it is, but for sizes and targets that any model reaches."""
     pytest.importorskip("galsim", reason="the data need the extra galsim")
