@@ -146,3 +146,16 @@ def test_evidence_of_a_run_is_its_quality_when_all_images_are_made(config: RunCo
         )
         found = evidence.problems(Evidence(chosen.digest, {}, (one,)), chosen, ("no_flow",))
         assert ("full budget" not in str(found)) == is_whole
+
+
+def test_pictures_show_real_and_generated_galaxies(config: RunConfig) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra site")
+    made = task.create(config, ALONE)
+    made.build()
+    made.open_data()
+    generated = made.decode(made.sample(12, 0))
+    made.quality(generated)
+    made.decode(made.sample(12, 1))  # what was judged is shown, whatever came after it
+    above, below = made.pictures().subfigs
+    assert (len(above.axes), len(below.axes)) == (len(made.held_out), 12)
+    assert torch.equal(made.judged, made.decode(made.sample(12, 0)))
