@@ -137,7 +137,7 @@ def error_table(found: Examined, snr: np.ndarray, bands: str) -> Table:
     magnitude = errors[:, names.index("magnitude")]
     shape = np.hypot(errors[:, names.index("e1")], errors[:, names.index("e2")])
     colour = errors[:, names.index("g_r")]
-    rows = []
+    rows: list[dict[str, Value]] = []
     for low, high in pairwise(SNR_EDGES):
         inside = (snr >= low) & (snr < high)
         if not inside.any():
@@ -160,13 +160,8 @@ def error_table(found: Examined, snr: np.ndarray, bands: str) -> Table:
 
 def band_table(found: Examined, bands: str) -> Table:
     """The share of the signal that reconstructions explain in each band."""
-    rows = tuple(
-        {
-            "band": band,
-            "explained_signal": explained(
-                found.reconstruction_errors[:, number], found.signals[:, number], NOISE_FLOOR
-            ),
-        }
-        for number, band in enumerate(bands)
-    )
-    return Table("Reconstruction by band", rows)
+    rows: list[dict[str, Value]] = []
+    for number, band in enumerate(bands):
+        power = found.reconstruction_errors[:, number], found.signals[:, number]
+        rows.append({"band": band, "explained_signal": explained(*power, NOISE_FLOOR)})
+    return Table("Reconstruction by band", tuple(rows))

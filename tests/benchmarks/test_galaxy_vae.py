@@ -125,7 +125,7 @@ def gaussian_galaxy(
     covariance = sigma**2 * torch.tensor([[1 + e1, e2], [e2, 1 - e1]], dtype=torch.float64)
     inverse = torch.linalg.inv(covariance)
     radius = inverse[0, 0] * x * x + 2 * inverse[0, 1] * x * y + inverse[1, 1] * y * y
-    image = torch.exp(-radius / 2)
+    image: Tensor = torch.exp(-radius / 2)
     image = flux * image / image.sum()
     return torch.stack([image * 2**band for band in range(6)])[None].float()
 
@@ -231,7 +231,7 @@ def test_each_real_galaxy_stands_above_a_new_one_of_like_brightness() -> None:
     real = np.concatenate([gaussian_galaxy(flux=flux).numpy() for flux in (10.0, 1e3)])
     generated = np.concatenate([gaussian_galaxy(flux=flux).numpy() for flux in (900.0, 5.0, 11.0)])
     figure = pictures.panel(parameters, real, real, generated)
-    shown = [axes.get_images()[0].get_array() for axes in figure.axes]
+    shown = [np.asarray(axes.get_images()[0].get_array()) for axes in figure.axes]
     assert len(shown) == 6
     expected = colour.in_colour(generated[[2, 0]], parameters)[:, 16:48, 16:48]
     assert np.array_equal(np.stack(shown[4:]), expected)
