@@ -127,7 +127,8 @@ def gaussian_galaxy(
     radius = inverse[0, 0] * x * x + 2 * inverse[0, 1] * x * y + inverse[1, 1] * y * y
     image: Tensor = torch.exp(-radius / 2)
     image = flux * image / image.sum()
-    return torch.stack([image * 2**band for band in range(6)])[None].float()
+    bands: Tensor = torch.stack([image * 2.0**band for band in range(6)])
+    return bands[None].float()
 
 
 def named(images: Tensor) -> dict[str, float]:
