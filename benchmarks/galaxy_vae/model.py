@@ -265,4 +265,5 @@ def gaussian_entropy(covariance: Tensor) -> Tensor:
     """½ log det 2πe·Σ in nats, of a covariance (d, d): the negative log likelihood, per sample,
     that no Gaussian can undercut on samples with this covariance."""
     size = len(covariance)
-    return 0.5 * (torch.linalg.slogdet(covariance)[1] + size * math.log(2 * math.pi * math.e))
+    determinant: Tensor = torch.linalg.slogdet(covariance)[1]
+    return 0.5 * (determinant + size * math.log(2 * math.pi * math.e))

@@ -69,6 +69,12 @@ def distances(generated: Tensor, real: Tensor, bands: str) -> Mapping[str, float
     }
 
 
+def overall(distances: Mapping[str, float]) -> float:
+    """One number for all of them: their mean. The largest would be that of whichever colour comes
+    last in a run, which is a matter of chance."""
+    return sum(distances.values()) / len(distances)
+
+
 def wasserstein(first: Tensor, second: Tensor) -> float:
     """The Wasserstein-1 distance of two samples of numbers: the area between their distribution
     functions (Vallender 1974)."""

@@ -17,7 +17,7 @@ flow_gain_nats
     Latents are draws from the encoder's posteriors, as the flow is trained on.
 
 generated_distance
-    The largest over magnitude, size, e1, e2 and five colours of the distance between as many
+    The mean over magnitude, size, e1, e2 and five colours of the distance between as many
     generated galaxies as the evaluation set has and the real ones of that set; see ``properties``.
 """
 
@@ -78,7 +78,7 @@ def metrics(found: Examined, bands: str) -> dict[str, float]:
             found.reconstruction_errors.sum(1), found.signals.sum(1), NOISE_FLOOR
         ),
         "flow_gain_nats": flow_gain(found.mean, found.scale, found.flow_nll),
-        "generated_distance": max(distances.values()),
+        "generated_distance": properties.overall(distances),
         **{f"distance_{name}": value for name, value in distances.items()},
     }
 
@@ -137,7 +137,7 @@ def error_table(found: Examined, snr: np.ndarray, bands: str) -> Table:
     magnitude = errors[:, names.index("magnitude")]
     shape = np.hypot(errors[:, names.index("e1")], errors[:, names.index("e2")])
     colour = errors[:, names.index("g_r")]
-    rows = []
+    rows: list[dict[str, Value]] = []
     for low, high in pairwise(SNR_EDGES):
         inside = (snr >= low) & (snr < high)
         if not inside.any():
@@ -160,13 +160,8 @@ def error_table(found: Examined, snr: np.ndarray, bands: str) -> Table:
 
 def band_table(found: Examined, bands: str) -> Table:
     """The share of the signal that reconstructions explain in each band."""
-    rows = tuple(
-        {
-            "band": band,
-            "explained_signal": explained(
-                found.reconstruction_errors[:, number], found.signals[:, number], NOISE_FLOOR
-            ),
-        }
-        for number, band in enumerate(bands)
-    )
-    return Table("Reconstruction by band", rows)
+    rows: list[dict[str, Value]] = []
+    for number, band in enumerate(bands):
+        power = found.reconstruction_errors[:, number], found.signals[:, number]
+        rows.append({"band": band, "explained_signal": explained(*power, NOISE_FLOOR)})
+    return Table("Reconstruction by band", tuple(rows))

@@ -160,12 +160,13 @@ class GalaxyVaeTask(GalaxyShape):
     @torch.no_grad()
     def pictures(self) -> "Figure":
         """Real, reconstructed and generated galaxies; see ``pictures``."""
-        from benchmarks.galaxy_vae import pictures  # astropy is slow to load and drawn with once
+        from benchmarks.galaxy_shape.pictures import nearest  # astropy is slow to load
+        from benchmarks.galaxy_vae import pictures
 
         self.model.eval()
         sky, rows = galaxies.load(self.folder), self.evaluation_rows
         snr = np.asarray(sky.labels["snr"][rows])
-        chosen = rows[pictures.nearest(snr, pictures.SIGNAL_TO_NOISE)]
+        chosen = rows[nearest(snr, pictures.SIGNAL_TO_NOISE)]
         padded = np.resize(chosen, self.evaluation_batch)
         mean, _ = self._predict(torch.from_numpy(self.stamps[padded]).to(self.ranks.device))
         noise = self._normal(len(padded), "generated galaxies").to(self.ranks.device)
