@@ -1,11 +1,13 @@
 """What galaxy_shape is in any framework: its data, their order and orientation, its schedule."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.galaxy_shape import science
+from benchmarks.galaxy_shape.science import RADIUS_SQUARED
 from reference.config import RunConfig
 from reference.data import galaxies, store
 from reference.data.order import SampleStream
@@ -118,6 +120,41 @@ class ShapeTask:
             means.append(mean[:count])
             scales.append(scale[:count])
         return np.concatenate(means), np.concatenate(scales)
+
+
+def sums_of_metrics(
+    mean: np.ndarray, scale: np.ndarray, labels: np.ndarray, likelihood: np.ndarray | None = None
+) -> np.ndarray:
+    """What ``ShapeTask.quality`` wants, in float64, of normals with means (n, d) and scale matrices
+    (n, d, d); ``likelihood`` (n,) replaces theirs where something else predicts."""
+    radius_squared = np.square(whitened(mean, scale, labels)).sum(-1)
+    if likelihood is None:
+        likelihood = negative_log_likelihood(mean, scale, labels)
+    return np.array(
+        [
+            np.square(mean.astype(np.float64) - labels).sum(),
+            likelihood.sum(),
+            (radius_squared < RADIUS_SQUARED["coverage_68"]).sum(),
+            (radius_squared < RADIUS_SQUARED["coverage_95"]).sum(),
+            len(labels),
+        ]
+    )
+
+
+def negative_log_likelihood(mean: np.ndarray, scale: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """−log N(labels; mean, L·Lᵀ) in nats and float64: (…, d), (…, d, d) and (…, d) to (…,)."""
+    log_determinant = np.log(scale.diagonal(axis1=-2, axis2=-1).astype(np.float64)).sum(-1)
+    squares = np.square(whitened(mean, scale, labels)).sum(-1)
+    constant = 0.5 * labels.shape[-1] * math.log(2 * math.pi)
+    likelihood: np.ndarray = 0.5 * squares + log_determinant + constant
+    return likelihood
+
+
+def whitened(mean: np.ndarray, scale: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """L⁻¹(labels − mean), of the same shapes: (…, d)."""
+    residual = labels.astype(np.float64) - mean
+    white: np.ndarray = np.linalg.solve(scale.astype(np.float64), residual[..., None])[..., 0]
+    return white
 
 
 def reoriented(

@@ -47,7 +47,7 @@ class GalaxyShape(TorchTask, ShapeTask):
         """Adam with the values of the configuration."""
         values = self.config.hyperparameters
         return torch.optim.Adam(
-            self.model.parameters(),
+            self.parameter_groups(),
             lr=float(values["opt_base_learning_rate"]),
             betas=(float(values["opt_adam_beta_1"]), float(values["opt_adam_beta_2"])),
             eps=float(values["opt_adam_epsilon"]),
@@ -67,6 +67,10 @@ class GalaxyShape(TorchTask, ShapeTask):
             batch_norm_epsilon=model["batch_norm_epsilon"],
             batch_norm_momentum=model["batch_norm_momentum"],
         )
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """What the optimizer trains, group by group."""
+        return [{"params": list(self.model.parameters())}]
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """This rank's share of the global batch, each stamp flipped or transposed at random."""
