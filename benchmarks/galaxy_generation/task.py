@@ -14,6 +14,7 @@ from benchmarks.galaxy_generation import quality, weights
 from benchmarks.galaxy_generation.model import Generative
 from benchmarks.galaxy_vae import properties, torch_properties
 from benchmarks.galaxy_vae.sampling import NoCompilerError, Sampler, eager_sampler, native_sampler
+from benchmarks.galaxy_vae.stamps import middle
 from reference import execution, precision
 from reference.compilation import Compiled
 from reference.config import Execution, RunConfig
@@ -143,7 +144,8 @@ class GalaxyGeneration:
         sky = galaxies.load(self.folder)
         train = self.definition.train_samples
         assert len(sky.labels) == train + self.definition.evaluation_samples
-        self.training, self.held_out = sky.noise_free[:train], sky.noise_free[train:]
+        stamps = middle(sky.noise_free, self.definition.model["pixels"])
+        self.training, self.held_out = stamps[:train], stamps[train:]
 
     @torch.no_grad()
     def quality(self, images: Tensor) -> dict[str, float]:
@@ -230,8 +232,7 @@ class GalaxyGeneration:
     def _room_for(self, count: int) -> Tensor:
         """Memory of the host for so many images, with the bands last as the decoder leaves them;
         the same at every call, so that nothing waits for new memory."""
-        data = self.definition.data
-        pixels, bands = data["pixels"], len(data["bands"])
+        pixels, bands = self.definition.model["pixels"], len(self.definition.data["bands"])
         if len(self._host_images) < count:
             rows, pinned = max(count, *self.counts), self.ranks.device.type == "cuda"
             self._host_images = torch.empty(rows, pixels, pixels, bands, pin_memory=pinned)

@@ -8,6 +8,7 @@ import numpy as np
 from benchmarks.galaxy_shape.framework_free import ShapeTask, turned
 from benchmarks.galaxy_vae import properties, quality
 from benchmarks.galaxy_vae.quality import Examined
+from benchmarks.galaxy_vae.stamps import middle
 from reference.alone import Alone, AnyRanks
 from reference.data import galaxies
 from reference.report import Table
@@ -51,10 +52,10 @@ class VaeTask(ShapeTask):
         raise NotImplementedError
 
     def open_data(self) -> None:
-        """Map the noise-free stamps; rows [0, train) are for training, the next ones for
-        evaluation."""
+        """Map the middle of the noise-free stamps; rows [0, train) are for training, the next ones
+        for evaluation."""
         super().open_data()
-        self.stamps = galaxies.load(self.folder).noise_free
+        self.stamps = middle(galaxies.load(self.folder).noise_free, self.definition.model["pixels"])
 
     def next_arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """This rank's share of the global batch: images, each flipped or transposed at random, and

@@ -16,6 +16,7 @@ from benchmarks.galaxy_vae.keras_model import (
     within_reach,
 )
 from benchmarks.galaxy_vae.quality import Examined
+from benchmarks.galaxy_vae.stamps import middle
 from reference.alone import AnyRanks
 from reference.config import RunConfig
 from reference.keras_backend import keras, tf
@@ -36,7 +37,7 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyShape):
         model, data = self.definition.model, self.definition.data
         return GalaxyVae(
             bands=len(data["bands"]),
-            pixels=data["pixels"],
+            pixels=model["pixels"],
             filters=model["filters"],
             latents=model["latents"],
             flow_layers=model["flow_layers"],
@@ -137,7 +138,9 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyShape):
 
     def _synthetic(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         images, _ = super()._synthetic(count)
-        return np.abs(images), np.zeros((count, self.definition.model["latents"]), np.float32)
+        model = self.definition.model
+        normal = np.zeros((count, model["latents"]), np.float32)
+        return np.abs(middle(images, model["pixels"])), normal
 
     def _measured(self, images: np.ndarray) -> np.ndarray:
         data = self.definition.data

@@ -41,7 +41,7 @@ class GalaxyVaeTask(VaeTask, GalaxyShape):
         model, data = self.definition.model, self.definition.data
         network = GalaxyVae(
             bands=len(data["bands"]),
-            pixels=data["pixels"],
+            pixels=model["pixels"],
             filters=model["filters"],
             latents=model["latents"],
             flow_layers=model["flow_layers"],
@@ -167,8 +167,9 @@ class GalaxyVaeTask(VaeTask, GalaxyShape):
 
     def _synthetic(self, count: int) -> tuple[Tensor, Tensor]:
         images, _ = super()._synthetic(count)
-        normal = torch.zeros(count, self.definition.model["latents"], device=self.ranks.device)
-        return images.abs(), normal
+        model = self.definition.model
+        normal = torch.zeros(count, model["latents"], device=self.ranks.device)
+        return images[..., : model["pixels"], : model["pixels"]].abs().contiguous(), normal
 
     def _measured(self, images: Tensor) -> np.ndarray:
         data = self.definition.data
