@@ -9,7 +9,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from compliance import plots
-from compliance.leaderboard import Row, groups, interval, minutes, rcp_cell
+from compliance.leaderboard import Row, groups
+from compliance.leaderboard.numbers import interval, minutes, rcp_cell
 from compliance.runlog import RunLog
 from compliance.score import run_minutes
 from rules.definition import Definition
