@@ -164,7 +164,7 @@ def row_of(result: JudgedResult) -> Row:
         verdict = "fail" if errors else "pass"
     samples, quality = _course(result) if verdict != "rejected" else (None, {})
     asked = definition or benchmark
-    compared = _compared(result)
+    against_reference = compared(result)
     names = _names(result)
     system = _machine(result)
     return Row(
@@ -183,8 +183,10 @@ def row_of(result: JudgedResult) -> Row:
         provisional_minutes=so_far.minutes_so_far if so_far else None,
         samples_to_target=samples,
         epochs_to_target=_epochs(result),
-        rcp_verdict=compared.verdict if compared else "",
-        rcp_factor=compared.factor if compared and verdict != "rejected" else None,
+        rcp_verdict=against_reference.verdict if against_reference else "",
+        rcp_factor=against_reference.factor
+        if against_reference and verdict != "rejected"
+        else None,
         quality=quality,
         verdict=verdict,
         reasons=(*_told_once(errors), *_told_once(warnings)),
@@ -273,7 +275,7 @@ def _epochs(result: JudgedResult) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _compared(result: JudgedResult) -> Convergence | None:
+def compared(result: JudgedResult) -> Convergence | None:
     """The samples to target against the reference's."""
     definition = result.definition
     if definition is None or not result.folder.runs:
