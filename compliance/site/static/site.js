@@ -98,7 +98,10 @@ function showTables() {
     field.addEventListener("input", () => { put(name, field.value); filter(); });
   }
   controls.addEventListener("submit", (event) => event.preventDefault());
-  const box = controls.querySelector(".columns div"), seen = new Set();
+  const menu = controls.querySelector(".columns"), close = () => { menu.open = false; };
+  document.addEventListener("click", (event) => { if (!menu.contains(event.target)) close(); });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") close(); });
+  const box = menu.querySelector("div"), seen = new Set();
   const hidden = new Set((state.get("hide") ?? "").split(",").filter(Boolean));
   for (const head of tables.flatMap(heads).filter((head) => key(head) !== "pick")) {
     if (seen.has(key(head))) continue;
