@@ -6,7 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from compliance.leaderboard.numbers import digits, minutes
 from compliance.site.entry import Entry, Run
-from compliance.site.plot import COLOURS, Axis, Guide, Line, Plot, Series, Table, plot, table
+from compliance.site.plot import (
+    COLOURS,
+    LOG_RATIO,
+    Axis,
+    Guide,
+    Line,
+    Plot,
+    Series,
+    Table,
+    plot,
+    table,
+)
 from compliance.site.view import name_of
 from rules.definition import QualityTarget
 
@@ -28,6 +39,8 @@ def quality_plots(
 ) -> list[Plot]:
     """One plot for each metric: a line for every run, a dashed one that did not converge."""
     drawn = [entry for entry in entries if entry.id in colours][:RESULTS_MAX]
+    ends = [run.curve[-1].seconds for entry in drawn for run in entry.runs if run.curve]
+    is_log = bool(ends) and max(ends) > LOG_RATIO * min(ends) > 0
     found = []
     for target in metrics:
         series = [
@@ -39,7 +52,7 @@ def quality_plots(
         made = plot(
             f"{name}-{target.metric}",
             f"{target.metric} against time",
-            Axis("minutes since run_start", from_zero=True),
+            Axis("minutes since run_start", is_log=is_log, from_zero=True),
             Axis(f"{target.metric}, {target.better} is better", is_log=False),
             series,
             guides=[Guide(target.target, f"target {target.target:g}")],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 WIDTH, HEIGHT = 480.0, 300.0
-LEFT, RIGHT, TOP, BOTTOM = 62.0, 14.0, 12.0, 46.0
+LEFT, RIGHT, TOP, BOTTOM = 70.0, 14.0, 12.0, 46.0
 COLOURS = 8  # further series are grey
 MARKS_WITH_TITLES_MAX = 400
 TICKS_MAX = 9
@@ -108,6 +108,7 @@ class Plot:
     name: str
     title: str
     description: str
+    note: str
     x_label: str
     y_label: str
     x_ticks: tuple[Tick, ...]
@@ -150,6 +151,7 @@ def plot(
     return Plot(
         name=name,
         title=title,
+        note=description,
         description=description or f"{y.label} against {x.label}, {len(xs):,} points.",
         x_label=x.label + (", log scale" if across.is_log else ""),
         y_label=y.label + (", log scale" if up.is_log else ""),

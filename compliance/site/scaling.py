@@ -181,10 +181,11 @@ def rcp_plot(entry: Entry) -> Plot | None:
     ]  # fmt: skip
     rows = [("reference", f"{p.batch_size:,}", f"{p.mean:,.0f}", f"{p.least:,.0f}") for p in known]
     rows.append(("this result", f"{found.batch_size:,}", f"{found.samples:,.0f}", ""))
+    sizes = {point[0] for one in series for point in one.points}
     return plot(
         "rcp",
         "Samples to the targets against the reference's",
-        Axis("global batch size", is_log=True),
+        Axis("global batch size", is_log=True, values=tuple(sizes)),
         Axis("samples to the targets", is_log=False),
         series,
         table=table(("", "batch size", "mean, samples", "least plausible"), rows),
