@@ -3,12 +3,13 @@
 import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from compliance.finding import printable
 from compliance.leaderboard.numbers import digits, generation_interval, interval, minutes
 from compliance.leaderboard.row import RANKED_BY, Row
 from compliance.site.entry import Entry, Run
@@ -53,12 +54,13 @@ class Site:
     entries: tuple[Entry, ...]
     folder: Path
     reference: str = ""
-    tabs: tuple[Tab, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "tabs", tuple(_tabs(self.entries)))
+    @cached_property
+    def tabs(self) -> tuple[Tab, ...]:
+        """The tables of the round, the official one first."""
+        return tuple(_tabs(self.entries))
 
-    @property
+    @cached_property
     def benchmarks(self) -> tuple[tuple[str, str, str], ...]:
         """Benchmark, scale and page of those that the round knows and that have a result."""
         known = [entry for entry in self.entries if entry.is_known]
@@ -92,11 +94,17 @@ def environment() -> "jinja2.Environment":
         loader=jinja2.FileSystemLoader(HERE / "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_printable,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     made.globals.update(minutes=minutes, digits=digits, standing=standing)
     return made
+
+
+def _printable(value: object) -> object:
+    """No direction mark or control character of a name reaches a page; markup is ours."""
+    return printable(value) if type(value) is str else value
 
 
 def render(site: Site, template: str, page: str, **context: Any) -> str:

@@ -19,6 +19,7 @@ from tests.compliance.builder import (
     write_result,
 )
 
+HOSTILE_NAME = "'\"><img src=x onerror=alert(1)>\u202e&amp;#?%2e"
 HOSTILE = "<script>alert('box')</script> \"quoted\" \u202eCPU " + 20 * "long "
 LONG = "x" * 10_000
 GPU = {"accelerator": "Example A100", "framework": "torch 2.13.0"}
@@ -35,8 +36,8 @@ def write_field(root: Path, mini: Definition) -> Path:
     """Submitters' folders below ``root``; returns it.
 
     ``cepheid/reference`` and one of two families of accelerated systems have both benchmarks;
-    besides there are results at full scale and in the open division, a provisional one, and one
-    that is rejected and hostile.
+    besides there are results at full scale and in the open division, a provisional one, and two
+    that are rejected and hostile.
     """
     full, images = definition.load(mini.name, "full"), definition.load("star_images", "mini")
     reference = described("cepheid", "reference")
@@ -55,11 +56,12 @@ def write_field(root: Path, mini: Definition) -> Path:
     write_result(
         root / "bolt", mini, runs=2, division="open", system=described("bolt", "tpu-1", 1, **TPU)
     )
-    odd = described("dodgy", "odd", processor=HOSTILE, notes=LONG[:1999])
+    odd = described("dodgy", "odd", processor=HOSTILE, notes=LONG)
     folder = write_result(root / "dodgy", mini, system=odd)
     for index in (1, 3):
         broken = edited(run_records(mini, index, system=odd), "opt_name", _use_sgd)
         write_log(folder / f"result_{index}.txt", broken)
+    write_result(root / "dodgy", mini, system=described("dodgy", HOSTILE_NAME))
     return root
 
 

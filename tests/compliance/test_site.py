@@ -10,6 +10,8 @@ import pytest
 
 from compliance import package, site
 from compliance.judge import judge
+from compliance.logs import Logs
+from compliance.parallel import judging
 from compliance.site import index
 from compliance.site.entry import slug
 from compliance.site.reported import load, scores
@@ -215,6 +217,16 @@ def test_what_is_no_picture_is_left_out(star_shape: Definition) -> None:
 def test_the_same_results_give_the_same_bytes(star_shape: Definition) -> None:
     write_field(Path("submissions"), star_shape)
     assert built(Path("submissions")) == built(Path("submissions"))
+
+
+def test_no_log_is_kept(star_shape: Definition) -> None:
+    """Thousands of results fit into memory because their logs are let go."""
+    write_mixed(Path("out"), star_shape)
+    judgement = judge([package.read(Path("out"))], rounds.load("v1.0"), judging(1, lambda *_: None))
+    made = site.Site("v1.0", tuple(site.entries(judgement)), Path("site"))
+    list(site.build(made))
+    logs = [entry.row.judged.folder.runs for entry in made.entries]
+    assert all(isinstance(runs, Logs) and runs._read == [None] * len(runs) for runs in logs)
 
 
 def test_no_result(star_shape: Definition) -> None:

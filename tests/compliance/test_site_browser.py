@@ -129,10 +129,10 @@ def test_sort(visitor: Visitor) -> None:
     page = visitor.open(ROUND)
     page.get_by_role("button", name="star_shape").click()
     assert rows(visitor)[:2] == ["a100.x8", "tpu-8"]
-    assert rows(visitor)[-1] == "odd"  # without a number: last, whichever way
+    assert "odd" in rows(visitor)[-2:]  # without a number: last, whichever way
     page.get_by_role("button", name="star_shape").click()
     assert rows(visitor)[0] == "reference"
-    assert rows(visitor)[-1] == "odd"
+    assert "odd" in rows(visitor)[-2:]
     page.get_by_role("button", name="star_images").click()  # more is better: the best first
     assert rows(visitor)[0] == "a100.x8"
     head = page.locator("th[data-key=star_images]")
@@ -143,14 +143,15 @@ def test_sort_with_the_keyboard(visitor: Visitor) -> None:
     page = visitor.open(ROUND)
     page.get_by_role("button", name="system", exact=True).focus()
     page.keyboard.press("Enter")
-    assert rows(visitor) == sorted(rows(visitor))
+    shown = [name for name in rows(visitor) if name[0].isalpha()]
+    assert shown == sorted(shown)
 
 
 def test_filter(visitor: Visitor) -> None:
     page = visitor.open(ROUND)
     page.get_by_label("filter").fill("bolt")
     assert rows(visitor, "submitter") == ["bolt"] * 4
-    assert page.locator("output").inner_text() == "4 of 10 rows"
+    assert page.locator("output").inner_text() == "4 of 11 rows"
     page.get_by_label("filter").fill("")
     page.locator("select[name=accelerator]").select_option("Example A100")
     assert rows(visitor, "submitter") == ["acme"] * 4
@@ -247,18 +248,27 @@ def test_a_result_that_is_no_more_there(visitor: Visitor) -> None:
 
 def test_hostile_names_are_text(visitor: Visitor) -> None:
     page = visitor.open(ROUND)
-    cell = page.locator("tbody tr", has_text="dodgy").first.locator("[data-label=accelerators]")
+    cell = page.locator("tbody tr", has_text="<script>").first.locator("[data-label=accelerators]")
     assert cell.inner_text().startswith("<script>alert('box')</script> \"quoted\" \\u202eCPU long")
     page = visitor.open("results/dodgy/odd/star_shape-mini-closed.html")
     assert "<script>alert(1)</script>sgd" in page.locator("main").inner_text()
     page = visitor.open("systems/dodgy/odd.html")
-    assert "x" * 1999 in page.locator("main").inner_text()
+    assert "x" * 2000 in page.locator("main").inner_text()  # of 10,000
+    page = visitor.open(ROUND)
+    (name,) = [name for name in rows(visitor) if "img" in name]
+    assert name == "'\"><img src=x onerror=alert(1)>\\u202e&amp;#?%2e"
+    page.get_by_role("link", name=name).first.click()
+    page.get_by_role("link", name="5 of 5").click()
+    assert name in page.locator("h1").inner_text()
+    page.get_by_role("link", name="result_0.txt").first.click()
+    assert page.url.endswith("result_0.txt")
+    visitor.complaints = [text for text in visitor.complaints if not text.endswith("result_0.txt")]
 
 
 def test_without_javascript_everything_is_there(browser: Any, field: Path) -> None:
     visitor = Visitor(browser, field, java_script_enabled=False)
     visitor.open(ROUND)
-    assert len(rows(visitor)) == 10
+    assert len(rows(visitor)) == 11
     assert visitor.page.get_by_label("filter").is_hidden()
     visitor.open("compare.html")
     assert "needs JavaScript" in visitor.page.locator("main").inner_text()
