@@ -134,7 +134,7 @@ class Entry:
     @property
     def tab(self) -> str:
         """The table of the round that it stands in: scale and division."""
-        return "-".join(filter(None, (slug(self.row.scale or ""), slug(self.row.division))))
+        return f"{slug(self.row.scale or 'all')}-{slug(self.row.division)}"
 
     @property
     def benchmark_page(self) -> str:

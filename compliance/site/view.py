@@ -71,14 +71,15 @@ class Site:
 
 
 def _tabs(entries: Iterable[Entry]) -> Iterable[Tab]:
-    """Full scale before others, closed before open."""
+    """Full scale before others, closed before open; last what has no benchmark of the round."""
     found: dict[str, list[Entry]] = {}
     for entry in entries:
         found.setdefault(entry.tab, []).append(entry)
 
-    def place(item: tuple[str, list[Entry]]) -> tuple[bool, bool, str]:
-        row = item[1][0].row
-        return row.scale != "full", row.division != "closed", item[0]
+    def place(item: tuple[str, list[Entry]]) -> tuple[bool, bool, bool, str]:
+        name, members = item
+        row, is_known = members[0].row, any(entry.is_known for entry in members)
+        return not is_known, row.scale != "full", row.division != "closed", name
 
     for name, members in sorted(found.items(), key=place):
         row = members[0].row

@@ -17,11 +17,12 @@ def write_many(root: Path, count: int) -> Path:
     known = [name for name in BENCHMARKS if name in definition.names()]
     mini = [definition.load(name, "mini") for name in known]
     for number in range(count):
-        _write(root, mini[number % len(mini)], number // len(mini), number % 2 and "open")
+        division = "closed" if number % 3 else "open"
+        _write(root, mini[number % len(mini)], number // len(mini), division)
     return root
 
 
-def _write(root: Path, asked: Definition, number: int, division: str | int) -> None:
+def _write(root: Path, asked: Definition, number: int, division: str) -> None:
     who = f"submitter{number // PER_SUBMITTER}"
     accelerators = 2 ** (number % 8)
     system = {
@@ -31,14 +32,13 @@ def _write(root: Path, asked: Definition, number: int, division: str | int) -> N
         "accelerator": f"Example {'ABCD'[number % 4]}100",
         "accelerators_per_node": accelerators,
     }
-    name = division or "closed"
-    folder = root / who / "results" / f"system{number}" / f"{asked.name}-mini-{name}"
+    folder = root / who / "results" / f"system{number}" / f"{asked.name}-mini-{division}"
     folder.mkdir(parents=True)
-    blocks = 6 + number % 5
+    blocks = 5 + number % 5
     for index in range(asked.runs.required):
         block_ms = 20_000 / accelerators**0.9 + 10 * ((number * 7 + index * 13) % 101)
         records = run_records(
-            asked, index, blocks=blocks, division=str(name), block_ms=block_ms, system=system
+            asked, index, blocks=blocks, division=division, block_ms=block_ms, system=system
         )
         text = "".join(line_of(record) + "\n" for record in records)
         (folder / f"result_{index}.txt").write_text(text, encoding="utf-8")

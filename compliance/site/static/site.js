@@ -20,6 +20,8 @@ const heads = (table) => [...table.tHead.rows[0].cells];
 const key = (head) => head.dataset.key;
 const raw = (cell) => cell.dataset.value ?? cell.dataset.text ?? cell.textContent.trim();
 
+const byWords = new Intl.Collator("en", { numeric: true }).compare;
+
 function sort(table, name, turned) {
   const column = heads(table).findIndex((head) => key(head) === name);
   if (column < 0) return;
@@ -29,7 +31,7 @@ function sort(table, name, turned) {
   const compare = (a, b) => {
     if (a === "" || b === "") return (a === "") - (b === ""); // nothing stays last
     const [x, y] = [Number(a), Number(b)];
-    const order = Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b, "en", { numeric: true }) : x - y;
+    const order = Number.isNaN(x) || Number.isNaN(y) ? byWords(a, b) : x - y;
     return turned ? -order : order;
   };
   const rows = [...table.tBodies[0].rows].map((row) => [value(row), row]);
