@@ -188,7 +188,7 @@ function plotted(title, xLabel, points) {
   const ticks = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000]
     .filter((tick) => Math.log(tick) >= low && Math.log(tick) <= high);
   const text = (content, properties) => drawing("text", properties, content);
-  const svg = drawing("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}; the sentences beside it say the same` },
+  const svg = drawing("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}; the numbers are in the table beneath` },
     drawing("g", { class: "grid" }, ...ticks.map((tick) => drawing("line", { x1: left, x2: right, y1: y(tick), y2: y(tick) }))),
     ...ticks.map((tick) => text(`${tick}`, { x: left - 6, y: y(tick) + 4, "text-anchor": "end" })),
     drawing("line", { class: "guide", x1: left, x2: right, y1: y(1), y2: y(1) }),
@@ -199,7 +199,12 @@ function plotted(title, xLabel, points) {
       ...(point.low === null ? [] : [drawing("line", { class: "ends", x1: x(point.label), x2: x(point.label), y1: y(point.low), y2: y(point.high) })]),
       drawing("circle", { cx: x(point.label), cy: y(point.value), r: 3.8 },
         drawing("title", {}, `${point.name}: ${digits(point.value)}`)))));
-  return make("figure", { className: "plot" }, make("figcaption", {}, make("b", {}, title)), svg);
+  const row = (kind, cells) => make("tr", {}, ...cells.map((cell) => make(kind, kind === "th" ? { scope: "col" } : {}, cell)));
+  const numbers = points.map((point) => row("td", [point.label, point.name, digits(point.value),
+    point.low === null ? "too few runs" : `${digits(point.low)}–${digits(point.high)}`]));
+  return make("figure", { className: "plot" }, make("figcaption", {}, make("b", {}, title)), svg,
+    make("details", {}, make("summary", {}, "the numbers"), make("table", { className: "plain" },
+      make("thead", {}, row("th", [xLabel, "of", "speed ratio", "95% interval"])), make("tbody", {}, ...numbers))));
 }
 
 function showComparison() {
