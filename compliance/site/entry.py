@@ -20,6 +20,7 @@ from compliance.finding import printable
 from compliance.judge import JudgedResult, Judgement
 from compliance.leaderboard import Row, place_in_table, row_of
 from compliance.leaderboard.row import RANKED_BY, compared
+from compliance.records import INTEGER_MAX
 from compliance.runlog import RunLog, repetitions_seconds
 from compliance.score import kept_by_trimming, run_joules, run_minutes
 from rules.definition import Definition, Runs
@@ -248,7 +249,6 @@ def _run(run: RunLog, position: int, counts: bool, result: JudgedResult) -> Run:
     started = run.first("init_start") or run.first("run_start")
     start = run.first("run_start")
     spans = _spans(run, started.time_ms) if started else []
-    batch_size, seed = run.value(BATCH_SIZE), run.value("seed")
     return Run(
         number=position if run.index is None else run.index,
         path=run.path,
@@ -256,13 +256,14 @@ def _run(run: RunLog, position: int, counts: bool, result: JudgedResult) -> Run:
         seconds=run.seconds,
         status=printable((run.status or "no run_stop")[:40]),
         counts=counts,
-        samples=run.samples_to_target,
+        samples=_count(run.samples_to_target),
         epochs=run.epochs_to_target,
-        batch_size=batch_size if is_integer(batch_size) and batch_size > 0 else None,
-        seed=seed if is_integer(seed) else None,
+        batch_size=_count(run.value(BATCH_SIZE)) or None,
+        seed=_count(run.value("seed")),
         joules=run_joules(run, result.folder.power),
         curve=tuple(
-            Point(point.seconds, point.samples, dict(point.metrics)) for point in run.quality_curve
+            Point(point.seconds, _count(point.samples) or 0, dict(point.metrics))
+            for point in run.quality_curve
         ),
         spans=tuple(spans[:SPANS_MAX]),
         left_out_spans=max(0, len(spans) - SPANS_MAX),
@@ -290,16 +291,21 @@ def _spans(run: RunLog, zero_ms: float) -> list[Span]:
 
 def _note(metadata: Mapping[str, object]) -> str:
     for key, what in (("samples_count", "samples"), ("images_count", "images at a time")):
-        count = metadata.get(key)
-        if is_integer(count):
+        count = _count(metadata.get(key))
+        if count is not None:
             return f"{count:,} {what}"
     return ""
 
 
+def _count(value: object) -> int | None:
+    """A number of something; a log may hold integers that no float can be made of."""
+    return value if is_integer(value) and 0 <= value < INTEGER_MAX else None
+
+
 def _timings(run: RunLog) -> Iterable[Timing]:
     for event in run.all("generation_times"):
-        images, seconds = event.metadata.get("images_count"), repetitions_seconds(event)
-        if is_integer(images) and images > 0 and seconds:
+        images, seconds = _count(event.metadata.get("images_count")), repetitions_seconds(event)
+        if images and seconds:
             yield Timing(images, statistics.median(seconds), len(seconds))
 
 

@@ -55,7 +55,8 @@ def _result(site: Site, entry: Entry, rank: int | None) -> dict[str, Any]:
         "rank": rank,
         "availability": entry.availability,
         "batch_size": entry.batch_size,
-        **row_object(entry.row),
+        **_finite(row_object(entry.row)),
+        "quality": _numbers(entry.row.quality),
         "run_logs": [_run(site, run) for run in entry.runs],
     }
 
@@ -69,9 +70,22 @@ def _run(site: Site, run: Run) -> dict[str, Any]:
         "counts": run.counts,
         "samples_to_target": run.samples,
         "seed": run.seed,
-        "energy_joules": run.joules,
-        **({"generation": run.generation} if run.generation else {}),
+        "energy_joules": run.joules if _is_finite(run.joules) else None,
+        **({"generation": _numbers(run.generation)} if run.generation else {}),
     }
+
+
+def _finite(found: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON knows no infinite number."""
+    return {key: value if _is_finite(value) else None for key, value in found.items()}
+
+
+def _numbers(found: Mapping[str, float]) -> dict[str, float]:
+    return {key: value for key, value in found.items() if _is_finite(value)}
+
+
+def _is_finite(value: object) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def read(path: Path) -> Mapping[str, Any]:

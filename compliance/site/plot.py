@@ -12,6 +12,7 @@ LEFT, RIGHT, TOP, BOTTOM = 70.0, 14.0, 12.0, 46.0
 COLOURS = 8  # further series are grey
 MARKS_WITH_TITLES_MAX = 400
 TICKS_MAX = 9
+LEAST, LARGEST = 1e-100, 1e100  # what a log may hold beyond is drawn as 0, or not at all
 LOG_RATIO = 8  # values further apart than this stand on a logarithmic axis
 
 Line = Literal["solid", "dashed", "none"]
@@ -206,13 +207,16 @@ def _scale(values: Sequence[float], axis: Axis, first: float, last: float) -> Sc
     low, high = min(values), max(values)
     is_log = axis.is_log
     if is_log is None:
-        is_log = low > 0 and high > LOG_RATIO * low
-    if is_log and low > 0:
-        margin = (high / low) ** 0.06 if high > low else 1.5
+        is_log = low >= LEAST and high > LOG_RATIO * low
+    if is_log and low >= LEAST:
+        margin = (high / low) ** 0.06 if high > low * (1 + 1e-6) else 1.5
         return Scale(low / margin, high * margin, True, first, last)
     if axis.from_zero and low >= 0:
         low = 0.0
-    width = high - low or abs(high) or 1.0
+    size = max(abs(low), abs(high))
+    width = high - low if high - low > 1e-9 * size else size
+    if width < LEAST:
+        width = 1.0
     below = 0.0 if axis.from_zero and low == 0 else 0.06 * width
     return Scale(low - below, high + 0.06 * width, False, first, last)
 
@@ -223,7 +227,7 @@ def _ticks(low: float, high: float) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(number * step, 12) for number in range(first, last + 1)]
+    return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
@@ -233,19 +237,18 @@ def _log_ticks(low: float, high: float) -> list[float]:
         inside = [value for value in found if low <= value <= high]
         if len(inside) >= 4 or (factors == (1, 2, 5) and len(inside) == 3):
             break
-    step = math.ceil(len(inside) / 9)
     if len(inside) < 2:
         inside = [value for value in _ticks(low, high) if value > 0]
-    return inside[::step]
+    return inside[:: math.ceil(len(inside) / TICKS_MAX) or 1]
 
 
 def _finite(one: Series, x_log: bool, y_log: bool) -> Series:
     kept = [
         (point, one.ends[number] if one.ends else None)
         for number, point in enumerate(one.points)
-        if all(map(math.isfinite, point))
-        and (point[0] > 0 or not x_log)
-        and (point[1] > 0 or not y_log)
+        if all(abs(value) <= LARGEST for value in point)
+        and (point[0] >= LEAST or not x_log)
+        and (point[1] >= LEAST or not y_log)
     ]
     points, ends = tuple(point for point, _ in kept), tuple(pair for _, pair in kept)
     return Series(one.label, points, one.colour, one.line, one.mark, ends, one.in_legend)

@@ -1,9 +1,11 @@
 """The site: complete in itself, safe whatever a log says, the same for the same logs."""
 
 import json
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -15,10 +17,10 @@ from compliance.parallel import judging
 from compliance.site import index
 from compliance.site.entry import slug
 from compliance.site.reported import load, scores
-from rules import rounds
+from rules import definition, rounds
 from rules.definition import ROOT, Definition, first_schema_problem
 from rules.errors import UserError
-from tests.compliance.builder import SYSTEM, write_result
+from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
 from tests.compliance.field import described, write_field, write_generation, write_training
 from tests.compliance.mixed import write_mixed
 
@@ -270,6 +272,33 @@ def test_a_folder_that_is_given_twice_counts_once(star_shape: Definition) -> Non
     assert built(Path("out"), Path("out/results")) == built(Path("out"))
 
 
+@pytest.mark.parametrize("value", [10**400, -1, 1e308, 5e-324, math.nan, -math.inf, [[]], "x"])
+def test_no_value_of_a_log_breaks_the_site(value: object, star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    images = definition.load("star_images", "mini")
+    generated = write_result(Path("out"), images)
+
+    def spoil(record: dict[str, Any]) -> None:
+        if record["key"] in ("global_batch_size", "seed", "eval_accuracy"):
+            record["value"] = value
+        for key in ("samples_count", "images_count", "epoch_num"):
+            if key in record["metadata"]:
+                record["metadata"][key] = value
+        for name in record["metadata"].get("metrics", {}):
+            record["metadata"]["metrics"][name] = value
+
+    for run in range(5):
+        for where, asked in ((folder, star_shape), (generated, images)):
+            records = run_records(asked, run)
+            for record in records:
+                spoil(record)
+            write_log(where / f"result_{run}.txt", records)
+    files = built(Path("out"))
+    pages(files)
+    document = json.loads(files["results.json"], parse_constant=pytest.fail)
+    assert first_schema_problem(document, "results") is None
+
+
 @pytest.mark.parametrize("name", ["a/b", "..", "", "x" * 65, "ünïcode", ".hidden", "a b", "a:b"])
 def test_slugs_are_safe_and_differ(name: str) -> None:
     made = slug(name)
@@ -290,7 +319,6 @@ def test_the_index_is_valid_and_has_every_result(field: dict[str, str]) -> None:
 
 def test_the_aggregate_ignores_competitors(star_shape: Definition) -> None:
     from compliance.site.aggregate import aggregate
-    from rules import definition
 
     images = definition.load("star_images", "mini")
 
