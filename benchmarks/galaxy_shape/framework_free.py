@@ -44,7 +44,7 @@ class ShapeTask:
         sky = galaxies.load(self.folder)
         train, total = self.definition.train_samples, len(sky.labels)
         assert total == train + self.definition.evaluation_samples
-        self.stamps = sky.stamps
+        self.stamps: np.ndarray = sky.stamps
         targets = self.definition.model["targets"]
         self.labels = np.stack([sky.labels[target] for target in targets], axis=1)
         self.training_rows = np.arange(train)

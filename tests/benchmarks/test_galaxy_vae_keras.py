@@ -172,7 +172,7 @@ def test_evaluations_agree(tmp_path: Path) -> None:
         made.build()
         made.open_data()
     give(theirs.model, to_keras(arrays_of(ours.model)))
-    theirs.stamps = theirs.stamps[:, :, ::-1, ::-1]  # type: ignore[assignment]
+    theirs.stamps = theirs.stamps[:, :, ::-1, ::-1]
     expected = ours.evaluate()
     found = theirs.evaluate()
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-4)
