@@ -88,7 +88,7 @@ def _damped_and_factored(
         stacked.diagonal(dim1=-2, dim2=-1).add_(added[:, None])
         lower, failed = torch.linalg.cholesky_ex(stacked)
         tried += batch
-        factors += lower
+        factors += lower.unbind()
         failures.append(failed)
     failed_at = torch.cat(failures).tolist() if failures else []  # waits for the device, once
     return {
