@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -96,15 +97,17 @@ def _trained(options: Options, rank: int, ranks: int) -> dict[str, Any]:
     }
 
 
-def _all_variants(names: list[str], ranks_per_node: int) -> dict[str, dict[str, Any]]:
+def _all_variants(names: list[str], ranks_per_node: int) -> bytes:
+    """Pickled: the memory of a tensor that is sent as such is gone with its process."""
     torch.set_num_threads(1)
     with started() as ranks:
-        return {
+        results = {
             name: _trained(
                 replace(VARIANTS[name], ranks_per_node=ranks_per_node), ranks.rank, ranks.world_size
             )
             for name in names
         }
+    return pickle.dumps(results)
 
 
 @functools.cache
@@ -114,13 +117,14 @@ def _alone(name: str) -> dict[str, Any]:
 
 @functools.cache
 def _on_two_ranks() -> list[dict[str, dict[str, Any]]]:
-    return on_ranks(2, _all_variants, list(VARIANTS), 0)
+    return list(map(pickle.loads, on_ranks(2, _all_variants, list(VARIANTS), 0)))
 
 
 @functools.cache
 def _on_four_ranks() -> list[dict[str, dict[str, Any]]]:
     """Two nodes of two ranks; rank 3 owns the batch normalisation only."""
-    return on_ranks(4, _all_variants, ["base", "not distributed", "symmetric", "all"], 2)
+    names = ["base", "not distributed", "symmetric", "all"]
+    return list(map(pickle.loads, on_ranks(4, _all_variants, names, 2)))
 
 
 def _update(weights: Tensor) -> Tensor:
