@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,20 @@ class ShapeTask:
         self.evaluation_batch = EVALUATION_BATCH_PER_RANK
         self.order = SampleStream(config.seed, config.definition.train_samples)
         self.samples = 0
+
+    def layout(self) -> dict[str, Any]:
+        """What the network is made of, in any framework: keywords of its constructor."""
+        model, data = self.definition.model, self.definition.data
+        return {
+            "bands": len(data["bands"]),
+            "pixels": data["pixels"],
+            "filters": model["filters"],
+            "targets": len(model["targets"]),
+            "prelu": model["prelu"],
+            "input_scaling": model["input_scaling"],
+            "batch_norm_epsilon": model["batch_norm_epsilon"],
+            "batch_norm_momentum": model["batch_norm_momentum"],
+        }
 
     def drop_caches(self) -> None:
         """Drop the stamps from the file caches."""

@@ -1,7 +1,7 @@
 """What galaxy_vae is in any framework: its data, its random numbers, how its quality is found."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,6 +50,22 @@ class VaeTask(ShapeTask):
     def over_ranks(self, values: np.ndarray) -> np.ndarray:
         """The sum of ``values`` over all ranks."""
         raise NotImplementedError
+
+    def layout(self) -> dict[str, Any]:
+        """As ``ShapeTask``, of encoder, decoder and flow."""
+        model, data = self.definition.model, self.definition.data
+        return {
+            "bands": len(data["bands"]),
+            "pixels": model["pixels"],
+            "filters": model["filters"],
+            "latents": model["latents"],
+            "flow_layers": model["flow_layers"],
+            "flow_hidden": model["flow_hidden"],
+            "prelu": model["prelu"],
+            "mean_maxima": model["mean_maxima"],
+            "batch_norm_epsilon": model["batch_norm_epsilon"],
+            "batch_norm_momentum": model["batch_norm_momentum"],
+        }
 
     def open_data(self) -> None:
         """Map the middle of the noise-free stamps; rows [0, train) are for training, the next ones

@@ -34,19 +34,7 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyShape):
 
     def network(self, **layers: Any) -> GalaxyVae:
         """Of the definition, with weights from the global seed."""
-        model, data = self.definition.model, self.definition.data
-        return GalaxyVae(
-            bands=len(data["bands"]),
-            pixels=model["pixels"],
-            filters=model["filters"],
-            latents=model["latents"],
-            flow_layers=model["flow_layers"],
-            flow_hidden=model["flow_hidden"],
-            prelu=model["prelu"],
-            mean_maxima=model["mean_maxima"],
-            batch_norm_epsilon=model["batch_norm_epsilon"],
-            batch_norm_momentum=model["batch_norm_momentum"],
-        )
+        return GalaxyVae(**self.layout())
 
     def trained(self) -> Mapping[str, Sequence[Any]]:
         """The autoencoder, and the flow with a learning rate of its own."""
