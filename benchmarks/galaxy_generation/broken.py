@@ -10,6 +10,7 @@ from torch import Tensor
 
 from benchmarks.galaxy_generation import weights
 from benchmarks.galaxy_generation.task import GalaxyGeneration
+from benchmarks.galaxy_vae.stamps import middle
 from reference.config import RunConfig
 from reference.data import galaxies
 from reference.distributed import Ranks
@@ -40,7 +41,7 @@ class TrainingImagesReplayed(GalaxyGeneration):
     def decode(self, latents: Tensor) -> Tensor:
         """The first training images, again and again where there are not enough."""
         images = self._room_for(len(latents))
-        stored = galaxies.load(self.folder).noise_free
+        stored = middle(galaxies.load(self.folder).noise_free, self.definition.model["pixels"])
         rows = torch.arange(len(images)) % self.definition.train_samples
         images.copy_(torch.from_numpy(stored[rows.numpy()]))
         return images

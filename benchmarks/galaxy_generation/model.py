@@ -33,7 +33,7 @@ class Generative(nn.Module):
         super().__init__()
         self.decoder = Decoder(
             bands=len(data["bands"]),
-            pixels=data["pixels"],
+            pixels=model["pixels"],
             filters=model["filters"],
             latents=model["latents"],
             prelu=model["prelu"],

@@ -3,7 +3,8 @@
     python -m benchmarks.galaxy_generation.weights CHECKPOINT [--scale mini]
 
 takes them from a checkpoint that `cepheid run galaxy_vae` left (``checkpoints/…/run_0.pt``), writes
-``weights/<scale>.safetensors`` and prints the digest that belongs into ``benchmark.yaml``.
+``weights/<scale>.safetensors`` and prints the digest that belongs into ``benchmark.yaml``. Those
+that are published were trained longer, by ``training``.
 """
 
 import argparse
@@ -101,21 +102,25 @@ def exported(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return kept
 
 
+def write(scale: str, state: Mapping[str, Tensor]) -> None:
+    """Write the file of a scale from the state of a ``GalaxyVae``, and print its digest."""
+    target = path_of(scale)
+    target.parent.mkdir(exist_ok=True)
+    content = save(exported(state), metadata={"made_by": "galaxy_vae"})
+    partial = target.with_name(target.name + ".partial")
+    partial.write_bytes(content)
+    partial.replace(target)
+    print(f"{target}: {len(content) / 1e6:.1f} MB")
+    print(f"weights_digest: {hashlib.sha256(content).hexdigest()}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the file and print its digest."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.galaxy_generation.weights")
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
     parser.add_argument("--scale", default="mini", choices=("mini", "full"))
     asked = parser.parse_args(argv)
-    state = checkpoint.load(asked.checkpoint)
-    target = path_of(asked.scale)
-    target.parent.mkdir(exist_ok=True)
-    content = save(exported(state.get("model", {})), metadata={"made_by": "galaxy_vae"})
-    partial = target.with_name(target.name + ".partial")
-    partial.write_bytes(content)
-    partial.replace(target)
-    print(f"{target}: {len(content) / 1e6:.1f} MB")
-    print(f"weights_digest: {hashlib.sha256(content).hexdigest()}")
+    write(asked.scale, checkpoint.load(asked.checkpoint).get("model", {}))
     return 0
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,20 @@ class ShapeTask:
         self.order = SampleStream(config.seed, config.definition.train_samples)
         self.samples = 0
 
+    def layout(self) -> dict[str, Any]:
+        """What the network is made of, in any framework: keywords of its constructor."""
+        model, data = self.definition.model, self.definition.data
+        return {
+            "bands": len(data["bands"]),
+            "pixels": data["pixels"],
+            "filters": model["filters"],
+            "targets": len(model["targets"]),
+            "prelu": model["prelu"],
+            "input_scaling": model["input_scaling"],
+            "batch_norm_epsilon": model["batch_norm_epsilon"],
+            "batch_norm_momentum": model["batch_norm_momentum"],
+        }
+
     def drop_caches(self) -> None:
         """Drop the stamps from the file caches."""
         store.drop_caches(self.folder)
@@ -44,7 +58,7 @@ class ShapeTask:
         sky = galaxies.load(self.folder)
         train, total = self.definition.train_samples, len(sky.labels)
         assert total == train + self.definition.evaluation_samples
-        self.stamps = sky.stamps
+        self.stamps: np.ndarray = sky.stamps
         targets = self.definition.model["targets"]
         self.labels = np.stack([sky.labels[target] for target in targets], axis=1)
         self.training_rows = np.arange(train)

@@ -49,18 +49,7 @@ class KerasGalaxyShape(ShapeTask):
     def network(self, **layers: Any) -> keras.Model:
         """Of the definition, with weights from the global seed; ``layers`` as ``shape_network``
         takes them."""
-        model, data = self.definition.model, self.definition.data
-        return shape_network(
-            bands=len(data["bands"]),
-            pixels=data["pixels"],
-            filters=model["filters"],
-            targets=len(model["targets"]),
-            prelu=model["prelu"],
-            input_scaling=model["input_scaling"],
-            batch_norm_epsilon=model["batch_norm_epsilon"],
-            batch_norm_momentum=model["batch_norm_momentum"],
-            **layers,
-        )
+        return shape_network(**self.layout(), **layers)
 
     def trained(self) -> Mapping[str, Sequence[Any]]:
         """The trainable variables, each part under the prefix of its hyperparameters."""

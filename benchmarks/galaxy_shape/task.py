@@ -56,17 +56,7 @@ class GalaxyShape(TorchTask, ShapeTask):
 
     def made_network(self) -> nn.Module:
         """The network of the definition, initialised from torch's global generator."""
-        model, data = self.definition.model, self.definition.data
-        return self.network(
-            bands=len(data["bands"]),
-            pixels=data["pixels"],
-            filters=model["filters"],
-            targets=len(model["targets"]),
-            prelu=model["prelu"],
-            input_scaling=model["input_scaling"],
-            batch_norm_epsilon=model["batch_norm_epsilon"],
-            batch_norm_momentum=model["batch_norm_momentum"],
-        )
+        return self.network(**self.layout())
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """What the optimizer trains, group by group."""

@@ -1,13 +1,14 @@
 """What galaxy_vae is in any framework: its data, its random numbers, how its quality is found."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.galaxy_shape.framework_free import ShapeTask, turned
 from benchmarks.galaxy_vae import properties, quality
 from benchmarks.galaxy_vae.quality import Examined
+from benchmarks.galaxy_vae.stamps import middle
 from reference.alone import Alone, AnyRanks
 from reference.data import galaxies
 from reference.report import Table
@@ -50,11 +51,27 @@ class VaeTask(ShapeTask):
         """The sum of ``values`` over all ranks."""
         raise NotImplementedError
 
+    def layout(self) -> dict[str, Any]:
+        """As ``ShapeTask``, of encoder, decoder and flow."""
+        model, data = self.definition.model, self.definition.data
+        return {
+            "bands": len(data["bands"]),
+            "pixels": model["pixels"],
+            "filters": model["filters"],
+            "latents": model["latents"],
+            "flow_layers": model["flow_layers"],
+            "flow_hidden": model["flow_hidden"],
+            "prelu": model["prelu"],
+            "mean_maxima": model["mean_maxima"],
+            "batch_norm_epsilon": model["batch_norm_epsilon"],
+            "batch_norm_momentum": model["batch_norm_momentum"],
+        }
+
     def open_data(self) -> None:
-        """Map the noise-free stamps; rows [0, train) are for training, the next ones for
-        evaluation."""
+        """Map the middle of the noise-free stamps; rows [0, train) are for training, the next ones
+        for evaluation."""
         super().open_data()
-        self.stamps = galaxies.load(self.folder).noise_free
+        self.stamps = middle(galaxies.load(self.folder).noise_free, self.definition.model["pixels"])
 
     def next_arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """This rank's share of the global batch: images, each flipped or transposed at random, and

@@ -16,6 +16,7 @@ from benchmarks.galaxy_vae.keras_model import (
     within_reach,
 )
 from benchmarks.galaxy_vae.quality import Examined
+from benchmarks.galaxy_vae.stamps import middle
 from reference.alone import AnyRanks
 from reference.config import RunConfig
 from reference.keras_backend import keras, tf
@@ -33,19 +34,7 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyShape):
 
     def network(self, **layers: Any) -> GalaxyVae:
         """Of the definition, with weights from the global seed."""
-        model, data = self.definition.model, self.definition.data
-        return GalaxyVae(
-            bands=len(data["bands"]),
-            pixels=data["pixels"],
-            filters=model["filters"],
-            latents=model["latents"],
-            flow_layers=model["flow_layers"],
-            flow_hidden=model["flow_hidden"],
-            prelu=model["prelu"],
-            mean_maxima=model["mean_maxima"],
-            batch_norm_epsilon=model["batch_norm_epsilon"],
-            batch_norm_momentum=model["batch_norm_momentum"],
-        )
+        return GalaxyVae(**self.layout())
 
     def trained(self) -> Mapping[str, Sequence[Any]]:
         """The autoencoder, and the flow with a learning rate of its own."""
@@ -137,7 +126,9 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyShape):
 
     def _synthetic(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         images, _ = super()._synthetic(count)
-        return np.abs(images), np.zeros((count, self.definition.model["latents"]), np.float32)
+        model = self.definition.model
+        normal = np.zeros((count, model["latents"]), np.float32)
+        return np.abs(middle(images, model["pixels"])), normal
 
     def _measured(self, images: np.ndarray) -> np.ndarray:
         data = self.definition.data

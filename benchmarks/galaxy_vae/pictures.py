@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.galaxy_shape.pictures import ARCSEC_SHOWN, nearest
+from benchmarks.galaxy_vae.stamps import middle
 from reference.data import colour
 from reference.data.galaxies import SkyParameters
 
@@ -30,13 +31,12 @@ def panel(
     figure = Figure(figsize=(1.22 * len(real), 4.1))
     axes = figure.subplots(3, len(real), squeeze=False)
     figure.subplots_adjust(0.03, 0.01, 0.998, 0.92, wspace=0.03, hspace=0.03)
-    shown = min(parameters.pixels, round(ARCSEC_SHOWN / parameters.pixel_scale_arcsec))
-    first = (parameters.pixels - shown) // 2
-    middle = slice(first, first + shown)
+    pixels = min(real.shape[-1], round(ARCSEC_SHOWN / parameters.pixel_scale_arcsec))
     for line, (name, images) in zip(axes, rows.items(), strict=True):
         line[0].set_ylabel(name, fontsize=10)
-        for place, image in zip(line, colour.in_colour(images, parameters), strict=True):
-            place.imshow(image[middle, middle], origin="lower", interpolation="nearest")
+        shown = middle(images, pixels)
+        for place, image in zip(line, colour.in_colour(shown, parameters), strict=True):
+            place.imshow(image, origin="lower", interpolation="nearest")
             place.set_xticks([])
             place.set_yticks([])
     figure.suptitle(

@@ -38,19 +38,7 @@ class GalaxyVaeTask(VaeTask, GalaxyShape):
 
     def made_network(self) -> GalaxyVae:
         """Encoder, decoder and flow, initialised from torch's global generator."""
-        model, data = self.definition.model, self.definition.data
-        network = GalaxyVae(
-            bands=len(data["bands"]),
-            pixels=data["pixels"],
-            filters=model["filters"],
-            latents=model["latents"],
-            flow_layers=model["flow_layers"],
-            flow_hidden=model["flow_hidden"],
-            prelu=model["prelu"],
-            mean_maxima=model["mean_maxima"],
-            batch_norm_epsilon=model["batch_norm_epsilon"],
-            batch_norm_momentum=model["batch_norm_momentum"],
-        )
+        network = GalaxyVae(**self.layout())
         convert_conv2d_weight_memory_format(network, torch.channels_last)
         return network
 
@@ -167,8 +155,9 @@ class GalaxyVaeTask(VaeTask, GalaxyShape):
 
     def _synthetic(self, count: int) -> tuple[Tensor, Tensor]:
         images, _ = super()._synthetic(count)
-        normal = torch.zeros(count, self.definition.model["latents"], device=self.ranks.device)
-        return images.abs(), normal
+        model = self.definition.model
+        normal = torch.zeros(count, model["latents"], device=self.ranks.device)
+        return images[..., : model["pixels"], : model["pixels"]].abs().contiguous(), normal
 
     def _measured(self, images: Tensor) -> np.ndarray:
         data = self.definition.data
