@@ -109,7 +109,7 @@ def drawn(seed: int, picture: Picture) -> np.ndarray:
     cover = _cover(random, SHAPES[CLASSES[picture.label]], int(height), int(width))
     image = _textured(random, ground, int(height), int(width))
     image += cover[:, :, None] * (_textured(random, ink, int(height), int(width)) - image)
-    image += random.uniform(2, 14) * random.standard_normal(image.shape)
+    image += random.uniform(2, 9) * random.standard_normal(image.shape)
     clipped: np.ndarray = np.clip(np.rint(image), 0, 255).astype(np.uint8)
     return clipped
 
@@ -118,7 +118,7 @@ def _two_colours(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Any two that can be told apart."""
     while True:
         ground, ink = random.uniform(20, 235, size=(2, 3))
-        if np.abs(ground - ink).sum() > 180:
+        if np.abs(ground - ink).sum() > 240:
             return ground, ink
 
 
