@@ -131,6 +131,20 @@ class RunLog:
         curve = self.quality_curve
         return curve[-1].samples if self.converged and curve else None
 
+    @property
+    def update_time_ratio(self) -> float | None:
+        """The time of an update in the completed blocks over that of a plain one, which
+        ``implementation`` tells where an update does more (K-FAC); else None."""
+        told, batch = self.value("implementation"), self.value("global_batch_size")
+        plain_ms = told.get("plain_update_ms") if isinstance(told, dict) else None
+        if not (_is_time(plain_ms) and plain_ms and is_integer(batch) and batch > 0):
+            return None
+        stops = self.all("block_stop")
+        starts = self.all("block_start")[: len(stops)]
+        taken_ms = sum(stop.time_ms for stop in stops) - sum(start.time_ms for start in starts)
+        updates = self.samples_trained / batch
+        return taken_ms / updates / plain_ms if updates and taken_ms > 0 else None
+
     @cached_property
     def generation(self) -> Mapping[str, float]:
         """The scores of a run that generated and converged (rule T26), by name; else nothing."""

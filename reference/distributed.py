@@ -74,14 +74,18 @@ class Ranks:
             dist.broadcast_object_list(box, src=0)
         return box[0]
 
+    def all_told(self, message: Any) -> list[Any]:
+        """Every rank's ``message``, by rank, on every rank; any picklable values of our own."""
+        if self.world_size == 1:
+            return [message]
+        messages: list[Any] = [None] * self.world_size
+        with together():
+            dist.all_gather_object(messages, message)
+        return messages
+
     def all_well(self, well: bool) -> bool:
         """True on every rank if it is on all of them."""
-        if self.world_size == 1:
-            return well
-        answers: list[Any] = [None] * self.world_size
-        with together():
-            dist.all_gather_object(answers, well)
-        return all(answers)
+        return all(self.all_told(well))
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace every gradient by its mean over all ranks, in one all-reduce."""
@@ -368,7 +372,12 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
     (distributed batch normalisation: Ying et al. 2018, arXiv:1811.06992, section 3.4). The running
     statistics of a rank are the mean over its own groups; ``Ranks.average`` makes them those of
     all groups, which is all the same when it is done, since they are linear in each.
+
+    ``batch_moments`` is the mean and the variance of each of this rank's groups in the last
+    training batch, (groups, channels) each; None where one group is this rank's batch.
     """
+
+    batch_moments: tuple[Tensor, Tensor] | None = None
 
     def __init__(self, channels: int, over: "Span", epsilon: float, momentum: float) -> None:
         super().__init__(channels, eps=epsilon, momentum=momentum)
@@ -392,7 +401,10 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
             parts.append(self._normalised(part, mean, variance, 1.0))
             means.append(mean)
             variances.append(variance)
-        self._keep(torch.stack(means).mean(0), torch.stack(variances).mean(0))
+        mean, variance = torch.stack(means), torch.stack(variances)
+        count = images.numel() // images.shape[1] // self.over.local_groups
+        self.batch_moments = mean, variance * ((count - 1) / count)
+        self._keep(mean.mean(0), variance.mean(0))
         return torch.cat(parts)
 
     def _normalised(
@@ -413,6 +425,7 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
         """In float32, back in the type of ``images``."""
         exact = images.float()
         mean, variance = self._group_moments(exact, self.over.group)
+        self.batch_moments = mean.detach()[None], variance.detach()[None]
         count = self.over.ranks * images.numel() // images.shape[1]
         self._keep(mean, variance * count / max(1, count - 1))
         scale = self.weight * torch.rsqrt(variance + self.eps)

@@ -24,7 +24,7 @@ def by_batch_size(
     theirs: Sequence[PublishedResult],
 ) -> None:
     """Every run of ours and their means on the left, published results on the right."""
-    with _drawn(path, columns=2 if theirs else 1) as (_, columns):
+    with drawn(path, columns=2 if theirs else 1) as (_, columns):
         left = columns[0]
         sizes = sorted(ours)
         for size in sizes:
@@ -48,7 +48,7 @@ def by_batch_size(
 def by_setting(path: Path, chosen: Definition, asked: Comparison, made: Sequence[Run]) -> None:
     """Every run and the mean of each setting; what is published on the right."""
     has_published = any(arm.published_epochs for arm in asked.arms)
-    with _drawn(path, columns=2 if has_published else 1) as (figure, columns):
+    with drawn(path, columns=2 if has_published else 1) as (figure, columns):
         for place, arm in enumerate(asked.arms):
             reached = [run.epochs for run in made if run.arm == arm.name and run.epochs]
             columns[0].plot([place] * len(reached), reached, ".", color=OURS, alpha=0.5)
@@ -68,7 +68,7 @@ def by_setting(path: Path, chosen: Definition, asked: Comparison, made: Sequence
 
 
 @contextmanager
-def _drawn(path: Path, columns: int) -> Iterator[tuple["Figure", list[Any]]]:
+def drawn(path: Path, columns: int) -> Iterator[tuple["Figure", list[Any]]]:
     """A figure to draw in, which then appears as ``path`` in one step."""
     from matplotlib.figure import Figure
 

@@ -44,15 +44,17 @@ def create(config: RunConfig, ranks: Ranks) -> "ResNet50":
 class ResNet50(TorchTask):
     """The class of an image."""
 
+    known = KNOWN
+
     def __init__(self, config: RunConfig, ranks: Ranks) -> None:
         super().__init__(config, ranks)
         values = config.hyperparameters
-        for key, known in KNOWN.items():
+        for key, known in self.known.items():
             if values[key] not in known:
                 choices = ", ".join(map(str, known))
                 raise UserError(f"--set {key}={values[key]}: this implementation knows {choices}")
         ranks.parts_of(int(values["model_bn_span"]), self.batch_per_rank)  # refused early
-        self.schedule = schedule_of(config)
+        self.schedule = self.made_schedule()
         self.folder = imagenet.folder(self.definition.data, config.data_root)
         self.data_digest = store.read_manifest(self.folder).digest
         self.evaluation_batch = EVALUATION_BATCH_PER_RANK
@@ -64,6 +66,10 @@ class ResNet50(TorchTask):
             aspect=model["crop_aspect"],
         )
         self.classes = int(model["classes"])
+
+    def made_schedule(self) -> Schedule:
+        """That of the configuration."""
+        return schedule_of(self.config)
 
     def drop_caches(self) -> None:
         """Drop the images from the file caches."""

@@ -14,7 +14,7 @@ COLUMNS = (
     "processor", "framework", "runs", "required", "converged", "score_minutes", "score_low",
     "score_high", "provisional_minutes", "samples_to_target", "epochs_to_target",
     "rcp_verdict", "rcp_factor", "verdict", "provisional_targets",
-    "energy_joules", "not_measured", "seeds",
+    "energy_joules", "not_measured", "update_time_ratio", "seeds",
 )  # fmt: skip
 
 

@@ -82,6 +82,7 @@ class Row:
     judged: JudgedResult
     energy_joules: float | None = None  # of one run (rule T23), with a score only
     not_measured: str = ""  # what the power logs leave out
+    update_time_ratio: float | None = None  # over a plain update, where one does more
     seeds: str = ""  # "derived" where all are, so that none was chosen (rule T15)
     generation: Mapping[str, Estimate] = field(default_factory=dict)
     provisional_generation: Mapping[str, float] = field(default_factory=dict)
@@ -194,6 +195,7 @@ def row_of(result: JudgedResult) -> Row:
         provisional_targets=(definition.provisional or "") if definition else "",
         judged=result,
         **(_energy(result) if number or generated else {}),
+        update_time_ratio=_update_time_ratio(runs) if verdict != "rejected" else None,
         seeds=_seeds(runs),
         generation=generated.scores if generated else {},
         provisional_generation=so_far.generation_so_far if so_far else {},
@@ -217,6 +219,12 @@ def _energy(result: JudgedResult) -> dict[str, Any]:
     dropped = definition.runs.drop_fastest, definition.runs.drop_slowest
     joules = energy_joules(result.folder.runs, power, *dropped)
     return {"energy_joules": joules, "not_measured": printable(power[0].not_measured)}
+
+
+def _update_time_ratio(runs: Sequence[RunLog]) -> float | None:
+    """The median over the converged runs that tell it."""
+    ratios = [ratio for run in runs if run.converged and (ratio := run.update_time_ratio)]
+    return statistics.median(ratios) if ratios else None
 
 
 def _seeds(runs: Sequence[RunLog]) -> str:

@@ -11,6 +11,7 @@ from compliance.leaderboard.numbers import (
     minutes,
     ranked,
     rcp_cell,
+    update_time,
 )
 from compliance.leaderboard.row import Row, groups
 from rules.generation import METRICS
@@ -100,6 +101,8 @@ def _below(members: Sequence[Row]) -> list[str]:
             lines.append(f"  {row.submitter}/{row.system}: {runs} not converge: the slowest")
         if row.energy_joules is not None:
             lines.append(_cut(f"  {row.submitter}/{row.system}: {energy(row)}", TABLE_WIDTH))
+        if row.update_time_ratio is not None:
+            lines.append(_cut(f"  {row.submitter}/{row.system}: {update_time(row)}", TABLE_WIDTH))
         if not (row.standing or row.reasons):
             continue
         so_far = "" if row.provisional_minutes is None else " (in brackets: the mean so far)"
@@ -133,6 +136,7 @@ def as_markdown(table: Sequence[Row]) -> str:
             lines.append(f"| {' | '.join(_markdown(cell) for cell in shown)} |")
         for row in members:
             said = [energy(row)] if row.energy_joules is not None else []
+            said += [update_time(row)] if row.update_time_ratio is not None else []
             said += row.reasons if row.has_score else []  # warnings, waivers
             name = f"{row.submitter}/{row.system}"
             lines += ["", *(f"- {_markdown(f'{name}: {text}')}" for text in said)] if said else []

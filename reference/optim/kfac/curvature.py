@@ -2,6 +2,8 @@
 
 import logging
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -18,14 +20,24 @@ from rules.errors import UserError
 
 NON_FINITE_IN_A_ROW_MAX = 20  # a loss scale that adapts has settled by then
 
+Phase = Callable[[str], AbstractContextManager[object]]
+
 logger = logging.getLogger(__name__)
+
+
+def unwatched(phase: str) -> AbstractContextManager[object]:
+    """Nobody asks how long it takes."""
+    return nullcontext()
 
 
 class Curvature:
     """The factors of ``layers``, each on the ranks that invert it."""
 
-    def __init__(self, layers: list[Layer], options: Options, exchange: Exchange) -> None:
+    def __init__(
+        self, layers: list[Layer], options: Options, exchange: Exchange, phase: Phase = unwatched
+    ) -> None:
         self.layers, self.options, self.exchange = layers, options, exchange
+        self.phase = phase
         self.damping = options.damping
         self.steps = 0
         self.owners = assigned([layer.cost for layer in layers], exchange.world_size)
@@ -63,9 +75,10 @@ class Curvature:
         means = self._received(inputs, input_sums()) | self._received(outputs, output_sums())
         if not self.options.distribute_inverse:
             means = self._shared(due, means)
-        fresh = self._finite(means)
-        following = {statistic: self._fold(statistic, fresh[statistic]) for statistic in fresh}
-        self._factorise(set(fresh))
+        with self.phase("inverse"):
+            fresh = self._finite(means)
+            following = {statistic: self._fold(statistic, fresh[statistic]) for statistic in fresh}
+            self._factorise(set(fresh))
         self._schedule(due, following)
         for statistic in self.layer_of:
             statistic.collected = None

@@ -200,8 +200,8 @@ class KroneckerLayer(Layer):
 class BatchNormLayer(Layer):
     """Batch normalisation: a 2 × 2 Fisher for scale and shift of each channel.
 
-    What it normalises by is taken from the samples of this rank, also where the module shares
-    statistics with other ranks.
+    What it normalises by is what the module says in ``batch_moments``, (groups, channels) each of
+    mean and variance, where it has other groups than the samples of this rank.
     """
 
     def __init__(self, name: str, module: _BatchNorm) -> None:
@@ -217,7 +217,12 @@ class BatchNormLayer(Layer):
     def collect_outputs(self, inputs: Tensor, gradients: Tensor) -> None:
         """Both (n, c, …)."""
         module = self._module
-        if module.training or module.running_mean is None or module.running_var is None:
+        moments = getattr(module, "batch_moments", None)
+        if module.training and moments is not None:
+            mean, variance = (
+                each.repeat_interleave(len(inputs) // len(each), dim=0) for each in moments
+            )
+        elif module.training or module.running_mean is None or module.running_var is None:
             axes = [0, *range(2, inputs.ndim)]
             variance, mean = torch.var_mean(inputs, dim=axes, correction=0)
         else:

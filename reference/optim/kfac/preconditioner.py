@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 
-from reference.optim.kfac.curvature import Curvature
+from reference.optim.kfac.curvature import Curvature, Phase, unwatched
 from reference.optim.kfac.exchange import Exchange, Guard
 from reference.optim.kfac.layers import Layer, layers_of
 from reference.optim.kfac.options import Options
@@ -37,20 +37,26 @@ class KFAC:
     run by ``torch.compile`` or recomputed by activation checkpointing are not supported.
 
     ``guard`` is entered around every collective, to turn the loss of a rank into an error of the
-    caller's. Raises UserError for a model or options that cannot be.
+    caller's; ``phase`` around the making of factors and of inverses, with "factors" or "inverse",
+    for somebody who times them. Raises UserError for a model or options that cannot be.
     """
 
     def __init__(
-        self, model: nn.Module, options: Options | None = None, guard: Guard = nullcontext
+        self,
+        model: nn.Module,
+        options: Options | None = None,
+        guard: Guard = nullcontext,
+        phase: Phase = unwatched,
     ) -> None:
         self.options = options or Options()
         self.layers, self.left_out = layers_of(model, self.options)
         self.exchange = Exchange(self.options.ranks_per_node, guard)
-        self.curvature = Curvature(self.layers, self.options, self.exchange)
+        self.curvature = Curvature(self.layers, self.options, self.exchange, phase)
         self.bytes_sent: dict[tuple[str, str], int] = {}  # by this rank in the last update
         inside = {parameter for layer in self.layers for parameter in layer.parameters}
         self._outside = [p for p in model.parameters() if p.requires_grad and p not in inside]
         self._edges: list[tuple[Layer, Tensor, GradientEdge]] = []
+        self.phase = phase
         self._is_accumulating = False
         self._hooks = [
             layer.module.register_forward_hook(partial(self._after_forward, layer))
@@ -92,7 +98,7 @@ class KFAC:
         layer.samples += len(seen)
         due = [statistic for statistic in layer.statistics if self.curvature.is_due(statistic)]
         if any(statistic.of_inputs for statistic in due):
-            with _exactly(seen):
+            with self.phase("factors"), _exactly(seen):
                 layer.collect_inputs(seen.float())
         if all(statistic.of_inputs for statistic in due):
             return
@@ -105,7 +111,7 @@ class KFAC:
         """Nothing is returned: the gradient itself stays as it is."""
         if self.options.overlap and not self._is_accumulating:
             self.curvature.send_inputs()
-        with torch.no_grad(), _exactly(gradients):
+        with self.phase("factors"), torch.no_grad(), _exactly(gradients):
             layer.collect_outputs(inputs.float(), gradients.float())
 
     def observe_sampled(self, loss: Tensor) -> None:

@@ -1,0 +1,46 @@
+"""Broken variants of kfac: each must miss the target within the full budget."""
+
+from collections.abc import Callable, Mapping
+
+from benchmarks.kfac.task import PreconditionedResNet50
+from benchmarks.resnet50 import broken as resnet50
+from reference.config import RunConfig
+from reference.distributed import Ranks
+from reference.optim.kfac import KFAC
+
+
+class ShuffledLabels(resnet50.ShuffledLabels, PreconditionedResNet50):
+    """Training labels belong to other images: nothing can be learnt but how frequent each is."""
+
+
+class Frozen(resnet50.Frozen, PreconditionedResNet50):
+    """The weights stay as they were initialised."""
+
+
+class Linear(resnet50.Linear, PreconditionedResNet50):
+    """A linear model of the pixels, at a rate that suits it, without K-FAC, whose factor of all
+    pixels would be larger than the model."""
+
+    def made_preconditioner(self) -> KFAC | None:
+        """None."""
+        return None
+
+
+class CurvatureIgnored(PreconditionedResNet50):
+    """K-FAC computes its factors and nobody uses them: plain gradients at K-FAC's rate."""
+
+    def made_preconditioner(self) -> KFAC | None:
+        """One whose directions are the gradients, but for the damping."""
+        kfac = super().made_preconditioner()
+        assert kfac is not None
+        for layer in kfac.layers:
+            layer.direction = lambda gradient, damping, options: gradient  # type: ignore[method-assign]
+        return kfac
+
+
+VARIANTS: Mapping[str, Callable[[RunConfig, Ranks], PreconditionedResNet50]] = {
+    "shuffled_labels": ShuffledLabels,
+    "frozen": Frozen,
+    "linear": Linear,
+    "curvature_ignored": CurvatureIgnored,
+}

@@ -1,0 +1,294 @@
+"""kfac in PyTorch: resnet50 with a preconditioner before its optimizer, and mixup."""
+
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from benchmarks.kfac.pictures import erased
+from benchmarks.resnet50.model import is_exempt
+from benchmarks.resnet50.task import ResNet50
+from reference.config import RunConfig
+from reference.distributed import Ranks, together
+from reference.optim.kfac import KFAC, Options
+from reference.optim.kfac.options import Rescaling
+from reference.optim.lars import FORMS, Lars, MomentumForm
+from reference.optim.schedules import DECAYS, Schedule, linear_warmup
+from reference.parallel import data_parallel, forget_steps, optimizer_of
+from reference.seeding import generator
+from rules.errors import UserError
+
+PLAIN_UPDATES = 9
+KNOWN: Mapping[str, tuple[object, ...]] = {
+    "model_variant": ("v1_5", "d"),
+    "opt_preconditioner": ("kfac", "none"),
+    "opt_momentum_form": FORMS,
+    "opt_learning_rate_decay_schedule": tuple(DECAYS),
+    "kfac_rescaling": ("none", "kl_clip", "norm"),
+    "kfac_inverse": ("cholesky", "eigen"),
+}
+"""What this implementation can do, in the open division too."""
+
+
+@dataclass(frozen=True)
+class HeldSchedule(Schedule):
+    """One that stays at its peak for ``warmup_samples`` before it decays, and rises from 0 within
+    the first ``rise_samples``."""
+
+    rise_samples: float = 0
+
+    def rate(self, samples: int) -> float:
+        """The learning rate of the step that completes ``samples`` training samples."""
+        return super().rate(samples) * linear_warmup(samples, self.rise_samples)
+
+
+def create(config: RunConfig, ranks: Ranks) -> "PreconditionedResNet50":
+    """The task that the timed loop drives."""
+    return PreconditionedResNet50(config, ranks)
+
+
+class PreconditionedResNet50(ResNet50):
+    """The class of an image, learnt by SGD on gradients that K-FAC preconditions; or on plain
+    ones, with ``opt_preconditioner=none``, all else equal.
+
+    With ``weight_update=sharded`` this is Algorithm 1 of Ueno et al. 2020: gradients go to the
+    owners of their layers with the factors, owners update, weights go round.
+    """
+
+    known = KNOWN
+
+    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
+        super().__init__(config, ranks)
+        values, own = config.hyperparameters, config.execution.own
+        self.is_preconditioned = values["opt_preconditioner"] == "kfac"
+        self.is_sharded = self.is_preconditioned and own["weight_update"] == "sharded"
+        if self.is_preconditioned and config.execution.compile != "off":
+            raise UserError(
+                "--set compile=on: K-FAC watches the layers of a model and cannot do so in a "
+                "compiled one; leave it off, or set opt_preconditioner=none in the open division"
+            )
+        self.options = options_of(config, ranks)
+        self.mixed: tuple[Tensor, Tensor] | None = None  # the batch before, as it was trained on
+        self.kfac: KFAC | None = None
+        self.plain_update_ms = 0.0  # measured while warming up
+
+    def made_schedule(self) -> HeldSchedule:
+        """Warm-up, a constant rate, decay; all given in epochs."""
+        return schedule_of(self.config)
+
+    def build(self) -> int:
+        """As ever, with K-FAC on the model."""
+        count = super().build()
+        self.kfac = self.made_preconditioner()
+        return count
+
+    def made_optimizer(self) -> torch.optim.Optimizer:
+        """SGD with either form of momentum; biases and batch norms are not decayed."""
+        values, own = self.config.hyperparameters, self.config.execution.own
+        self.parallel: nn.Module = self.model
+        if not self.is_sharded:
+            self.parallel = data_parallel(self.model, self.ranks, own["all_reduce"])
+        weights = [p for p in self.model.parameters() if not is_exempt(p)]
+        exempt = [p for p in self.model.parameters() if is_exempt(p)]
+        decay = float(values["opt_weight_decay"])
+        # K-FAC shards by itself: its owners are the optimizer's.
+        update = "replicated" if self.is_sharded else own["weight_update"]
+        return optimizer_of(
+            Lars,
+            [{"params": weights, "weight_decay": decay}, {"params": exempt, "weight_decay": 0.0}],
+            self.ranks,
+            update,
+            lr=self.schedule.peak,
+            momentum=float(values["opt_momentum"]),
+            form=cast(MomentumForm, values["opt_momentum_form"]),
+            adaptive=False,
+        )
+
+    def made_preconditioner(self) -> KFAC | None:
+        """K-FAC on the model, as if it had taken no step."""
+        if not self.is_preconditioned:
+            return None
+        return KFAC(self.model, self.options, self._communication, lambda name: self.phase(name))
+
+    @contextmanager
+    def _communication(self) -> Iterator[None]:
+        with self.phase("communication"), together():
+            yield
+
+    def warm_up(self) -> None:
+        """As ever, with a step of K-FAC, which knows nothing of it afterwards."""
+        if self.kfac is None:
+            super().warm_up()
+            return
+        with self.kfac.accumulating():
+            super().warm_up()
+        before = {key: value.clone() for key, value in self.model.state_dict().items()}
+        self.model.train()
+        self._step_on_noise(self.execution)
+        self.kfac.step(self.schedule.peak)
+        self.kfac.remove()
+        self.plain_update_ms = self._timed_plain_update_ms()
+        self.kfac = self.made_preconditioner()
+        self.optimizer.zero_grad()
+        forget_steps(self.optimizer)
+        self.model.load_state_dict(before)
+
+    def _timed_plain_update_ms(self) -> float:
+        """Of an update without K-FAC, on noise and without reading data; the median of some."""
+        taken = []
+        for _ in range(PLAIN_UPDATES):
+            self.synchronize()
+            started = time.perf_counter()
+            self.optimizer.zero_grad()
+            self._step_on_noise(self.execution)
+            if self.is_sharded:
+                self.ranks.average_gradients(self.model.parameters())
+            with together():
+                self.optimizer.step()
+            self.synchronize()
+            taken.append(1000 * (time.perf_counter() - started))
+        return statistics.median(taken)
+
+    def implementation(self) -> Mapping[str, Any]:
+        """As ever, with what an update would take without K-FAC, for the ratio of the two."""
+        told = super().implementation()
+        return {**told, "plain_update_ms": self.plain_update_ms} if self.is_preconditioned else told
+
+    def next_batch(self) -> tuple[Tensor, Tensor]:
+        """Images, (share, pixels, pixels, 3), and labels: as resnet50 has them, or both mixed,
+        float32, and then labels are probabilities, (share, classes)."""
+        images, labels = super().next_batch()
+        values, seed = self.config.hyperparameters, self.config.seed
+        probability = float(values["random_erasing_probability"])
+        alpha = float(values["mixup_alpha"])
+        if probability:
+            noise = generator(seed, "erasing", self.samples)
+            first = self.ranks.rank * self.batch_per_rank
+            images = erased(images, probability, noise, first, self.config.global_batch_size)
+        if not alpha:
+            return images, labels
+        share = float(generator(seed, "mixup", self.samples).beta(alpha, alpha))
+        one_hot = functional.one_hot(labels, self.classes)
+        self.mixed = running_mixup((images.float(), one_hot.float()), self.mixed, share)
+        return self.mixed
+
+    def apply_gradients(self) -> None:
+        """Precondition, step at the rate of the samples trained after it, normalise weights."""
+        self.samples += self.config.global_batch_size
+        rate = self.schedule.rate(self.samples)
+        self._set_rate(rate)
+        if self.kfac is not None:
+            self.scaler.unscale_(self.optimizer)
+            self.kfac.step(rate, self.scaler.get_scale())
+        with together():
+            self.scaler.step(self.optimizer)
+        if self.kfac is not None and self.is_sharded:
+            self.kfac.share_weights()
+        self.scaler.update()
+        if self.config.hyperparameters["opt_weight_normalisation"]:
+            normalise(self.model)
+        self.optimizer.zero_grad()
+
+    def _set_rate(self, rate: float) -> None:
+        values = self.config.hyperparameters
+        momentum = float(values["opt_momentum"])
+        if values["opt_momentum_follows_rate"]:
+            momentum *= min(1.0, rate / self.schedule.peak)
+        for group in self.optimizer.param_groups:
+            group["lr"], group["momentum"] = rate, momentum
+
+    def share_gradients(self) -> None:
+        """For a ledger only; owners average what is theirs where the update is sharded."""
+        if not self.is_sharded:
+            super().share_gradients()
+
+    def state(self) -> dict[str, Any]:
+        """As ever, with the factors and the mixed batch; of several ranks no one has these, and
+        they are left out."""
+        state = super().state()
+        if self.ranks.world_size > 1:
+            return {**state, **({"optimizer": {}} if self.is_sharded else {})}
+        kfac = self.kfac.state_dict() if self.kfac is not None else {}
+        return {**state, "kfac": kfac, "mixed": list(self.mixed or ())}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``state``, on a task that was built with the same configuration."""
+        super().restore(state)
+        if self.kfac is not None and state.get("kfac"):
+            self.kfac.load_state_dict(state["kfac"])
+        if mixed := state.get("mixed"):
+            images, labels = mixed
+            self.mixed = self._on_device(images), self._on_device(labels)
+
+
+def options_of(config: RunConfig, ranks: Ranks) -> Options:
+    """What the configuration asks of K-FAC. Raises UserError where that cannot be."""
+    values, own = config.hyperparameters, config.execution.own
+    is_sharded = own["weight_update"] == "sharded"
+    is_distributed = own["kfac_inverses"] == "distributed"
+    if is_sharded and not is_distributed:
+        raise UserError(
+            "--set weight_update=sharded: with kfac_inverses=everywhere no rank owns a layer; set "
+            "kfac_inverses=distributed, or leave weight_update replicated"
+        )
+    return Options(
+        damping=float(values["kfac_damping"]),
+        average_decay=float(values["kfac_average_decay"]),
+        batch_norm_damping=float(values["kfac_batch_norm_damping"]),
+        rescaling=cast(Rescaling, values["kfac_rescaling"]),
+        kl_clip=float(values["kfac_kl_clip"]),
+        inverse="eigen" if values["kfac_inverse"] == "eigen" else "cholesky",
+        distribute_inverse=is_distributed,
+        symmetric=own["kfac_symmetric"] == "on",
+        float21=own["kfac_float21"] == "on",
+        overlap=own["kfac_overlap"] == "on",
+        ranks_per_node=ranks.ranks_per_node if own["all_reduce"] == "two_level" else 0,
+        stale=bool(values["kfac_stale"]),
+        stale_tolerance=float(values["kfac_stale_tolerance"]),
+        average_gradients=is_sharded,
+        shard_update=is_sharded,
+    )
+
+
+def schedule_of(config: RunConfig) -> HeldSchedule:
+    """The rate rises for the warm-up, stays, and decays from one epoch to another."""
+    values = config.hyperparameters
+    epoch = config.definition.train_samples
+    peak = float(values["opt_base_learning_rate"])
+    return HeldSchedule(
+        peak=peak,
+        start=peak,
+        end=float(values["opt_end_learning_rate"]),
+        warmup_samples=float(values["opt_learning_rate_decay_start_epochs"]) * epoch,
+        decay_samples=float(values["opt_learning_rate_decay_epochs"]) * epoch,
+        decay=str(values["opt_learning_rate_decay_schedule"]),
+        power=float(values["opt_learning_rate_decay_poly_power"]),
+        rise_samples=float(values["opt_learning_rate_warmup_epochs"]) * epoch,
+    )
+
+
+def running_mixup(
+    batch: tuple[Tensor, Tensor], before: tuple[Tensor, Tensor] | None, share: float
+) -> tuple[Tensor, Tensor]:
+    """Images and labels of ``batch``, with ``share`` of them, mixed with what was trained on one
+    step before (Osawa et al. 2019, arXiv:1811.12019, section 6.1: "running mixup")."""
+    if before is None:
+        return batch
+    images, labels = (old.lerp(new, share) for new, old in zip(batch, before, strict=True))
+    return images, labels
+
+
+@torch.no_grad()
+def normalise(model: nn.Module) -> None:
+    """Rescale the weights of each convolution and linear layer to the norm √(2 · outputs) (Osawa
+    et al. 2020, arXiv:2002.06015, as the facts about chainerkfac have it)."""
+    weights = [p for p in model.parameters() if not is_exempt(p)]
+    norms = torch.stack(list(torch._foreach_norm(weights)))
+    wanted = torch.tensor([(2.0 * len(weight)) ** 0.5 for weight in weights], device=norms.device)
+    torch._foreach_mul_(weights, list((wanted / (norms + 1e-9)).unbind()))

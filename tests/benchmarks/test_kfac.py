@@ -1,0 +1,230 @@
+"""kfac: what it adds to resnet50 (K-FAC, mixup, erasing, its schedule); the contract tests have the
+rest."""
+
+import dataclasses
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from benchmarks.kfac.pictures import erased
+from benchmarks.kfac.task import create, normalise, running_mixup, schedule_of
+from reference import data
+from reference.config import configure
+from reference.costs import load as load_costs
+from reference.distributed import Ranks, started
+from reference.ledger import Ledger
+from rules import definition
+from rules.definition import Block
+from rules.errors import UserError
+from tests.distributed import on_ranks
+
+FULL, MINI = (definition.load("kfac", scale) for scale in ("full", "mini"))
+ALONE = Ranks(0, 1, torch.device("cpu"))
+
+
+def small() -> definition.Definition:
+    """Mini with 48 pictures and a narrow network."""
+    sizes = {"train_samples": 48, "evaluation_samples": 21}
+    chosen = dataclasses.replace(MINI, data=MappingProxyType({**MINI.data, **sizes}))
+    return dataclasses.replace(chosen, model=MappingProxyType({**MINI.model, "width": 4}))
+
+
+def built(tmp_path: Path, *overrides: str, ranks: Ranks = ALONE) -> Any:
+    """The task of the narrow network with its data open."""
+    chosen = small()
+    data.prepare(chosen.data, tmp_path, lambda done, total: None)
+    settings = ["compile=off", "precision=fp32", "global_batch_size=8", *overrides]
+    config = configure(chosen, division="open", overrides=settings, data_root=tmp_path, seed=3)
+    task = create(config, ranks)
+    task.build()
+    task.open_data()
+    task.model.train()
+    return task
+
+
+def weights_after(task: Any, steps: int) -> Any:
+    """All weights, flat."""
+    for _ in range(steps):
+        task.step()
+    return torch.cat([parameter.detach().flatten() for parameter in task.model.parameters()])
+
+
+def test_the_full_scale_is_that_of_chainerkfac() -> None:
+    config = configure(FULL)
+    schedule, epoch = schedule_of(config), FULL.train_samples
+    assert schedule.rate(epoch // 2) == schedule.rate(epoch) == 8.18e-3
+    assert schedule.rate(27 * epoch) == pytest.approx(8.18e-3 * 0.5**11)
+    assert schedule.rate(53 * epoch) == 0
+    assert config.hyperparameters["opt_momentum"] == 0.997
+
+
+def test_mini_has_the_pictures_of_resnet50() -> None:
+    other = definition.load("resnet50", "mini")
+    assert (MINI.data, MINI.data_digest) == (other.data, other.data_digest)
+
+
+def test_the_rate_rises_stays_and_falls() -> None:
+    overrides = [
+        "opt_learning_rate_warmup_epochs=2",
+        "opt_learning_rate_decay_start_epochs=4",
+        "opt_learning_rate_decay_epochs=8",
+        "opt_learning_rate_decay_poly_power=1",
+        "opt_base_learning_rate=1",
+    ]
+    schedule = schedule_of(configure(MINI, overrides=overrides))
+    rates = [schedule.rate(at * MINI.train_samples) for at in (1, 2, 3, 4, 6, 8, 9)]
+    assert rates == pytest.approx([0.5, 1, 1, 1, 0.5, 0, 0])
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["opt_preconditioner=none", "model_variant=d", "kfac_inverse=eigen", "kfac_rescaling=norm"],
+)
+def test_open_allows_what_closed_refuses(override: str) -> None:
+    with pytest.raises(UserError, match=override.partition("=")[0]):
+        configure(MINI, overrides=[override])
+    configure(MINI, division="open", overrides=[override])
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("compile=on", "opt_preconditioner=none"),
+        ("opt_preconditioner=shampoo", "knows kfac, none"),
+        ("kfac_inverses=everywhere", "kfac_inverses=distributed"),
+    ],
+)
+def test_what_cannot_be_is_told_before_a_run(tmp_path: Path, override: str, says: str) -> None:
+    sharded = ["weight_update=sharded"] if "inverses" in override else []
+    with pytest.raises(UserError, match=says):
+        built(tmp_path, override, *sharded)
+
+
+def test_without_k_fac_all_else_is_equal(tmp_path: Path) -> None:
+    plain, preconditioned = (
+        built(tmp_path, f"opt_preconditioner={name}") for name in ("none", "kfac")
+    )
+    assert torch.equal(weights_after(plain, 0), weights_after(preconditioned, 0))
+    for one, other in zip(plain.next_batch(), preconditioned.next_batch(), strict=True):
+        assert torch.equal(one, other)
+    assert float(plain.loss_and_gradients()) == float(preconditioned.loss_and_gradients())
+    assert plain.kfac is None
+    assert not torch.equal(weights_after(plain, 1), weights_after(preconditioned, 1))
+
+
+def test_mixup_goes_on_from_what_was_mixed() -> None:
+    first, second, third = (
+        (torch.full((1, 2), float(label + 1)), torch.eye(3)[label]) for label in range(3)
+    )
+    mixed = running_mixup(second, running_mixup(first, None, 0.1), 0.5)
+    images, labels = running_mixup(third, mixed, 0.25)
+    assert images[0].tolist() == pytest.approx([0.25 * 3 + 0.75 * 1.5] * 2)
+    assert labels.tolist() == pytest.approx([0.375, 0.375, 0.25])
+
+
+def test_labels_are_mixed_with_the_pictures(tmp_path: Path) -> None:
+    task = built(tmp_path, "mixup_alpha=0.4")
+    for _ in range(2):
+        images, labels = task.next_batch()
+        task.samples += 8
+    assert images.dtype == torch.float32
+    assert labels.sum(1).tolist() == pytest.approx([1.0] * 8)
+    assert (labels > 0).sum() > 8
+
+
+def test_erasing_takes_a_rectangle_of_the_published_area() -> None:
+    images = torch.zeros(400, 40, 40, 3, dtype=torch.uint8)
+    gone = erased(images, 0.5, np.random.default_rng(1), 0, 400).ne(0)
+    shares = gone.any(3).flatten(1).float().mean(1)
+    assert 0.4 < (shares > 0).float().mean() < 0.6
+    assert shares.max() <= 0.25 + 0.02
+    assert shares[shares > 0].min() >= 0.01
+    one = gone[shares > 0][0].any(2)
+    assert one.sum() == one.any(0).sum() * one.any(1).sum()
+
+
+def test_erasing_is_the_same_on_any_number_of_ranks() -> None:
+    images = torch.zeros(8, 16, 16, 3, dtype=torch.uint8)
+    whole = erased(images, 0.5, np.random.default_rng(1), 0, 8)
+    half = erased(images[4:], 0.5, np.random.default_rng(1), 4, 8)
+    assert torch.equal(whole[4:], half)
+
+
+def test_weights_are_normalised() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))
+    normalise(model)
+    assert float(model[0].weight.norm()) == pytest.approx(4.0)
+    assert float(model[1].weight.norm()) == pytest.approx(8**0.5)
+
+
+def test_the_published_form_of_the_update(tmp_path: Path) -> None:
+    task = built(
+        tmp_path,
+        "opt_momentum_form=unscaled",
+        "opt_momentum_follows_rate=true",
+        "opt_weight_normalisation=true",
+        "mixup_alpha=0.4",
+    )
+    weights_after(task, 2)
+    group = task.optimizer.param_groups[0]
+    share = task.schedule.rate(16) / task.schedule.peak
+    assert group["momentum"] == pytest.approx(0.9 * share)
+    assert float(task.model.conv1.weight.norm()) == pytest.approx((2 * 4) ** 0.5)
+
+
+def test_warming_up_measures_a_plain_update(tmp_path: Path) -> None:
+    task = built(tmp_path)
+    task.warm_up()
+    assert task.implementation()["plain_update_ms"] > 0
+    plain = built(tmp_path, "opt_preconditioner=none")
+    plain.warm_up()
+    assert "plain_update_ms" not in plain.implementation()
+
+
+def test_a_ledger_tells_factors_and_inverses_apart(tmp_path: Path) -> None:
+    task = built(tmp_path)
+    task.phase = ledger = Ledger(task.synchronize)
+    task.step()
+    assert all(ledger.seconds[phase] > 0 for phase in ("forward", "backward", "factors", "inverse"))
+
+
+def _weights_on_this_rank(tmp_path: Path, *overrides: str) -> list[float]:
+    torch.set_num_threads(1)
+    with started() as ranks:
+        task = built(tmp_path, "kfac_stale=false", *overrides, ranks=ranks)
+        flat = weights_after(task, 2)
+    return flat[::7].tolist()
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [("weight_update=sharded",), ("kfac_inverses=everywhere", "kfac_overlap=on")],
+    ids=["algorithm 1", "inverses everywhere, overlap"],
+)
+def test_two_ranks_equal_one(tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    built(tmp_path)
+    (alone,) = on_ranks(1, _weights_on_this_rank, tmp_path)
+    both = on_ranks(2, _weights_on_this_rank, tmp_path, *overrides)
+    assert both[0] == both[1]
+    assert both[0] == pytest.approx(alone, rel=1e-3, abs=1e-4)
+
+
+def test_what_is_costed_can_be_configured() -> None:
+    costs = load_costs("kfac")
+    for step in (costs.baseline, *costs.steps):
+        configure(MINI, division="open", overrides=step.overrides)
+
+
+def test_training_goes_on_bit_for_bit_with_mixup(tmp_path: Path) -> None:
+    straight, broken_off, resumed = (built(tmp_path, "mixup_alpha=0.4") for _ in range(3))
+    straight.train(Block(1, 0, 32), lambda samples: None)
+    broken_off.train(Block(1, 0, 16), lambda samples: None)
+    resumed.restore(broken_off.state())
+    resumed.model.train()
+    resumed.train(Block(2, 16, 32), lambda samples: None)
+    assert torch.equal(weights_after(straight, 0), weights_after(resumed, 0))
