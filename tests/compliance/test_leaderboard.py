@@ -13,7 +13,14 @@ from compliance.judge import judge
 from compliance.leaderboard import Row
 from rules import definition, rounds
 from rules.definition import Definition
-from tests.compliance.builder import SYSTEM, edited, run_records, write_log, write_result
+from tests.compliance.builder import (
+    BLOCK_MS,
+    SYSTEM,
+    edited,
+    run_records,
+    write_log,
+    write_result,
+)
 from tests.compliance.golden import assert_golden
 from tests.compliance.mixed import write_mixed
 
@@ -142,3 +149,29 @@ def test_markup_in_names_is_only_text(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape, system=system)
     text = leaderboard.as_markdown(_rows(Path("out")))
     assert "&lt;img src=x&gt; \\[a\\](b) \\| \\`c\\`" in text
+
+
+def test_an_update_that_does_more_is_compared_with_a_plain_one(star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    updates = run_updates(star_shape)
+    for index in range(star_shape.runs.required):
+        records = run_records(star_shape, index)
+        told = next(record for record in records if record["key"] == "implementation")
+        told["value"] = {**told["value"], "plain_update_ms": 10 * BLOCK_MS / updates}
+        write_log(folder / f"result_{index}.txt", records)
+    (row,) = found = _rows(Path("out"))
+    assert row.update_time_ratio == pytest.approx(0.3 * 1.06, rel=1e-3)  # the median is of run 2
+    for text in (leaderboard.as_table(found), leaderboard.as_markdown(found)):
+        assert "an update takes 0.32 times as long as a plain one" in text
+    assert json.loads(leaderboard.as_json(found))[0]["update_time_ratio"] == row.update_time_ratio
+
+
+def test_what_tells_no_plain_update_is_not_compared(rows: list[Row]) -> None:
+    assert all(row.update_time_ratio is None for row in rows)
+
+
+def run_updates(chosen: Definition) -> int:
+    """Of the three blocks of a run by the builder."""
+    batch = int(chosen.hyperparameters["global_batch_size"].default)  # type: ignore[arg-type]
+    *_, last = (block for block in chosen.schedule(batch) if block.number <= 3)
+    return last.samples // batch
