@@ -266,6 +266,8 @@ def _inverses_ms(
         for _ in range(3):
             started = time.perf_counter()
             inverse.cholesky([layer.name] * len(sizes), matrices, dampings)
+            if layer.device.type == "cuda":
+                torch.cuda.synchronize(layer.device)
             taken.append(1000 * (time.perf_counter() - started))
         found.append(
             {"layer": layer.name, "sizes": sizes, "milliseconds": min(taken), "cost": layer.cost}

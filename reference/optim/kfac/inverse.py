@@ -4,6 +4,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from rules.errors import UserError
 
 DAMPING_RAISES_MAX = 8  # each time tenfold
+EXPLICIT_FROM_STEPS = 6  # of 1,152 rows and 128 columns: 30 ms once against 5.6 ms in each step
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +28,11 @@ class Factored:
     factor: Tensor
     damping: Tensor
     values: Tensor | None = None
+
+    @cached_property
+    def explicit(self) -> Tensor:
+        """The inverse of the damped matrix itself, from its Cholesky factor."""
+        return torch.cholesky_inverse(self.factor)
 
 
 def shared_damping(
@@ -115,15 +122,30 @@ def _of_equal_size(indices: Sequence[int], matrices: Sequence[Tensor]) -> list[l
     return list(by_size.values())
 
 
-def preconditioned(gradient: Tensor, inputs: Factored, outputs: Factored, damping: float) -> Tensor:
+def preconditioned(
+    gradient: Tensor,
+    inputs: Factored,
+    outputs: Factored,
+    damping: float,
+    steps: tuple[int, int] = (1, 1),
+) -> Tensor:
     """B⁻¹ G A⁻¹ for a gradient G, (outputs, inputs), with both factors damped; with
-    eigen-decompositions (B ⊗ A + λI)⁻¹ G, without splitting λ."""
+    eigen-decompositions (B ⊗ A + λI)⁻¹ G, without splitting λ. ``steps`` is for how many of them
+    the factors of inputs and outputs stay as they are."""
     if inputs.values is None or outputs.values is None:
-        half = torch.cholesky_solve(gradient, outputs.factor)
-        return torch.cholesky_solve(half.T, inputs.factor).T
+        half = _solved(outputs, gradient, steps[1])
+        return _solved(inputs, half.T, steps[0]).T
     rotated = outputs.factor.T @ gradient @ inputs.factor
     rotated = rotated / (outputs.values[:, None] * inputs.values + damping)
     return outputs.factor @ rotated @ inputs.factor.T
+
+
+def _solved(factored: Factored, right: Tensor, steps: int) -> Tensor:
+    """By triangular solves; by the explicit inverse, whose products are faster, where making it
+    pays: for more columns than rows, or for some steps."""
+    if len(factored.factor) <= right.shape[1] or steps >= EXPLICIT_FROM_STEPS:
+        return factored.explicit @ right
+    return torch.cholesky_solve(right, factored.factor)
 
 
 def unit_wise(gradient: Tensor, fisher: Tensor, damping: float) -> Tensor:

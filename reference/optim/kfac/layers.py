@@ -192,8 +192,9 @@ class KroneckerLayer(Layer):
         """B⁻¹ G A⁻¹."""
         assert self.inputs.factored is not None
         assert self.outputs.factored is not None
+        steps = self.inputs.interval.steps, self.outputs.interval.steps
         return inverse.preconditioned(
-            gradient, self.inputs.factored, self.outputs.factored, damping
+            gradient, self.inputs.factored, self.outputs.factored, damping, steps
         )
 
 

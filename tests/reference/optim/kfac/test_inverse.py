@@ -41,9 +41,9 @@ def test_both_inverses_precondition() -> None:
     first, second = inverse.cholesky(["A", "B"], [inputs, outputs], shares)
     damped = [inputs + 0.3 * torch.eye(5), outputs + 0.2 * torch.eye(4)]
     expected = damped[1].inverse() @ gradient @ damped[0].inverse()
-    assert torch.allclose(
-        inverse.preconditioned(gradient, first, second, 0.06), expected, atol=1e-5
-    )
+    for steps in ((1, 1), (9, 1), (9, 9)):  # by solving and by explicit inverses
+        found = inverse.preconditioned(gradient, first, second, 0.06, steps)
+        assert torch.allclose(found, expected, atol=1e-5)
     first, second = inverse.eigen([inputs, outputs], shares)
     dense = torch.kron(outputs, inputs) + 0.06 * torch.eye(20)
     expected = torch.linalg.solve(dense, gradient.flatten()).view(4, 5)
