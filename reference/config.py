@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from rules import rounds
-from rules.definition import Definition, Hyperparameter, Value
+from rules.definition import EVAL_OFFSET, Definition, Hyperparameter, Value
 from rules.errors import UserError, did_you_mean
 from rules.seeds import derived_seed
 
@@ -26,17 +26,20 @@ class Execution:
     """How the arithmetic is done. Free in both divisions, told in the log.
 
     ``auto`` is replaced by what is fastest on this machine, see ``execution``; ``because`` then
-    has the reason, by setting.
+    has the reason, by setting. ``own`` are the settings that the definition adds for its benchmark.
     """
 
     precision: str = "auto"
     compile: str = "auto"
     threads: str = "auto"
     because: Mapping[str, str] = field(default_factory=dict)
+    own: Mapping[str, str] = field(default_factory=dict)
 
     def having(self, setting: str, value: str, reason: str = "") -> "Execution":
         """The same with another value of one setting, and the reason for it if there is one."""
         because = {**self.because, setting: reason} if reason else self.because
+        if setting in self.own:
+            return replace(self, because=because, own={**self.own, setting: value})
         changes: dict[str, Any] = {setting: value, "because": because}
         return replace(self, **changes)
 
@@ -71,6 +74,11 @@ class RunConfig:
     def global_batch_size(self) -> int:
         """Samples in one optimizer step, over all ranks."""
         return int(self.hyperparameters["global_batch_size"])
+
+    @property
+    def eval_offset_epochs(self) -> int:
+        """Epochs by which the schedule of evaluations is moved (rule T8)."""
+        return int(self.hyperparameters.get(EVAL_OFFSET, 0))
 
     @property
     def result_name(self) -> str:
@@ -132,14 +140,18 @@ def configure(
     values: dict[str, Value] = {
         key: rule.default for key, rule in definition.hyperparameters.items()
     }
-    execution = Execution()
+    execution_choices = {**EXECUTION_CHOICES, **definition.execution}
+    own = [key for key in definition.execution if key not in EXECUTION_CHOICES]
+    execution = Execution(own=dict.fromkeys(own, ""))
+    for key, choices in definition.execution.items():
+        execution = execution.having(key, choices[0])
     for key, text in map(_split, overrides):
-        if key in EXECUTION_CHOICES:
-            execution = execution.having(key, _chosen(key, text))
+        if key in execution_choices:
+            execution = execution.having(key, _chosen(key, text, execution_choices[key]))
         elif key in definition.hyperparameters:
             values[key] = _allowed(definition.hyperparameters[key], text, division)
         else:
-            known = [*definition.hyperparameters, *EXECUTION_CHOICES]
+            known = [*definition.hyperparameters, *execution_choices]
             raise UserError(
                 f"--set {key}: {definition.name} has no such setting{did_you_mean(key, known)} "
                 f"(all: {', '.join(known)})"
@@ -178,8 +190,7 @@ def _split(override: str) -> tuple[str, str]:
     return key.strip(), text.strip()
 
 
-def _chosen(key: str, text: str) -> str:
-    choices = EXECUTION_CHOICES[key]
+def _chosen(key: str, text: str, choices: Sequence[str]) -> str:
     is_number = "a number" in choices and text.isdecimal() and 1 <= int(text) <= MOST_THREADS
     if text not in choices and not is_number:
         raise UserError(f"--set {key}={text}: expected one of {', '.join(choices)}")
@@ -195,6 +206,8 @@ def _allowed(rule: Hyperparameter, text: str, division: str) -> Value:
     problem = rule.why_not(value)
     if problem and division == "closed":
         raise UserError(f"--set {rule.name}={text}: in the closed division it {problem} (rule T12)")
+    if problem and rule.name == EVAL_OFFSET:
+        raise UserError(f"--set {rule.name}={text}: in both divisions it {problem} (rule T8)")
     if problem and rule.fixed:  # else the log would tell of something that no code here does
         raise UserError(
             f"--set {rule.name}={text}: this implementation knows only {rule.default}; "

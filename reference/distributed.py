@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
+from torch.nn import functional
 
 from reference.placement import Placement, RankEndedError, leave_quietly, placement
 from rules.errors import UserError
@@ -55,7 +56,7 @@ class Ranks:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         if self.world_size > 1:
-            with _together():
+            with together():
                 dist.barrier()
 
     def sum(self, values: Tensor) -> Tensor:
@@ -69,7 +70,7 @@ class Ranks:
         if self.world_size == 1:
             return message
         box = [message]
-        with _together():
+        with together():
             dist.broadcast_object_list(box, src=0)
         return box[0]
 
@@ -78,20 +79,51 @@ class Ranks:
         if self.world_size == 1:
             return well
         answers: list[Any] = [None] * self.world_size
-        with _together():
+        with together():
             dist.all_gather_object(answers, well)
         return all(answers)
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace every gradient by its mean over all ranks, in one all-reduce."""
+        self.average(p.grad for p in parameters if p.grad is not None)
+
+    def average(self, values: Iterable[Tensor]) -> None:
+        """Replace every tensor by its mean over all ranks, in one all-reduce."""
         if self.world_size == 1:
             return
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        flat = _summed(torch.cat([gradient.flatten() for gradient in gradients]))
-        flat /= self.world_size
-        means = flat.split([gradient.numel() for gradient in gradients])
-        for gradient, mean in zip(gradients, means, strict=True):
-            gradient.copy_(mean.view(gradient.shape))
+        tensors = list(values)
+        flat = _summed(torch.cat([tensor.flatten() for tensor in tensors])) / self.world_size
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        for tensor, mean in zip(tensors, parts, strict=True):
+            tensor.copy_(mean.view(tensor.shape))
+
+    def groups_of(self, size: int) -> Any:
+        """The process group of this rank among groups of ``size`` consecutive ranks. All ranks
+        call it together; ``size`` divides their number."""
+        with together():
+            return dist.new_subgroups(group_size=size)[0]
+
+    def span(self, samples: int, share: int) -> "Span":
+        """For batch normalisation over ``samples`` consecutive samples of a global batch of which
+        each rank has ``share``. All ranks call it together; raises UserError as ``parts_of``."""
+        local_groups, ranks = self.parts_of(samples, share)
+        return Span(local_groups, self.groups_of(ranks) if ranks > 1 else None, ranks)
+
+    def parts_of(self, samples: int, share: int) -> tuple[int, int]:
+        """Into how many equal parts groups of ``samples`` cut the ``share`` of a rank, and over how
+        many ranks one of them goes; a group is the global batch where ``samples`` is 0.
+
+        Raises UserError where groups would cut through a share unevenly.
+        """
+        total = share * self.world_size
+        samples = samples or total
+        if total % samples or (share % samples and samples % share):
+            raise UserError(
+                f"model_bn_span {samples}: {self.world_size} ranks with {share} samples each "
+                f"cannot normalise over groups of it: choose a divisor or a multiple of {share} "
+                f"that divides {total}, or 0 for the whole global batch"
+            )
+        return max(1, share // samples), max(1, samples // share)
 
     def share_of(self, global_batch_size: int) -> int:
         """Samples per rank in a global batch. Raises UserError where it does not divide evenly."""
@@ -218,7 +250,7 @@ _word: _Word | None = None
 
 
 @contextmanager
-def _together() -> Iterator[None]:
+def together() -> Iterator[None]:
     """Around each collective. Raises RankEndedError where another rank is gone."""
     try:
         yield
@@ -291,12 +323,13 @@ class GroupBatchNorm2d(nn.Module):
         self.running_variance.lerp_(variance, 1 - self.momentum)
 
 
-def _group_moments(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance per channel over all ranks; gradients flow through both."""
-    count = dist.get_world_size() * images.numel() // images.shape[1]
-    mean = _sum_over_ranks(images.sum((0, 2, 3))) / count
+def _group_moments(images: Tensor, group: Any = None) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance per channel over all ranks, or those of a group; gradients flow
+    through both."""
+    count = dist.get_world_size(group) * images.numel() // images.shape[1]
+    mean = _sum_over_ranks(images.sum((0, 2, 3)), group) / count
     deviation = images - mean[:, None, None]
-    return mean, _sum_over_ranks(deviation.square().sum((0, 2, 3))) / count
+    return mean, _sum_over_ranks(deviation.square().sum((0, 2, 3)), group) / count
 
 
 class _SumOverRanks(torch.autograd.Function):
@@ -306,21 +339,101 @@ class _SumOverRanks(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(context: Any, values: Tensor) -> Tensor:
-        return _summed(values.clone())
+    def forward(context: Any, values: Tensor, group: Any) -> Tensor:
+        context.group = group
+        return _summed(values.clone(), group)
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> Tensor:
-        return _summed(gradient.clone())
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return _summed(gradient.clone(), context.group), None
 
 
-def _summed(values: Tensor) -> Tensor:
-    """``values`` themselves, now the sums over all ranks."""
-    with _together():
-        dist.all_reduce(values)
+def _summed(values: Tensor, group: Any = None) -> Tensor:
+    """``values`` themselves, now the sums over all ranks, or those of a group."""
+    with together():
+        dist.all_reduce(values, group=group)
     return values
 
 
-def _sum_over_ranks(values: Tensor) -> Tensor:
-    total: Tensor = _SumOverRanks.apply(values)
+def _sum_over_ranks(values: Tensor, group: Any = None) -> Tensor:
+    total: Tensor = _SumOverRanks.apply(values, group)
     return total
+
+
+class SpanBatchNorm2d(nn.BatchNorm2d):
+    """Batch normalisation over each ``span`` consecutive samples of the global batch, with
+    PyTorch's conventions, on any device and any number of ranks.
+
+    Statistics may be of a part of a rank's samples, of all of them or of those of several ranks
+    (distributed batch normalisation: Ying et al. 2018, arXiv:1811.06992, section 3.4). The running
+    statistics of a rank are the mean over its own groups; ``Ranks.average`` makes them those of
+    all groups, which is all the same when it is done, since they are linear in each.
+    """
+
+    def __init__(self, channels: int, over: "Span", epsilon: float, momentum: float) -> None:
+        super().__init__(channels, eps=epsilon, momentum=momentum)
+        self.over = over
+        self._group_moments = torch.compiler.disable(_group_moments)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Same shape and type as ``images``, (share of this rank, channels, height, width)."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        if not self.training:
+            return self._normalised(images, self.running_mean, self.running_var, training=False)
+        if self.over.group is not None:
+            return self._over_ranks(images)
+        if self.over.local_groups == 1:
+            return self._normalised(images, self.running_mean, self.running_var, self.momentum)
+        parts, means, variances = [], [], []
+        for part in images.chunk(self.over.local_groups):
+            mean, variance = torch.zeros_like(self.running_mean), torch.ones_like(self.running_var)
+            # With a momentum of 1 the running statistics are the group's own.
+            parts.append(self._normalised(part, mean, variance, 1.0))
+            means.append(mean)
+            variances.append(variance)
+        self._keep(torch.stack(means).mean(0), torch.stack(variances).mean(0))
+        return torch.cat(parts)
+
+    def _normalised(
+        self,
+        images: Tensor,
+        mean: Tensor,
+        variance: Tensor,
+        momentum: float | None = 0.0,
+        training: bool = True,
+    ) -> Tensor:
+        assert momentum is not None
+        normalised: Tensor = functional.batch_norm(
+            images, mean, variance, self.weight, self.bias, training, momentum, self.eps
+        )
+        return normalised
+
+    def _over_ranks(self, images: Tensor) -> Tensor:
+        """In float32, back in the type of ``images``."""
+        exact = images.float()
+        mean, variance = self._group_moments(exact, self.over.group)
+        count = self.over.ranks * images.numel() // images.shape[1]
+        self._keep(mean, variance * count / max(1, count - 1))
+        scale = self.weight * torch.rsqrt(variance + self.eps)
+        shift = self.bias - mean * scale
+        normalised: Tensor = exact * scale[:, None, None] + shift[:, None, None]
+        return normalised.to(images.dtype)
+
+    @torch.no_grad()
+    def _keep(self, mean: Tensor, variance: Tensor) -> None:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.momentum is not None
+        self.running_mean.lerp_(mean, self.momentum)
+        self.running_var.lerp_(variance, self.momentum)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Over what one rank normalises: its own samples in ``local_groups`` equal parts, or all of
+    them with those of the other members of ``group``, which has ``ranks`` ranks."""
+
+    local_groups: int = 1
+    group: Any = None
+    ranks: int = 1

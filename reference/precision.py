@@ -6,8 +6,10 @@ from types import MappingProxyType
 
 import torch
 
-TYPES: Mapping[str, torch.dtype] = MappingProxyType({"fp32": torch.float32, "bf16": torch.bfloat16})
-"""By the names that ``--set precision=…`` knows."""
+TYPES: Mapping[str, torch.dtype] = MappingProxyType(
+    {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+)
+"""By the names that ``--set precision=…`` knows; fp16 needs a task that scales its loss."""
 
 
 def candidates(device: torch.device) -> tuple[str, ...]:

@@ -120,11 +120,11 @@ def seconds_each(do: Callable[[Any], object], items: Sequence[Any]) -> float:
     return (time.perf_counter() - started) / len(items)
 
 
-def bare_loop_seconds(task: SteppingTask, definition: Definition, batch: int) -> float:
+def bare_loop_seconds(task: SteppingTask, config: RunConfig) -> float:
     """Of all steps and evaluations of a run, and nothing else."""
     task.samples = 0
     started = time.perf_counter()
-    for block in definition.schedule(batch):
+    for block in config.definition.schedule(config.global_batch_size, config.eval_offset_epochs):
         task.model.train()
         while task.samples < block.samples:
             task.step()

@@ -109,7 +109,7 @@ def _until_reached(
     """Train and evaluate, block after block, until an evaluation finds all targets to hold."""
     quality: Mapping[str, float] = {}
     samples = 0
-    for block in definition.schedule(config.global_batch_size):
+    for block in definition.schedule(config.global_batch_size, config.eval_offset_epochs):
         log.block_start(block)
         loss = task.train(block, lambda samples: on_progress(Progress("training", samples)))
         samples = block.samples

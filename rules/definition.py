@@ -27,6 +27,7 @@ SCHEMAS = Path(__file__).resolve().parent / "schemas"
 Value = bool | int | float | str
 
 RELATION_TOLERANCE = 1e-9  # 0.1 × 3 is not 0.3
+EVAL_OFFSET = "eval_offset_epochs"  # the hyperparameter that moves the schedule (rule T8)
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,8 @@ class Definition:
 
     ``bounds`` are the values that a metric can have at all; ``data_digest`` is that of the dataset
     as the reference prepares it. ``generation`` is there where ``kind`` is ``generate``.
+    ``execution`` are settings that the reference has for this benchmark beside the usual ones, none
+    of which changes the mathematics, with their choices, the default first.
     """
 
     name: str
@@ -183,6 +186,7 @@ class Definition:
     generation: Generation | None = None
     provisional: str | None = None
     data_digest: str | None = None
+    execution: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     digest: str = field(default="", compare=False)
 
     @property
@@ -199,16 +203,19 @@ class Definition:
         """True when every quality target holds (rule T9)."""
         return all(target.holds(quality[target.metric]) for target in self.quality)
 
-    def schedule(self, global_batch_size: int) -> Iterator[Block]:
+    def schedule(self, global_batch_size: int, eval_offset_epochs: int = 0) -> Iterator[Block]:
         """The blocks of a run (rule T8).
 
         Each ends with the first whole batch that completes the next multiple of
-        ``timing.eval_every_samples``; the last one completes ``timing.max_samples``.
+        ``timing.eval_every_samples``, counted from ``eval_offset_epochs`` epochs on, the first one
+        at that offset if it is not 0; the last one completes ``timing.max_samples``.
         """
         done, number, every = 0, 0, self.timing.eval_every_samples
+        offset = eval_offset_epochs * self.train_samples
         while done < self.timing.max_samples:
             number += 1
-            goal = min((done // every + 1) * every, self.timing.max_samples)
+            goal = ((done - offset) // every + 1) * every + offset
+            goal = min(goal, self.timing.max_samples)
             end = -(-goal // global_batch_size) * global_batch_size
             yield Block(number, done, end)
             done = end
@@ -290,6 +297,7 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
         ),
         provisional=facts.get("provisional"),
         data_digest=facts.get("data_digest"),
+        execution=_frozen(facts.get("execution", {})),
         digest=_digest(facts, targets, scale),
     )
 

@@ -6,12 +6,14 @@ import json
 import multiprocessing
 import os
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reference.placement import end_rank, placement
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
@@ -32,6 +34,9 @@ Measure on this machine, each in one process in which the two sides take turns:
   step     one training step of the reference, as a run does it (read, reorient, forwards,
            backwards, clip, update), against the same network as one writes it first: eager,
            float32, torch's defaults (benchmarks/<name>/plain.py)
+  ledger   (with --profile, which measures nothing else) where the time of a step of the reference
+           goes: data, forward, backward, communication (not hidden behind the backward pass),
+           update, and what the harness and its log add
   harness  the timed loop with run log and progress display against the bare loop over the same
            steps and evaluations: what the harness costs; and the share of the timed loop that was
            not spent in the task's own code, which other work on the machine moves far less
@@ -58,6 +63,7 @@ examples:
   cepheid speed galaxy_shape --scale mini
   cepheid speed galaxy_shape --scale mini --only step --set precision=fp32 --rounds 30
   cepheid speed galaxy_shape --scale mini --output speed.json
+  torchrun --standalone --nproc-per-node 2 -m tools.measure_speed resnet50 --profile
   cepheid speed galaxy_generation --only sampling --only decoding
 """
 STEPS = 10  # between two turns
@@ -96,6 +102,7 @@ def parser() -> argparse.ArgumentParser:
         dest="overrides",
         help="as for `cepheid run`; it holds for the reference",
     )
+    add("--profile", action="store_true", help="the ledger of a step, and nothing else")
     add("--rounds", type=int, default=15, metavar="N", help="turns of each side (default: 15)")
     add_data_option(made)
     add("--output", type=Path, metavar="FILE", help="write all measurements as JSON")
@@ -109,8 +116,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     has_galaxies = chosen.data["generator"] == "galaxies"
     known = MEASUREMENTS[chosen.kind]
     usual = [name for name in known if name != "framework" or _has_keras(chosen)]
-    usual = [name for name in usual if has_galaxies or name != "drawing"]
-    wanted: Sequence[str] = arguments.only or usual
+    usual = [name for name in usual if (has_galaxies or name != "drawing") and name != "ledger"]
+    if arguments.profile and (arguments.only or "ledger" not in known):
+        raise UserError("--profile is for the ledger of a training step alone: leave out --only")
+    wanted: Sequence[str] = ["ledger"] if arguments.profile else arguments.only or usual
     for name in wanted:
         if name not in known:
             raise UserError(
@@ -124,6 +133,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.rounds < 3:
         raise UserError(f"--rounds {arguments.rounds}: expected 3 or more, for a spread")
     _measure(chosen, wanted, arguments)
+    if placement().world_size > 1:
+        end_rank(EXIT_FINE)
     return EXIT_FINE
 
 
@@ -149,11 +160,13 @@ def _measure(chosen: Definition, wanted: Sequence[str], arguments: argparse.Name
     from reference.distributed import started
     from tools.progress import counted
 
-    console = Console(highlight=False, soft_wrap=True)
     config = configure(chosen, overrides=arguments.overrides, data_root=arguments.data, seed=1)
-    with counted("preparing data", "samples", console) as on_progress:
-        data.prepare(chosen.data, config.data_root, on_progress)
     with started() as ranks:
+        console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
+        if ranks.is_first:
+            with counted("preparing data", "samples", console) as on_progress:
+                data.prepare(chosen.data, config.data_root, on_progress)
+        ranks.barrier()
         console.print("reference: building, compiling, warming up")
         task = _ready(task_module(chosen, "torch"), config, ranks)
         subject = Subject(config, ranks, task, arguments.overrides, arguments.rounds)
@@ -171,7 +184,7 @@ def _measure(chosen: Definition, wanted: Sequence[str], arguments: argparse.Name
             f"\nother work was running here (load {load:.1f} before this began): believe no times, "
             "and ratios with care"
         )
-    if arguments.output:
+    if arguments.output and ranks.is_first:
         about = {"result": config.result_name, "implementation": told, "load_before": load}
         _write(arguments.output, {**about, **measured})
         console.print(f"written: {arguments.output}", markup=False)
@@ -248,15 +261,54 @@ def _harness(subject: Subject) -> Measured:
             f"loop of {short.timing.max_samples:,} samples",
             subject.rounds,
             {
-                "bare loop": lambda: bare_loop_seconds(
-                    subject.task, short, config.global_batch_size
-                ),
+                "bare loop": lambda: bare_loop_seconds(subject.task, config),
                 "with log and display": with_log_and_display,
             },
         )
     share = statistics.median(loop.harness_share for loop in loops[1:])
     result = f"overhead {compared.overhead:+.2%}; outside the task's code {share:.2%}"
     return [_row(compared, result)], {**compared.as_json(), "share_outside_the_task": share}
+
+
+def _ledger(subject: Subject) -> Measured:
+    """Of some steps one by one; then a loop of as many, with log and display, tells what these
+    add."""
+    from rich.console import Console
+
+    from reference.ledger import Ledger
+    from reference.speed import shortened, timed_loop
+    from reference.torch_task import unwatched
+    from tools.progress import RunDisplay
+
+    task, steps = subject.task, subject.rounds * STEPS
+    batch = subject.config.global_batch_size
+    task.model.train()
+    task.step()
+    task.phase = ledger = Ledger(task.synchronize)
+    task.synchronize()
+    started = time.perf_counter()
+    for _ in range(steps):
+        task.step()
+    task.synchronize()
+    total_seconds = time.perf_counter() - started
+    task.phase = unwatched
+    timing = replace(subject.config.definition.timing, eval_every_samples=steps * batch)
+    short = shortened(replace(subject.config.definition, timing=timing), 1)
+    values = {**subject.config.hyperparameters, definition.EVAL_OFFSET: 0}
+    config = replace(subject.config, definition=short, hyperparameters=values)
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        display = RunDisplay(short, Console(file=nowhere, force_terminal=True))
+        loop = timed_loop(task, config, display)
+    shares = dict(ledger.shares(total_seconds))
+    shares["harness and log"] = loop.harness_seconds / total_seconds
+    milliseconds = 1000 * total_seconds / steps
+    told = [f"{phase} {share:.1%}" for phase, share in shares.items()]
+    row = {
+        "what": f"step of {batch} samples",
+        "reference": f"{milliseconds:,.1f} ms",
+        "result": ", ".join(told),
+    }
+    return [row], {"milliseconds": milliseconds, "shares": shares}
 
 
 def _framework(subject: Subject) -> Measured:
@@ -393,6 +445,7 @@ def peak_memory_bytes(
 MEASUREMENTS: Mapping[Kind, Mapping[str, Callable[[Subject], Measured]]] = {
     "train": {
         "step": _step,
+        "ledger": _ledger,
         "harness": _harness,
         "framework": _framework,
         "drawing": _drawing,

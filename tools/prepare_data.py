@@ -80,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"digest {manifest.digest}",
         markup=False,
     )
+    for line in data.remarks(chosen.data, folder):
+        console.print(line, markup=False)
     if output:
         _export(chosen, folder, output, console)
     if chosen.data_digest and manifest.digest != chosen.data_digest:
@@ -99,6 +101,8 @@ def _export_path(chosen: Definition, arguments: argparse.Namespace) -> Path | No
             f"--export {arguments.export}: expected {', '.join(EXPORTS)}"
             f"{did_you_mean(arguments.export, EXPORTS)}"
         )
+    if chosen.data["generator"] != "galaxies":
+        raise UserError(f"--export {arguments.export}: {chosen.name} has no galaxies")
     path: Path = arguments.output or Path(f"{chosen.name}-{chosen.scale}.{arguments.export}")
     if path.exists():
         raise UserError(f"{path}: is there already; delete it or give another --output")

@@ -7,7 +7,7 @@ from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, shown
 from compliance.records import Event
 from compliance.runlog import RunLog
-from rules.definition import Block, Definition
+from rules.definition import EVAL_OFFSET, Block, Definition
 from rules.events import REASON_METADATA, STATUS_ABORTED, is_integer
 
 BATCH_SIZE = "global_batch_size"  # the hyperparameter that rules T8, T10 and T11 count with
@@ -80,7 +80,21 @@ def evaluation_cadence(run: RunLog, definition: Definition, place: Place) -> Ite
     batch = batch_size(run)
     if batch is None:
         return
-    done, expected_block = 0, definition.schedule(batch)
+    offset = 0
+    if EVAL_OFFSET in definition.hyperparameters and (declared := run.first(EVAL_OFFSET)):
+        problem = definition.hyperparameters[EVAL_OFFSET].why_not(declared.value)
+        if problem:
+            yield breach(
+                run.path,
+                declared.line,
+                f"{EVAL_OFFSET} {problem}",
+                expected=f"an {EVAL_OFFSET} that the definition allows, in both divisions",
+                got=shown(declared.value),
+                hint="choose another one and make all runs of the result again",
+            )
+            return
+        offset = declared.value
+    done, expected_block = 0, definition.schedule(batch, offset)
     for started, ended in zip_longest(run.all("block_start"), run.all("block_stop")):
         block = next(expected_block, None)
         if block is None:
@@ -108,7 +122,8 @@ def evaluation_cadence(run: RunLog, definition: Definition, place: Place) -> Ite
                 f"samples, here after {block.samples:,}",
                 got=f"none between {done:,} and {samples:,}" if late else f"one after {samples:,}",
                 hint="evaluate after each block: it ends with the first whole batch of "
-                f"{batch:,} that completes the next multiple of eval_every_samples",
+                f"{batch:,} that completes the next multiple of eval_every_samples"
+                + (f", counted from {offset} epochs on" if offset else ""),
             )
             return
         if ended.metadata["block_num"] != block.number:

@@ -1,7 +1,7 @@
 """Datasets: ``prepare`` makes what a definition asks for, whatever generator it names."""
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,13 @@ def folder(data: Mapping[str, Any], data_root: Path) -> Path:
     """Where the dataset of a definition's ``data`` section is, prepared or not."""
     where: Path = _generator(data).folder(data, data_root)
     return where
+
+
+def remarks(data: Mapping[str, Any], folder: Path) -> Sequence[str]:
+    """What a generator has to say about its prepared dataset, a line each; most have nothing."""
+    generator = _generator(data)
+    lines: Sequence[str] = generator.remarks(folder) if hasattr(generator, "remarks") else ()
+    return lines
 
 
 def _generator(data: Mapping[str, Any]) -> Any:

@@ -23,12 +23,13 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from reference.data import store
-from reference.data.store import Manifest, OnProgress, StoredArray, StoreError
+from reference.data.columns import Column, Fixed, Ragged, Rows
+from reference.data.store import Manifest, OnProgress, StoreError
 
 JOURNAL = "journal.jsonl"
 DISK_RESERVE_BYTES = 2**20  # for manifest, journal and file headers
@@ -38,9 +39,10 @@ CANNOT_WRITE = (
 )  # fmt: skip
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
-Arrays = dict[str, np.ndarray]
-Draw = Callable[[range], Arrays]
-Layout = Mapping[str, tuple[np.dtype, tuple[int, ...]]]
+Draw = Callable[[range], Mapping[str, Rows]]
+Layout = Mapping[str, tuple[np.dtype, tuple[int, ...]] | Ragged]
+Result = TypeVar("Result")
+Judge = Callable[[Path], None]
 
 
 def prepare(
@@ -54,14 +56,17 @@ def prepare(
     on_progress: OnProgress | None = None,
     chunk_rows: int = 250,
     packages: Sequence[str] = (),
+    judge: Judge | None = None,
 ) -> Manifest:
     """Make ``folder``, or go on where an interrupted preparation stopped, or return at once.
 
     ``parameters`` is plain JSON and says all that the contents depend on; ``arrays`` maps names to
-    (dtype, shape of one row); ``draw(range)`` returns those rows of every array, the same ones
-    whenever and wherever it is called, and can be pickled. ``processes`` defaults to the usable
-    processors. ``on_progress`` is called with rows done and rows in all. Versions of ``packages``
-    are noted in the manifest beside those of Python and NumPy.
+    (dtype, shape of one row) or ``Ragged``; ``draw(range)`` returns those rows of every array, the
+    same ones whenever and wherever it is called, and can be pickled. ``processes`` defaults to the
+    usable processors. ``on_progress`` is called with rows done and rows in all. Versions of
+    ``packages`` are noted in the manifest beside those of Python and NumPy. ``judge`` is called
+    with the folder, complete but for its name, and raises StoreError if it must not be used; then
+    nothing of it is kept.
 
     Raises StoreError if the folder or ``<folder>.partial`` belongs to other parameters, another
     preparation of it is under way, the disk is full or cannot be written, or a worker was killed.
@@ -70,31 +75,43 @@ def prepare(
         generator=generator_name,
         parameters=store.plain_json(parameters),
         versions=store.versions_of(packages),
-        layout={name: (np.dtype(dtype), tuple(row)) for name, (dtype, row) in arrays.items()},
+        layout=_columns(arrays),
         rows=rows,
         chunk_rows=chunk_rows,
     )
     on_progress = on_progress or (lambda done, total: None)
     if folder.exists():
         return _existing(folder, plan)
-    with _told_plainly(folder), _locked(folder):
+    with told_plainly(folder), _locked(folder):
         if folder.exists():  # another preparation finished it while we came here
             return _existing(folder, plan)
         unfinished = _partial_folder(folder)
         finished = _begun(unfinished, plan)
         todo = [chunk for chunk in range(len(plan.chunks)) if chunk not in finished]
         done = rows - sum(len(plan.chunks[chunk]) for chunk in todo)
+        write = partial(_write_chunk, unfinished, plan, draw)
         on_progress(done, rows)
         with (
             open(unfinished / JOURNAL, "ab") as journal,
-            closing(_written_chunks(unfinished, plan, draw, todo, processes)) as written,
+            closing(in_processes(write, todo, processes, unfinished)) as written,
         ):
             for chunk, digests in written:
                 finished[chunk] = digests
                 _append(journal.fileno(), {"chunk": chunk, "sha256": digests})
                 done += len(plan.chunks[chunk])
                 on_progress(done, rows)
-        return _published(folder, plan, finished)
+        return _published(folder, plan, finished, judge)
+
+
+def _columns(arrays: Layout) -> dict[str, Column]:
+    """Each ragged array brings the fixed one that says where its rows end."""
+    columns: dict[str, Column] = {}
+    for name, asked in arrays.items():
+        if isinstance(asked, Ragged):
+            columns[name], columns[store.ends_of(name)] = asked, Fixed(asked.ends.dtype)
+        else:
+            columns[name] = Fixed(np.dtype(asked[0]), tuple(asked[1]))
+    return columns
 
 
 @dataclass(frozen=True)
@@ -104,7 +121,7 @@ class _Plan:
     generator: str
     parameters: Mapping[str, Any]
     versions: Mapping[str, str]
-    layout: Mapping[str, tuple[np.dtype, tuple[int, ...]]]
+    layout: Mapping[str, Column]
     rows: int
     chunk_rows: int
 
@@ -118,9 +135,7 @@ class _Plan:
             "generator": self.generator,
             "parameters": self.parameters,
             "rows": self.rows,
-            "arrays": {
-                name: [store.described(kind), row] for name, (kind, row) in self.layout.items()
-            },
+            "arrays": {name: column.described for name, column in self.layout.items()},
         }
 
     @property
@@ -139,7 +154,7 @@ def _existing(folder: Path, plan: _Plan) -> Manifest:
         "generator": manifest.generator,
         "parameters": manifest.parameters,
         "rows": manifest.rows,
-        "arrays": {name: [a.dtype, a.shape[1:]] for name, a in manifest.arrays.items()},
+        "arrays": {name: store.layout_of(array) for name, array in manifest.arrays.items()},
     }
     difference = store.first_difference(store.plain_json(found), store.plain_json(plan.contents))
     if difference:
@@ -203,11 +218,10 @@ def _journal_lines(path: Path, chunks: int) -> list[Any]:
 
 def _check_space(unfinished: Path, plan: _Plan) -> None:
     needed = DISK_RESERVE_BYTES
-    for name, (dtype, row) in plan.layout.items():
-        path = unfinished / f"{name}.npy"
+    for name, column in plan.layout.items():
+        path = unfinished / column.file(name)
         allocated = path.stat().st_blocks * 512 if path.exists() else 0
-        data_bytes = plan.rows * dtype.itemsize * int(np.prod(row, dtype=np.int64))
-        needed += max(0, data_bytes - allocated)
+        needed += max(0, column.data_bytes(plan.rows) - allocated)
     free = shutil.disk_usage(unfinished.parent).free
     if free < needed:
         raise StoreError(
@@ -218,12 +232,11 @@ def _check_space(unfinished: Path, plan: _Plan) -> None:
 
 def _allocate(unfinished: Path, name: str, plan: _Plan) -> None:
     """Make the array's file at its full size, unless it is there; its space is really reserved."""
-    path = unfinished / f"{name}.npy"
-    dtype, row = plan.layout[name]
-    shape = (plan.rows, *row)
-    if _is_array(path, dtype, shape):
+    column = plan.layout[name]
+    path = unfinished / column.file(name)
+    if column.is_at(path, plan.rows):
         return
-    np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    column.create(path, plan.rows)
     with open(path, "r+b") as file:
         _reserve(file.fileno(), path.stat().st_size)
         os.fsync(file.fileno())
@@ -240,43 +253,38 @@ def _reserve(descriptor: int, size_bytes: int) -> None:
             raise
 
 
-def _is_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> bool:
-    try:
-        array = np.load(path, mmap_mode="r")
-    except (OSError, ValueError):
-        return False
-    return bool(array.dtype == dtype and array.shape == shape)
+def in_processes(
+    work: Callable[[int], Result], todo: Sequence[int], processes: int | None, folder: Path
+) -> Generator[tuple[int, Result], None, None]:
+    """``work`` on each of ``todo``, which ends up in ``folder``; yields each with its result, in
+    any order. ``processes`` defaults to the usable processors; 1 is this process.
 
-
-def _written_chunks(
-    unfinished: Path, plan: _Plan, draw: Draw, todo: Sequence[int], processes: int | None
-) -> Generator[tuple[int, dict[str, str]], None, None]:
-    """Draw and write the chunks ``todo``; yields each with its digests once it is on the disk."""
-    write = partial(_write_chunk, unfinished, plan, draw)
+    Raises StoreError if a process was killed.
+    """
     count = min(processes or _usable_processors(), len(todo))
     if count <= 1:
-        for chunk in todo:
-            yield chunk, write(chunk)
+        for item in todo:
+            yield item, work(item)
         return
     waiting = list(reversed(todo))
-    running: dict[Future[dict[str, str]], int] = {}
+    running: dict[Future[Result], int] = {}
     # Spawned, not forked: the caller may have started threads, of torch for instance.
     with (
         _one_thread_per_child(),
-        ProcessPoolExecutor(count, get_context("spawn"), _start_worker) as pool,
+        ProcessPoolExecutor(count, get_context("spawn"), _start_worker, (work,)) as pool,
     ):
         try:
-            # No more than one chunk per worker is under way, so that an interruption is quick.
+            # No more than one item per worker is under way, so that an interruption is quick.
             while waiting or running:
                 while waiting and len(running) < count:
-                    chunk = waiting.pop()
-                    running[pool.submit(write, chunk)] = chunk
+                    item = waiting.pop()
+                    running[pool.submit(_done_by_worker, item)] = item
                 ready, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in ready:
                     yield running.pop(future), future.result()
         except BrokenProcessPool as error:
             raise StoreError(
-                f"{unfinished}: a worker process ended too early. It was killed, perhaps for lack "
+                f"{folder}: a worker process ended too early. It was killed, perhaps for lack "
                 f"of memory, or could not start; then its own message is above this one. Prepare "
                 f"again with fewer processes (1 needs no worker); finished chunks are kept."
             ) from error
@@ -285,50 +293,51 @@ def _written_chunks(
 def _write_chunk(unfinished: Path, plan: _Plan, draw: Draw, chunk: int) -> dict[str, str]:
     """Draw one chunk and write it through to the disk; returns the digest of each array's rows."""
     rows = plan.chunks[chunk]
-    drawn = draw(rows)
+    drawn = _with_ends(plan, rows, draw(rows))
     digests = {}
-    for name, (dtype, row) in plan.layout.items():
-        values = np.ascontiguousarray(drawn[name])
-        if values.dtype != dtype or values.shape != (len(rows), *row):
-            raise ValueError(
-                f"array {name}: {values.dtype} {values.shape} was drawn for {len(rows)} rows of "
-                f"{dtype} {row}"
-            )
-        path = unfinished / f"{name}.npy"
-        start = np.load(path, mmap_mode="r").offset + rows.start * (values.nbytes // len(rows))
+    for name, column in plan.layout.items():
+        values = column.flat(name, rows, drawn[name])
+        path = unfinished / column.file(name)
         # Written, not copied into a memory map: a full disk is then an error and not a signal.
         with open(path, "r+b") as file:
-            file.seek(start)
-            file.write(values.view(np.uint8).data)
+            file.seek(column.span(path, rows)[0])
+            file.write(values.data)
             file.flush()
             os.fsync(file.fileno())
         digests[name] = store.sha256_of(values)
     return digests
 
 
-def _digests_on_disk(unfinished: Path, plan: _Plan, chunk: int) -> dict[str, str]:
-    rows = plan.chunks[chunk]
-    return {
-        name: store.sha256_of(
-            np.load(unfinished / f"{name}.npy", mmap_mode="r")[rows.start : rows.stop]
-        )
-        for name in plan.layout
+def _with_ends(plan: _Plan, rows: range, drawn: Mapping[str, Rows]) -> dict[str, Rows]:
+    ends = {
+        store.ends_of(name): column.ends[rows.start : rows.stop]
+        for name, column in plan.layout.items()
+        if isinstance(column, Ragged)
     }
+    return {**drawn, **ends}
 
 
-def _published(folder: Path, plan: _Plan, finished: Mapping[int, Mapping[str, str]]) -> Manifest:
+def _digests_on_disk(unfinished: Path, plan: _Plan, chunk: int) -> dict[str, str]:
+    digests = {}
+    for name, column in plan.layout.items():
+        path = unfinished / column.file(name)
+        start, stop = column.span(path, plan.chunks[chunk])
+        digests[name] = store.sha256_of(np.memmap(path, np.uint8, mode="r")[start:stop])
+    return digests
+
+
+def _published(
+    folder: Path,
+    plan: _Plan,
+    finished: Mapping[int, Mapping[str, str]],
+    judge: Judge | None,
+) -> Manifest:
     """Write the manifest and give the folder its name."""
     unfinished = _partial_folder(folder)
-    arrays = {
-        name: StoredArray(
-            file=f"{name}.npy",
-            dtype=store.described(dtype),
-            shape=(plan.rows, *row),
-            bytes=(unfinished / f"{name}.npy").stat().st_size,
-            chunks=tuple(finished[chunk][name] for chunk in range(len(plan.chunks))),
-        )
-        for name, (dtype, row) in plan.layout.items()
-    }
+    arrays = {}
+    for name, column in plan.layout.items():
+        chunks = tuple(finished[chunk][name] for chunk in range(len(plan.chunks)))
+        arrays[name] = column.stored(name, unfinished / column.file(name), plan.rows, chunks)
     manifest = Manifest(
         generator=plan.generator,
         parameters=plan.parameters,
@@ -339,11 +348,21 @@ def _published(folder: Path, plan: _Plan, finished: Mapping[int, Mapping[str, st
         digest="",
     )
     store.write_manifest(unfinished, manifest)
+    if judge:
+        _judged(unfinished, judge)
     _synchronize(unfinished)
     unfinished.rename(folder)
     _synchronize(folder.parent)
     (folder / JOURNAL).unlink()
     return store.read_manifest(folder)
+
+
+def _judged(unfinished: Path, judge: Judge) -> None:
+    try:
+        judge(unfinished)
+    except StoreError:
+        shutil.rmtree(unfinished)  # what is mended is read again from the start
+        raise
 
 
 # Processes ----------------------------------------------------------------------------------------
@@ -370,8 +389,14 @@ def _one_thread_per_child() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _start_worker() -> None:
+_work: Callable[[int], Any]
+"""What this process does, if it is a worker: told once, because a plan may be large."""
+
+
+def _start_worker(work: Callable[[int], Any]) -> None:
     """Ctrl-C is the parent's to handle; a worker ends when its parent does, however that was."""
+    global _work
+    _work = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     assert parent is not None
@@ -381,6 +406,10 @@ def _start_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _done_by_worker(item: int) -> Any:
+    return _work(item)
 
 
 @contextmanager
@@ -400,8 +429,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _told_plainly(folder: Path) -> Iterator[None]:
-    """Turns what the system says about the disk into a StoreError; bugs pass unchanged."""
+def told_plainly(folder: Path) -> Iterator[None]:
+    """Turns what the system says about the disk of ``folder`` into a StoreError; bugs pass."""
     try:
         yield
     except OSError as error:

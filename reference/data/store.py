@@ -1,7 +1,9 @@
-"""Datasets on disk: a folder of memory-mappable ``.npy`` files, one row per sample, and a manifest.
+"""Datasets on disk: a folder of memory-mappable files, one row per sample, and a manifest.
 
-A prepared folder holds ``<array>.npy`` for each array and ``manifest.json``. This module knows the
-format and reads it; ``preparation`` writes it.
+A prepared folder holds ``<array>.npy`` for each array and ``manifest.json``. An array whose rows
+are bytes of any length is *ragged*: ``<array>.bin`` holds them one after the other, and row i ends
+``<array>_ends[i]`` bytes after the beginning of the file. This module knows the format and reads
+it; ``preparation`` writes it.
 """
 
 import hashlib
@@ -21,6 +23,7 @@ from rules.events import is_integer
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+RAGGED = "ragged"
 LARGEST_MANIFEST_BYTES = 64 * 2**20
 
 OnProgress = Callable[[int, int], None]
@@ -32,7 +35,7 @@ class StoreError(UserError):
 
 @dataclass(frozen=True)
 class StoredArray:
-    """One ``.npy`` file. ``dtype`` as NumPy describes it in the file's header, as plain JSON;
+    """One file. ``dtype`` as NumPy describes it in the file's header, as plain JSON, or RAGGED;
     ``bytes`` is the size of the whole file; ``chunks`` are SHA-256 digests of the rows' bytes."""
 
     file: str
@@ -82,12 +85,17 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def open_arrays(folder: Path) -> dict[str, np.memmap]:
-    """All arrays of a prepared folder, memory-mapped for reading, ``(rows, …)`` each.
+    """All arrays of a prepared folder, memory-mapped for reading: ``(rows, …)`` each, or uint8
+    ``(bytes,)`` where it is ragged.
 
     Raises StoreError as ``read_manifest`` does, and if a file's header contradicts the manifest.
     """
     manifest = read_manifest(folder)
-    return {name: _opened(folder, array) for name, array in manifest.arrays.items()}
+    arrays = {name: _opened(folder, array) for name, array in manifest.arrays.items()}
+    for name, array in manifest.arrays.items():
+        if array.dtype == RAGGED:
+            _check_ends(folder / array.file, array, arrays[ends_of(name)])
+    return arrays
 
 
 def verify(folder: Path, on_progress: OnProgress | None = None) -> Manifest:
@@ -100,7 +108,7 @@ def verify(folder: Path, on_progress: OnProgress | None = None) -> Manifest:
     arrays = open_arrays(folder)
     for chunk, rows in enumerate(row_chunks(manifest.rows, manifest.chunk_rows)):
         for name, stored in manifest.arrays.items():
-            if sha256_of(arrays[name][rows.start : rows.stop]) != stored.chunks[chunk]:
+            if sha256_of(_rows_of(arrays, name, stored, rows)) != stored.chunks[chunk]:
                 raise StoreError(
                     f"{folder / stored.file}: rows {rows.start} to {rows.stop - 1} are not what "
                     f"was written (their SHA-256 differs from the manifest's). "
@@ -170,10 +178,13 @@ def _manifest_of(facts: Mapping[str, Any]) -> Manifest:
         shape = tuple(map(_count, _asked(list, entry["shape"])))
         chunks = tuple(_asked(str, digest) for digest in _asked(list, entry["chunks"]))
         array = StoredArray(**{**entry, "shape": shape, "chunks": chunks})
-        if array.file != f"{name}.npy" or not name.isidentifier():
+        is_ragged = array.dtype == RAGGED
+        if array.file != f"{name}.{'bin' if is_ragged else 'npy'}" or not name.isidentifier():
             raise ValueError(f"array {name!r} in file {array.file!r}")
         if len(chunks) != -(-rows // chunk_rows) or shape[:1] != (rows,):
             raise ValueError(f"array {name!r} does not have {rows} rows")
+        if is_ragged and ends_of(name) not in facts["arrays"]:
+            raise ValueError(f"array {name!r} without {ends_of(name)!r}")
         _count(array.bytes)
         arrays[name] = array
     manifest = Manifest(**{**facts, "arrays": arrays})
@@ -196,6 +207,8 @@ def _count(value: Any) -> int:
 
 def _opened(folder: Path, stored: StoredArray) -> np.memmap:
     path = folder / stored.file
+    if stored.dtype == RAGGED:
+        return np.memmap(path, np.uint8, mode="r")
     try:
         array: np.memmap = np.load(path, mmap_mode="r")
     except Exception as error:  # whatever NumPy makes of a header that is none
@@ -211,6 +224,24 @@ def _opened(folder: Path, stored: StoredArray) -> np.memmap:
     return array
 
 
+def _check_ends(path: Path, stored: StoredArray, ends: np.ndarray) -> None:
+    is_right = ends.dtype == np.int64 and ends.ndim == 1 and ends[0] >= 0
+    if not is_right or ends[-1] != stored.bytes or np.any(ends[1:] < ends[:-1]):
+        raise StoreError(
+            f"{path}: where its rows end is damaged ({ends_of(path.stem)}.npy). "
+            f"{_prepare_again(path.parent)}"
+        )
+
+
+def _rows_of(
+    arrays: Mapping[str, np.ndarray], name: str, stored: StoredArray, rows: range
+) -> np.ndarray:
+    if stored.dtype != RAGGED:
+        return arrays[name][rows.start : rows.stop]
+    ends = arrays[ends_of(name)]
+    return arrays[name][ends[rows.start - 1] if rows.start else 0 : ends[rows.stop - 1]]
+
+
 def _prepare_again(folder: Path) -> str:
     return f"Delete {folder} and prepare the dataset again."
 
@@ -220,6 +251,16 @@ def _prepare_again(folder: Path) -> str:
 
 def row_chunks(rows: int, chunk_rows: int) -> list[range]:
     return [range(first, min(first + chunk_rows, rows)) for first in range(0, rows, chunk_rows)]
+
+
+def ends_of(name: str) -> str:
+    """The array that says where the rows of the ragged array ``name`` end."""
+    return f"{name}_ends"
+
+
+def layout_of(array: StoredArray) -> list[Any]:
+    """Data type and shape of a row; of a ragged array its bytes."""
+    return [array.dtype, [array.bytes] if array.dtype == RAGGED else array.shape[1:]]
 
 
 def sha256_of(values: np.ndarray) -> str:

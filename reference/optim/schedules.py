@@ -1,6 +1,80 @@
 """Learning-rate schedules, as functions of the samples trained."""
 
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+STEPS = (30 / 90, 60 / 90, 80 / 90)  # of the decay: a tenth each time (Goyal et al. 2017)
+COLLAPSED_POWER = 2.0
+COLLAPSED_WEIGHT_DECAY = 2.0
+
+DECAYS: Mapping[str, Callable[[float, float], float]] = MappingProxyType(
+    {
+        "polynomial": lambda part, power: (1 - part) ** power,
+        "cosine": lambda part, power: (1 + math.cos(math.pi * part)) / 2,
+        "step": lambda part, power: 0.1 ** sum(part >= step for step in STEPS),
+    }
+)
+"""The share of the rate that is left, by name, when ``part`` of the decay in [0, 1] is over; the
+polynomial one has a power."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Gradual warm-up, decay, and collapsed decay at the end where it is asked for.
+
+    The rate rises linearly from ``start`` to ``peak`` over ``warmup_samples`` and then decays,
+    with what is left of ``peak - end`` as ``DECAYS`` says, to ``end`` at ``decay_samples``, where
+    it stays; with ``decay_samples`` 0 it stays at ``peak``.
+
+    From ``collapse_samples`` on, if that is above 0, the decay is collapsed (Codreanu et al. 2017,
+    arXiv:1711.04291; section 6.2.7 of the PRACE guide): within ``collapse_length_samples`` what
+    the rate was there falls to 0 with a power of 2, and the weight decay is doubled.
+    """
+
+    peak: float
+    end: float = 0.0
+    start: float = 0.0
+    warmup_samples: float = 0
+    decay_samples: float = 0
+    decay: str = "polynomial"
+    power: float = 2.0
+    collapse_samples: float = 0
+    collapse_length_samples: float = 0
+
+    def rate(self, samples: int) -> float:
+        """The learning rate of the step that completes ``samples`` training samples."""
+        if not self.is_collapsed(samples):
+            return self._before_collapse(samples)
+        left = 1 - (samples - self.collapse_samples) / self.collapse_length_samples
+        factor: float = max(0.0, left) ** COLLAPSED_POWER
+        return self._before_collapse(self.collapse_samples) * factor
+
+    def weight_decay_factor(self, samples: int) -> float:
+        """What the weight decay of that step is multiplied by."""
+        return COLLAPSED_WEIGHT_DECAY if self.is_collapsed(samples) else 1.0
+
+    def is_collapsed(self, samples: int) -> bool:
+        """True from the first step that ends after ``collapse_samples``."""
+        return 0 < self.collapse_samples < samples
+
+    def _before_collapse(self, samples: float) -> float:
+        if samples <= self.warmup_samples:
+            return self.start + (self.peak - self.start) * linear_warmup(
+                samples, self.warmup_samples
+            )
+        if self.decay_samples <= 0:
+            return self.peak
+        length = max(1, self.decay_samples - self.warmup_samples)
+        part = min(1.0, (samples - self.warmup_samples) / length)
+        return self.end + (self.peak - self.end) * DECAYS[self.decay](part, self.power)
+
+
+def linearly_scaled(base: float, batch_size: int, for_batch_size: int) -> float:
+    """The rate ``base`` for batches of ``for_batch_size``, at ``batch_size`` (Goyal et al. 2017,
+    arXiv:1706.02677, section 2.1)."""
+    return base * batch_size / for_batch_size
 
 
 def warmup_then_cosine(
@@ -12,14 +86,13 @@ def warmup_then_cosine(
     equation 5, without restarts) that reaches ``end`` at ``decay_samples`` and stays there; with
     ``decay_samples`` 0 the rate stays at ``base``.
     """
-    rate = base * linear_warmup(samples, warmup_samples)
-    if decay_samples <= 0 or samples <= warmup_samples:
-        return rate
-    part = min(1.0, (samples - warmup_samples) / max(1, decay_samples - warmup_samples))
-    return end + (base - end) * (1 + math.cos(math.pi * part)) / 2
+    schedule = Schedule(
+        base, end, warmup_samples=warmup_samples, decay_samples=decay_samples, decay="cosine"
+    )
+    return schedule.rate(samples)
 
 
-def linear_warmup(samples: int, warmup_samples: int) -> float:
+def linear_warmup(samples: float, warmup_samples: float) -> float:
     """Factor in (0, 1] for the step that completes ``samples`` training samples: it grows linearly
     and is 1 from ``warmup_samples`` on."""
     return min(1.0, samples / warmup_samples) if warmup_samples > 0 else 1.0

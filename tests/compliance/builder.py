@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rules import rcp
-from rules.definition import Definition
+from rules.definition import EVAL_OFFSET, Definition
 from rules.events import MARKER, event_type
 from rules.seeds import derived_seed
 
@@ -87,7 +87,8 @@ def run_records(
     values: dict[str, Any] = {**defaults, **(hyperparameters or {})}
     log.event("run_start")
     samples = 0
-    for block in definition.schedule(int(values["global_batch_size"])):
+    offset = int(values.get(EVAL_OFFSET, 0))
+    for block in definition.schedule(int(values["global_batch_size"]), offset):
         if block.number > blocks:
             break
         samples = block.samples

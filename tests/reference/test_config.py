@@ -137,3 +137,16 @@ def test_runs_of_a_result_share_all_but_the_seed() -> None:
 def test_unknown_division() -> None:
     with pytest.raises(UserError, match="expected one of closed, open"):
         configure(MINI, division="close")
+
+
+def test_a_definition_may_add_settings_of_execution_and_choices() -> None:
+    chosen = replace(MINI, execution={"all_reduce": ("flat", "two_level"), "precision": ("fp16",)})
+    config = configure(chosen, overrides=["all_reduce=two_level", "precision=fp16"])
+    assert config.execution.own == {"all_reduce": "two_level"}
+    assert config.execution.precision == "fp16"
+    assert configure(chosen).execution.own == {"all_reduce": "flat"}
+    assert config.execution.having("all_reduce", "flat").own == {"all_reduce": "flat"}
+    with pytest.raises(UserError, match="expected one of flat, two_level"):
+        configure(chosen, overrides=["all_reduce=ring"])
+    with pytest.raises(UserError, match="expected one of auto, fp32, bf16"):
+        configure(MINI, overrides=["precision=fp16"])

@@ -156,6 +156,22 @@ def test_the_schedule_keeps_rule_t8(every: int, budget: int, batch: int) -> None
     assert set(ends) == {-(-goal // batch) * batch for goal in goals}
 
 
+@given(offset=st.integers(0, 3), batch=st.integers(1, 700))
+def test_an_offset_moves_every_evaluation(offset: int, batch: int) -> None:
+    every, budget = 4 * parsed().train_samples, 23 * parsed().train_samples
+    found = dataclasses.replace(
+        parsed(), timing=Timing(10, eval_every_samples=every, max_samples=budget)
+    )
+    ends = {block.samples for block in found.schedule(batch, offset)}
+    shift = offset * parsed().train_samples
+    goals = {*range(shift or every, budget + 1, every), budget}
+    assert ends == {-(-goal // batch) * batch for goal in goals}
+
+
+def test_settings_of_execution_are_not_in_the_digest() -> None:
+    assert parsed(execution={"all_reduce": ["flat", "two_level"]}).digest == parsed().digest
+
+
 def related() -> Definition:
     """Learning rate up to a thousandth of the batch size, warm-up of 5 batches or more."""
     hyperparameters = copy.deepcopy(STAR_SHAPE["hyperparameters"])

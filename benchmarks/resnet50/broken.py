@@ -1,0 +1,58 @@
+"""Broken variants of resnet50: each must miss the target within the full budget.
+
+They stand for mistakes and tricks that a quality target has to notice.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from torch import nn
+
+from benchmarks.resnet50.task import ResNet50
+from reference.config import RunConfig
+from reference.distributed import Ranks
+from reference.seeding import generator
+
+LINEAR_PEAK_RATE = 1e-3
+
+
+class ShuffledLabels(ResNet50):
+    """Training labels belong to other images: nothing can be learnt but how frequent each is."""
+
+    def open_data(self) -> None:
+        """As ever, then deal the training labels out anew."""
+        super().open_data()
+        train = self.definition.train_samples
+        labels = self.images.labels
+        labels[:train] = generator(self.config.seed, "shuffled labels").permutation(labels[:train])
+
+
+class Frozen(ResNet50):
+    """The weights stay as they were initialised."""
+
+    def apply_gradients(self) -> None:
+        """Count the samples, change nothing."""
+        self.samples += self.config.global_batch_size
+        self.optimizer.zero_grad()
+
+
+class Linear(ResNet50):
+    """A linear model of the pixels, at a rate that suits it: the classes cannot be told apart
+    without features."""
+
+    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
+        super().__init__(config, ranks)
+        self.schedule = replace(self.schedule, peak=LINEAR_PEAK_RATE)
+
+    def made_network(self) -> nn.Module:
+        """Pixels to logits."""
+        super().made_network()
+        pixels = self.definition.model["pixels"]
+        return nn.Sequential(nn.Flatten(), nn.Linear(3 * pixels**2, self.classes))
+
+
+VARIANTS: Mapping[str, Callable[[RunConfig, Ranks], ResNet50]] = {
+    "shuffled_labels": ShuffledLabels,
+    "frozen": Frozen,
+    "linear": Linear,
+}

@@ -1,0 +1,153 @@
+"""ResNet-50: version 1.5 of He et al. 2015 (arXiv:1512.03385), and ResNet-D as an option.
+
+In v1.5 the 3×3 convolution of a bottleneck strides, where the paper has the 1×1 before it. Modules
+are named as torchvision names them, so that weights and tables of shapes can be exchanged.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Variant = Literal["v1_5", "d"]
+Normalisation = Callable[[int], nn.Module]
+
+BLOCKS = (3, 4, 6, 3)
+EXPANSION = 4
+IMAGE_MEAN = (0.485, 0.456, 0.406)  # of ImageNet's training images, red, green, blue, in [0, 1]
+IMAGE_DEVIATION = (0.229, 0.224, 0.225)
+
+
+class ResNet(nn.Module):
+    """Images to logits: (n, 3, height, width) to (n, classes).
+
+    ``width`` is the number of channels of the stem, 64 as published. ``normalisation`` makes what
+    follows each convolution. The ``d`` variant (He et al. 2019, arXiv:1812.01187) has three 3×3
+    convolutions for a stem and averages before it projects a shortcut.
+    """
+
+    def __init__(
+        self,
+        classes: int = 1000,
+        width: int = 64,
+        blocks: Sequence[int] = BLOCKS,
+        variant: Variant = "v1_5",
+        normalisation: Normalisation = nn.BatchNorm2d,
+    ) -> None:
+        super().__init__()
+        self.conv1: nn.Module = _stem(width, variant, normalisation)
+        self.bn1 = normalisation(width)
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        channels = width
+        for stage, count in enumerate(blocks):
+            inner = width * 2**stage
+            units = []
+            for unit in range(count):
+                stride = 2 if unit == 0 and stage > 0 else 1
+                units.append(Bottleneck(channels, inner, stride, variant, normalisation))
+                channels = inner * EXPANSION
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*units))
+        self.stages = len(blocks)
+        self.fc = nn.Linear(channels, classes)
+        _initialise(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits, (n, classes)."""
+        features = self.maxpool(functional.relu(self.bn1(self.conv1(images)), inplace=True))
+        for stage in range(1, self.stages + 1):
+            features = getattr(self, f"layer{stage}")(features)
+        logits: Tensor = self.fc(features.mean((2, 3)))
+        return logits
+
+
+class Bottleneck(nn.Module):
+    """1×1, 3×3 and 1×1 convolutions beside a shortcut; the 3×3 strides."""
+
+    def __init__(
+        self,
+        channels: int,
+        inner: int,
+        stride: int,
+        variant: Variant,
+        normalisation: Normalisation,
+    ) -> None:
+        super().__init__()
+        outer = inner * EXPANSION
+        self.conv1 = nn.Conv2d(channels, inner, 1, bias=False)
+        self.bn1 = normalisation(inner)
+        self.conv2 = nn.Conv2d(inner, inner, 3, stride=stride, padding=1, bias=False)
+        self.bn2 = normalisation(inner)
+        self.conv3 = nn.Conv2d(inner, outer, 1, bias=False)
+        self.bn3 = normalisation(outer)
+        self.downsample = (
+            _projection(channels, outer, stride, variant, normalisation)
+            if stride > 1 or channels != outer
+            else nn.Identity()
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(n, channels, y, x) to (n, 4 × inner, y / stride, x / stride), rounded up."""
+        inner = functional.relu(self.bn1(self.conv1(features)), inplace=True)
+        inner = functional.relu(self.bn2(self.conv2(inner)), inplace=True)
+        return functional.relu(self.bn3(self.conv3(inner)) + self.downsample(features))
+
+
+def _stem(width: int, variant: Variant, normalisation: Normalisation) -> nn.Module:
+    if variant == "v1_5":
+        return nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False)
+    half = width // 2
+    return nn.Sequential(
+        nn.Conv2d(3, half, 3, stride=2, padding=1, bias=False),
+        normalisation(half),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(half, half, 3, padding=1, bias=False),
+        normalisation(half),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(half, width, 3, padding=1, bias=False),
+    )
+
+
+def _projection(
+    channels: int, outer: int, stride: int, variant: Variant, normalisation: Normalisation
+) -> nn.Sequential:
+    if variant == "d" and stride > 1:
+        return nn.Sequential(
+            nn.AvgPool2d(stride, stride, ceil_mode=True, count_include_pad=False),
+            nn.Conv2d(channels, outer, 1, bias=False),
+            normalisation(outer),
+        )
+    return nn.Sequential(
+        nn.Conv2d(channels, outer, 1, stride=stride, bias=False), normalisation(outer)
+    )
+
+
+def _initialise(network: ResNet) -> None:
+    """He-normal convolutions, a small classifier, and blocks that begin as their shortcuts (Goyal
+    et al. 2017, arXiv:1706.02677, section 5.1)."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=0.01)
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, Bottleneck):
+            weight = module.bn3.weight
+            assert isinstance(weight, Tensor)
+            nn.init.zeros_(weight)
+
+
+def scaled_pixels(images: Tensor) -> Tensor:
+    """What the network takes: uint8 (n, height, width, 3) to float32 (n, 3, height, width) with
+    mean 0 and deviation 1 over ImageNet; channels stay last in memory."""
+    device = images.device
+    mean = 255 * torch.tensor(IMAGE_MEAN, device=device)
+    deviation = 255 * torch.tensor(IMAGE_DEVIATION, device=device)
+    return ((images.float() - mean) / deviation).permute(0, 3, 1, 2)
+
+
+def is_exempt(parameter: nn.Parameter) -> bool:
+    """True of biases and of what batch normalisation learns: neither is decayed nor has its rate
+    adapted (as the MLPerf reference does)."""
+    return parameter.ndim <= 1

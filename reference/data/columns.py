@@ -1,0 +1,119 @@
+"""How one array of a dataset lies in its file while it is being written.
+
+``Fixed`` rows all have one shape and make a ``.npy`` file. ``Ragged`` rows are bytes of any length,
+one after the other in a ``.bin`` file, and where each ends is a fixed array beside it.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reference.data import store
+from reference.data.store import RAGGED, StoredArray
+
+Rows = np.ndarray | bytes
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Rows of ``dtype`` and ``shape``."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...] = ()
+
+    @property
+    def described(self) -> list[Any]:
+        """What a journal notes of it."""
+        return [store.described(self.dtype), self.shape]
+
+    def file(self, name: str) -> str:
+        return f"{name}.npy"
+
+    def data_bytes(self, rows: int) -> int:
+        """Of so many rows, without the file's header."""
+        return rows * self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+    def create(self, path: Path, rows: int) -> None:
+        """A file of its full size at ``path``."""
+        np.lib.format.open_memmap(path, mode="w+", dtype=self.dtype, shape=(rows, *self.shape))
+
+    def is_at(self, path: Path, rows: int) -> bool:
+        """Whether ``create`` has made the file at ``path``."""
+        try:
+            array = np.load(path, mmap_mode="r")
+        except (OSError, ValueError):
+            return False
+        return bool(array.dtype == self.dtype and array.shape == (rows, *self.shape))
+
+    def span(self, path: Path, rows: range) -> tuple[int, int]:
+        """The bytes of the file in which ``rows`` are."""
+        header: int = np.load(path, mmap_mode="r").offset
+        return header + self.data_bytes(rows.start), header + self.data_bytes(rows.stop)
+
+    def flat(self, name: str, rows: range, drawn: Rows) -> np.ndarray:
+        """What was drawn for ``rows`` as bytes. Raises ValueError if it is something else."""
+        values = np.ascontiguousarray(drawn)
+        if values.dtype != self.dtype or values.shape != (len(rows), *self.shape):
+            raise ValueError(
+                f"array {name}: {values.dtype} {values.shape} was drawn for {len(rows)} rows of "
+                f"{self.dtype} {self.shape}"
+            )
+        return values.view(np.uint8).reshape(-1)
+
+    def stored(self, name: str, path: Path, rows: int, chunks: tuple[str, ...]) -> StoredArray:
+        """Its entry of the manifest."""
+        shape = (rows, *self.shape)
+        return StoredArray(path.name, store.described(self.dtype), shape, _size(path), chunks)
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of bytes, of lengths that are known beforehand: row i ends ``ends[i]`` bytes after the
+    beginning of row 0; int64 (rows,). Drawn as one ``bytes`` of all the rows asked for."""
+
+    ends: np.ndarray
+
+    @property
+    def described(self) -> list[Any]:
+        """What a journal notes of it."""
+        return [RAGGED, [int(self.ends[-1])]]
+
+    def file(self, name: str) -> str:
+        return f"{name}.bin"
+
+    def data_bytes(self, rows: int) -> int:
+        """Of so many rows."""
+        return int(self.ends[rows - 1]) if rows else 0
+
+    def create(self, path: Path, rows: int) -> None:
+        """A file of its full size at ``path``."""
+        with open(path, "wb") as file:
+            file.truncate(self.data_bytes(rows))
+
+    def is_at(self, path: Path, rows: int) -> bool:
+        """Whether ``create`` has made the file at ``path``."""
+        return path.is_file() and path.stat().st_size == self.data_bytes(rows)
+
+    def span(self, path: Path, rows: range) -> tuple[int, int]:
+        """The bytes of the file in which ``rows`` are."""
+        return self.data_bytes(rows.start), self.data_bytes(rows.stop)
+
+    def flat(self, name: str, rows: range, drawn: Rows) -> np.ndarray:
+        """What was drawn for ``rows`` as bytes. Raises ValueError if it is something else."""
+        expected = self.data_bytes(rows.stop) - self.data_bytes(rows.start)
+        if not isinstance(drawn, bytes) or len(drawn) != expected:
+            raise ValueError(f"array {name}: not {expected} bytes for {len(rows)} rows")
+        return np.frombuffer(drawn, np.uint8)
+
+    def stored(self, name: str, path: Path, rows: int, chunks: tuple[str, ...]) -> StoredArray:
+        """Its entry of the manifest."""
+        return StoredArray(path.name, RAGGED, (rows,), _size(path), chunks)
+
+
+Column = Fixed | Ragged
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size

@@ -1,0 +1,58 @@
+"""From the bytes of an image file to pixels, and what is wrong with the bytes.
+
+libjpeg-turbo decodes, through simplejpeg; Pillow the few files that are no RGB or grey JPEG.
+"""
+
+import io
+
+import numpy as np
+import simplejpeg
+from PIL import Image
+
+KINDS = ("rgb", "grey", "cmyk", "other", "imperfect", "damaged")
+"""What a file holds, by code. ``other``: no JPEG, or one in other colours. ``imperfect``: whole,
+but the decoder skips bytes that do not belong there, as in one image of the real ImageNet.
+``damaged``: cannot be decoded, or is cut short, or the decoder had to invent a part of it."""
+
+_KIND_OF_COLOURS = {"YCbCr": "rgb", "RGB": "rgb", "Gray": "grey", "CMYK": "cmyk", "YCCK": "cmyk"}
+_HARMLESS = "extraneous bytes before marker"
+_DAMAGED = (0, 0, KINDS.index("damaged"))
+_BY_PILLOW = (KINDS.index("cmyk"), KINDS.index("other"))
+
+
+def examined(content: bytes) -> tuple[int, int, int]:
+    """Height, width and the code of the kind of an image, after decoding all of it.
+
+    Of a damaged one height and width are 0.
+    """
+    try:
+        height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
+    except ValueError:  # no JPEG, which Pillow may know
+        return _examined_by_pillow(content, "other")
+    kind = _KIND_OF_COLOURS.get(colours, "other")
+    try:
+        simplejpeg.decode_jpeg(content, strict=True)
+    except ValueError as error:
+        kind = "imperfect" if _HARMLESS in str(error) else "damaged"
+    if kind == "damaged":
+        return _DAMAGED
+    if KINDS.index(kind) in _BY_PILLOW:
+        return _examined_by_pillow(content, kind)
+    return height, width, KINDS.index(kind)
+
+
+def pixels(content: bytes | memoryview, kind: int) -> np.ndarray:
+    """The whole image in RGB, uint8 (height, width, 3); ``kind`` as ``examined`` found it."""
+    if kind in _BY_PILLOW:
+        with Image.open(io.BytesIO(content)) as image:
+            return np.array(image.convert("RGB"))
+    decoded: np.ndarray = simplejpeg.decode_jpeg(content, strict=False)
+    return decoded
+
+
+def _examined_by_pillow(content: bytes, kind: str) -> tuple[int, int, int]:
+    try:
+        height, width, _ = pixels(content, KINDS.index(kind)).shape
+    except Exception:  # whatever a decoder makes of bytes that are no image
+        return _DAMAGED
+    return height, width, KINDS.index(kind)

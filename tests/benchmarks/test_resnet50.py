@@ -1,0 +1,283 @@
+"""resnet50: the network, its schedule, what it refuses; the contract tests have the rest."""
+
+import dataclasses
+import math
+import time
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from benchmarks.resnet50.model import ResNet, is_exempt, scaled_pixels
+from benchmarks.resnet50.task import ResNet50, create, schedule_of
+from reference import data
+from reference.config import RunConfig, configure
+from reference.distributed import Ranks, started
+from reference.ledger import Ledger
+from reference.optim.lars import Lars
+from rules import definition
+from rules.definition import Block
+from rules.errors import UserError
+from tests.distributed import on_ranks
+
+FULL, MINI = (definition.load("resnet50", scale) for scale in ("full", "mini"))
+ALONE = Ranks(0, 1, torch.device("cpu"))
+TRAIN, EVALUATION = 48, 21
+
+# Channels of torchvision's resnet50, stage by stage: in of the first unit, inner, out, units.
+STAGES = ((64, 64, 256, 3), (256, 128, 512, 4), (512, 256, 1024, 6), (1024, 512, 2048, 3))
+
+
+def published_shapes() -> dict[str, tuple[int, ...]]:
+    """The parameters of torchvision's resnet50, by the names that they have there."""
+    shapes: dict[str, tuple[int, ...]] = {"conv1.weight": (64, 3, 7, 7)}
+    shapes |= _norm("bn1", 64)
+    for stage, (outside, inner, out, units) in enumerate(STAGES, 1):
+        for unit in range(units):
+            name = f"layer{stage}.{unit}"
+            into = out if unit else outside
+            for conv, shape in enumerate(
+                [(inner, into, 1, 1), (inner, inner, 3, 3), (out, inner, 1, 1)], 1
+            ):
+                shapes[f"{name}.conv{conv}.weight"] = shape
+                shapes |= _norm(f"{name}.bn{conv}", shape[0])
+            if not unit:
+                shapes[f"{name}.downsample.0.weight"] = (out, into, 1, 1)
+                shapes |= _norm(f"{name}.downsample.1", out)
+    return shapes | {"fc.weight": (1000, 2048), "fc.bias": (1000,)}
+
+
+def _norm(name: str, channels: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (channels,), f"{name}.bias": (channels,)}
+
+
+def test_parameters_are_those_of_torchvision() -> None:
+    with torch.device("meta"):
+        network = ResNet()
+    shapes = {name: tuple(p.shape) for name, p in network.named_parameters()}
+    assert shapes == published_shapes()
+    assert sum(p.numel() for p in network.parameters()) == 25_557_032
+    exempt = sum(p.numel() for p in network.parameters() if is_exempt(p))
+    assert exempt == 2 * 26_560 + 1000
+
+
+def test_the_head_has_as_many_classes_as_the_data() -> None:
+    assert all(chosen.model["classes"] == chosen.data["classes"] for chosen in (FULL, MINI))
+
+
+def test_the_three_by_three_strides() -> None:
+    with torch.device("meta"):
+        network: Any = ResNet()
+    for stage in (network.layer2, network.layer3, network.layer4):
+        assert [stage[0].conv1.stride, stage[0].conv2.stride] == [(1, 1), (2, 2)]
+
+
+def test_variant_d_has_the_published_number_of_parameters() -> None:
+    with torch.device("meta"):
+        network = ResNet(variant="d")
+    assert sum(p.numel() for p in network.parameters()) == 25_576_264  # timm's resnet50d
+
+
+@pytest.mark.parametrize("variant", ["v1_5", "d"])
+@pytest.mark.parametrize("pixels", [32, 33, 40])
+def test_any_size_goes_through(variant: Any, pixels: int) -> None:
+    network = ResNet(classes=7, width=4, blocks=(1, 1, 1, 1), variant=variant)
+    assert network(torch.zeros(2, 3, pixels, pixels)).shape == (2, 7)
+
+
+def test_pixels_are_scaled_and_stay_channels_last() -> None:
+    grey = torch.full((2, 4, 5, 3), 128, dtype=torch.uint8)
+    scaled = scaled_pixels(grey)
+    assert scaled.shape == (2, 3, 4, 5)
+    assert scaled.is_contiguous(memory_format=torch.channels_last)
+    assert scaled[0, :, 0, 0].tolist() == pytest.approx(
+        [(128 / 255 - m) / s for m, s in ((0.485, 0.229), (0.456, 0.224), (0.406, 0.225))]
+    )
+
+
+def test_the_schedule_of_the_full_scale() -> None:
+    schedule = schedule_of(configure(FULL))
+    epoch = FULL.train_samples
+    rates = [schedule.rate(epoch * at) for at in (1, 2, 37)]
+    assert rates == pytest.approx([5.5, 11.0, 1e-4])
+    half = schedule.rate(epoch * (2 + 37) // 2)
+    assert half == pytest.approx(1e-4 + (11.0 - 1e-4) / 4, rel=1e-4)
+
+
+def test_linear_scaling_begins_the_warm_up_at_the_unscaled_rate() -> None:
+    config = configure(
+        FULL, overrides=["opt_base_learning_rate=0.1", "opt_learning_rate_for_batch=256"]
+    )
+    schedule = schedule_of(config)
+    assert schedule.start == 0.1
+    assert schedule.peak == pytest.approx(1.25)
+
+
+def test_evaluation_every_four_epochs_with_an_offset() -> None:
+    epoch = FULL.train_samples
+    for offset, epochs in ((0, [4, 8, 12]), (3, [3, 7, 11])):
+        ends = [block.samples / epoch for block in FULL.schedule(3200, offset)]
+        assert ends[:3] == pytest.approx(epochs, abs=3200 / epoch)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "opt_momentum=0.929",
+        "opt_momentum_form=unscaled",
+        "opt_name=adam",
+        "model_variant=d",
+        "opt_learning_rate_decay_schedule=cosine",
+        "opt_collapse_epoch=30",
+        "eval_offset_epochs=4",
+        "opt_end_learning_rate=0.0",
+    ],
+)
+def test_what_closed_refuses(override: str) -> None:
+    with pytest.raises(UserError, match=override.partition("=")[0]):
+        configure(FULL, overrides=[override])
+
+
+def test_open_allows_it_but_no_other_cadence() -> None:
+    overrides = ["opt_momentum=0.929", "opt_momentum_form=unscaled", "model_variant=d"]
+    values = configure(FULL, division="open", overrides=overrides).hyperparameters
+    assert values["opt_momentum"] == 0.929
+    with pytest.raises(UserError, match="both divisions"):
+        configure(FULL, division="open", overrides=["eval_offset_epochs=5"])
+
+
+def test_what_no_code_here_does_is_refused_in_open_too(tmp_path: Path) -> None:
+    config = configure(FULL, division="open", overrides=["opt_name=adam"], data_root=tmp_path)
+    with pytest.raises(UserError, match="sgd, lars"):
+        create(config, ALONE)
+
+
+# Training on a few images ------------------------------------------------------------------------
+
+
+def small_config(data_root: Path, *overrides: str) -> RunConfig:
+    sizes = {"train_samples": TRAIN, "evaluation_samples": EVALUATION}
+    chosen = dataclasses.replace(MINI, data=MappingProxyType({**MINI.data, **sizes}))
+    data.prepare(chosen.data, data_root, lambda done, total: None)
+    settings = ["global_batch_size=8", "compile=off", "precision=fp32", *overrides]
+    return configure(chosen, division="open", overrides=settings, data_root=data_root, seed=3)
+
+
+def trained(config: RunConfig, ranks: Ranks = ALONE, samples: int = 24) -> ResNet50:
+    task = create(config, ranks)
+    task.build()
+    task.open_data()
+    task.train(Block(1, 0, samples), lambda samples: None)
+    return task
+
+
+@pytest.fixture(scope="module")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["opt_name=lars"],
+        ["opt_name=lars", "opt_momentum_form=unscaled", "opt_momentum_correction=true"],
+        ["opt_momentum_form=unscaled"],
+        ["precision=fp16"],
+        ["precision=bf16", "model_bn_span=4"],
+        ["model_variant=d"],
+    ],
+)
+def test_every_setting_trains(data_root: Path, overrides: list[str]) -> None:
+    task = trained(small_config(data_root, *overrides))
+    assert all(map(math.isfinite, task.evaluate().values()))
+
+
+def test_a_batch_beyond_all_memory_is_told_before_the_clock_runs(data_root: Path) -> None:
+    task = create(small_config(data_root, f"global_batch_size={10**10}"), ALONE)
+    task.build()
+    with pytest.raises(UserError, match="smaller global_batch_size"):
+        task.warm_up()
+
+
+def test_loss_scaling_changes_nothing_but_rounding(data_root: Path) -> None:
+    task = create(small_config(data_root, "precision=fp16"), ALONE)
+    task.build()
+    assert task.scaler.is_enabled()
+    task.warm_up()
+    assert task.scaler.get_scale() == 65536.0
+    task.open_data()
+    before = [p.detach().clone() for p in task.model.parameters()]
+    task.step()
+    moved = [
+        float((p - b).abs().max()) for p, b in zip(task.model.parameters(), before, strict=True)
+    ]
+    assert 0 < max(moved) < 1
+
+
+def test_exempt_parameters_are_neither_decayed_nor_adapted(data_root: Path) -> None:
+    task = create(small_config(data_root, "opt_name=lars"), ALONE)
+    task.build()
+    assert isinstance(task.optimizer, Lars)
+    decayed, exempt = task.optimizer.param_groups
+    assert decayed["adaptive"]
+    assert not exempt["adaptive"]
+    assert exempt["weight_decay"] == 0
+    assert all(p.ndim > 1 for p in decayed["params"])
+    assert all(p.ndim == 1 for p in exempt["params"])
+
+
+def test_collapsed_decay_sees_whole_images(data_root: Path) -> None:
+    task = trained(small_config(data_root, "opt_collapse_epoch=1"), samples=48)
+    assert task.loader.cropping.area == MINI.model["crop_area"]
+    task.step()
+    assert task.loader.cropping.area == (1.0, 1.0)
+    weight_decay = task.optimizer.param_groups[0]["weight_decay"]
+    assert weight_decay == 2 * task.config.hyperparameters["opt_weight_decay"]
+
+
+def test_the_ledger_accounts_for_a_step(data_root: Path) -> None:
+    task = trained(small_config(data_root))
+    task.phase = ledger = Ledger(task.synchronize)
+    started = time.perf_counter()
+    task.step()
+    shares = ledger.shares(time.perf_counter() - started)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert 0 < shares["other"] < 0.2
+    assert all(shares[phase] > 0 for phase in ("data", "forward", "backward", "update"))
+    assert shares["communication"] < 0.1
+
+
+def test_full_scale_steps_like_mini(data_root: Path) -> None:
+    """The network of full scale on small pictures: width and classes are all that differs."""
+    config = small_config(data_root, "opt_name=lars")
+    model = MappingProxyType({**FULL.model, "pixels": 32, "evaluation_resize_pixels": 36})
+    config = dataclasses.replace(
+        config, definition=dataclasses.replace(config.definition, model=model)
+    )
+    task = trained(config, samples=8)
+    assert sum(p.numel() for p in task.model.parameters()) == FULL.model["parameters"]
+    assert 0 <= task.evaluate()["accuracy"] <= 1
+
+
+def _on_this_rank(data_root: Path, overrides: list[str]) -> tuple[dict[str, float], list[float]]:
+    torch.set_num_threads(1)
+    with started() as ranks:
+        ranks = dataclasses.replace(ranks, ranks_per_node=min(2, ranks.world_size))
+        task = trained(small_config(data_root, *overrides), ranks)
+        task.evaluation_batch = 4
+        quality = task.evaluate()
+        return quality, [float(p.detach().double().sum()) for p in task.model.parameters()]
+
+
+def test_ranks_that_share_the_update_and_norm_in_groups(data_root: Path) -> None:
+    overrides = ["opt_name=lars", "model_bn_span=4", "weight_update=sharded"]
+    overrides.append("all_reduce=two_level")
+    small_config(data_root)
+    (alone,) = on_ranks(1, _on_this_rank, data_root, overrides)
+    first, *others = on_ranks(4, _on_this_rank, data_root, overrides)
+    assert all(other == first for other in others)
+    assert first[0] == pytest.approx(alone[0], rel=1e-4)
+    assert first[1] == pytest.approx(alone[1], rel=1e-3, abs=1e-3)

@@ -1,0 +1,151 @@
+"""LARS against steps computed by hand, in float64."""
+
+import math
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from reference.optim.lars import Lars, MomentumForm
+
+ETA, DECAY, MOMENTUM, EPSILON = 0.001, 0.01, 0.9, 1e-3
+WEIGHTS = (3.0, -4.0)  # norm 5
+GRADIENTS = ((0.6, 0.8), (-0.3, 0.4), (0.0, 2.0))  # norms 1, 0.5 and 2
+RATES = (10.0, 20.0, 5.0)
+
+
+def trained(rates: tuple[float, ...] = RATES, **options: Any) -> list[float]:
+    """The weights after a step with each of the gradients and rates."""
+    weight = torch.nn.Parameter(torch.tensor(WEIGHTS, dtype=torch.float64))
+    settings: dict[str, Any] = {
+        "momentum": MOMENTUM,
+        "weight_decay": DECAY,
+        "epsilon": EPSILON,
+        **options,
+    }
+    optimizer = Lars([weight], lr=rates[0], trust_coefficient=ETA, **settings)
+    for rate, gradient in zip(rates, GRADIENTS, strict=True):
+        optimizer.param_groups[0]["lr"] = rate
+        weight.grad = torch.tensor(gradient, dtype=torch.float64)
+        optimizer.step()
+    values: list[float] = weight.detach().tolist()
+    return values
+
+
+def by_hand(form: MomentumForm, adaptive: bool = True, corrected: bool = False) -> list[float]:
+    """The same with one number at a time, as figures 5 and 6 of Kumar et al. have it."""
+    w, v, before = list(WEIGHTS), [0.0, 0.0], RATES[0]
+    for rate, g in zip(RATES, GRADIENTS, strict=True):
+        norms = math.hypot(*w), math.hypot(*g)
+        adapted = rate
+        if adaptive:
+            adapted *= ETA * norms[0] / (norms[1] + DECAY * norms[0] + EPSILON)
+        kept = MOMENTUM * (rate / before if corrected else 1)
+        for i in range(2):
+            decayed = g[i] + DECAY * w[i]
+            if form == "scaled":
+                v[i] = MOMENTUM * v[i] + decayed
+                w[i] -= adapted * v[i]
+            else:
+                v[i] = kept * v[i] + adapted * decayed
+                w[i] -= v[i]
+        before = rate
+    return w
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+@pytest.mark.parametrize("form", ["scaled", "unscaled"])
+def test_steps_are_those_of_the_paper(form: MomentumForm, adaptive: bool) -> None:
+    expected = by_hand(form, adaptive)
+    assert trained(form=form, adaptive=adaptive) == pytest.approx(expected, rel=1e-14)
+
+
+def test_the_two_forms_differ_when_the_rate_changes() -> None:
+    assert trained(form="scaled") != pytest.approx(trained(form="unscaled"), rel=1e-4)
+
+
+def test_momentum_correction() -> None:
+    expected = by_hand("unscaled", corrected=True)
+    assert trained(form="unscaled", corrected=True) == pytest.approx(expected, rel=1e-14)
+
+
+def test_corrected_momentum_of_sgd_is_scaled_momentum() -> None:
+    corrected = trained(form="unscaled", corrected=True, adaptive=False)
+    assert corrected == pytest.approx(trained(form="scaled", adaptive=False), rel=1e-14)
+
+
+def test_without_adaptation_it_is_torchs_sgd() -> None:
+    weight = torch.nn.Parameter(torch.tensor(WEIGHTS, dtype=torch.float64))
+    optimizer = torch.optim.SGD([weight], lr=1.0, momentum=MOMENTUM, weight_decay=DECAY)
+    for rate, gradient in zip(RATES, GRADIENTS, strict=True):
+        optimizer.param_groups[0]["lr"] = rate
+        weight.grad = torch.tensor(gradient, dtype=torch.float64)
+        optimizer.step()
+    assert trained(adaptive=False) == pytest.approx(weight.detach().tolist(), rel=1e-14)
+
+
+@pytest.mark.parametrize("form", ["scaled", "unscaled"])
+def test_each_tensor_has_its_own_rate_and_exempt_ones_none(form: MomentumForm) -> None:
+    random = torch.Generator().manual_seed(0)
+
+    def made() -> list[Any]:
+        random.manual_seed(0)
+        shapes = [(3, 2), (4,), (2, 2, 2)]
+        weights = [
+            torch.nn.Parameter(torch.randn(s, generator=random, dtype=torch.float64))
+            for s in shapes
+        ]
+        for weight in weights:
+            weight.grad = torch.randn(weight.shape, generator=random, dtype=torch.float64)
+        return weights
+
+    together = made()
+    groups = [
+        {"params": [together[0], together[2]]},
+        {"params": [together[1]], "weight_decay": 0.0, "adaptive": False},
+    ]
+    Lars(groups, lr=3.0, weight_decay=DECAY, form=form).step()
+    alone = made()
+    for at, weight in enumerate(alone):
+        own = {"weight_decay": 0.0, "adaptive": False} if at == 1 else {"weight_decay": DECAY}
+        Lars([{"params": [weight], **own}], lr=3.0, form=form).step()
+    for first, second in zip(together, alone, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("zero", ["weight", "gradient"])
+def test_a_norm_of_zero_leaves_the_rate_as_it_is(zero: str) -> None:
+    weight = torch.nn.Parameter(torch.full((2,), 0.0 if zero == "weight" else 2.0).double())
+    weight.grad = torch.full((2,), 0.0 if zero == "gradient" else 1.0).double()
+    Lars([weight], lr=0.5, weight_decay=0.1).step()
+    expected = -0.5 * 1.0 if zero == "weight" else 2.0 - 0.5 * 0.1 * 2.0
+    assert weight.detach().tolist() == pytest.approx([expected] * 2, rel=1e-15)
+
+
+def test_state_goes_on_after_loading() -> None:
+    def made() -> tuple[Any, Lars]:
+        weight = torch.nn.Parameter(torch.tensor(WEIGHTS, dtype=torch.float64))
+        return weight, Lars([weight], lr=1.0, form="unscaled", corrected=True)
+
+    def step(weight: Any, optimizer: Lars, at: int) -> None:
+        optimizer.param_groups[0]["lr"] = RATES[at]
+        weight.grad = torch.tensor(GRADIENTS[at], dtype=torch.float64)
+        optimizer.step()
+
+    straight, optimizer = made()
+    for at in range(3):
+        step(straight, optimizer, at)
+    half, optimizer = made()
+    for at in range(2):
+        step(half, optimizer, at)
+    resumed, again = made()
+    resumed.data.copy_(half.data)
+    again.load_state_dict(optimizer.state_dict())
+    step(resumed, again, 2)
+    assert torch.equal(straight, resumed)
+
+
+def test_an_unknown_form_is_refused() -> None:
+    with pytest.raises(ValueError, match="unscaled"):
+        Lars([torch.nn.Parameter(torch.ones(1))], lr=1.0, form="half")  # type: ignore[arg-type]

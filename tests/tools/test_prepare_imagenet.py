@@ -1,0 +1,59 @@
+"""`cepheid data` with images in ImageNet's layout."""
+
+import dataclasses
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
+
+from reference.data import imagenet
+from rules import definition
+from rules.errors import UserError
+from tests.reference.data.pictures import CLASSES, EVALUATION, TRAIN, jpeg, write_set
+from tools import prepare_data
+
+
+@pytest.fixture(autouse=True)
+def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = definition.load(definition.names()[0], "mini")
+    data: dict[str, Any] = {
+        "generator": "imagenet",
+        "source": imagenet.REAL,
+        "classes": len(CLASSES),
+        "train_samples": TRAIN,
+        "evaluation_samples": EVALUATION,
+    }
+    small = dataclasses.replace(chosen, data=MappingProxyType(data), data_digest=None)
+    monkeypatch.setattr(definition, "load", lambda name, scale: small)
+
+
+def arguments(root: Path) -> list[str]:
+    return [definition.names()[0], "--data", str(root)]
+
+
+def test_packs_names_what_is_unusual_and_verifies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_set(tmp_path)
+    (source / "train/n01/train_000.JPEG").write_bytes(jpeg(0, "L"))
+    assert prepare_data.main(arguments(tmp_path)) == 0
+    printed = capsys.readouterr().out
+    assert f"{TRAIN + EVALUATION} samples of imagenet" in printed
+    assert "unusual images, which are used: 1 grey" in printed
+    assert "remarks.txt" in printed
+    assert prepare_data.main([*arguments(tmp_path), "--verify"]) == 0
+
+
+def test_missing_set_damaged_image_and_export_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"there is no such folder\. Put ImageNet there"):
+        prepare_data.main(arguments(tmp_path))
+    source = write_set(tmp_path)
+    damaged = source / "train/n01/train_000.JPEG"
+    damaged.write_bytes(damaged.read_bytes()[:500])
+    with pytest.raises(UserError, match=r"damaged: 1 of 18 images(.|\n)*train_000\.JPEG"):
+        prepare_data.main(arguments(tmp_path))
+    with pytest.raises(UserError, match="has no galaxies"):
+        prepare_data.main([*arguments(tmp_path), "--export", "fits"])
