@@ -3,6 +3,7 @@
 import argparse
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ Epochs to the quality target, the way figure 8 and table 1 of Kumar et al. 2019 
   by batch size   the reference convergence points that `cepheid rcp` measured, and the published
                   results of MLPerf rounds beside them. Nothing is trained
   --compare NAME  settings against each other, several seeds each (benchmarks/<name>/epochs.yaml
-                  says which). Runs are made in the open division; each is recorded in
-                  benchmarks/<name>/epochs.json as it ends, and the same command makes the missing
+                  says which). Runs are made with what the open division allows, but evaluated
+                  after every epoch; each is recorded in benchmarks/<name>/epochs.json as it ends,
+                  and the same command makes the missing ones
 
 Published results are those of tuned submissions at full scale. They are shown, and no rule compares
 with them.
@@ -124,8 +126,13 @@ def _by_setting(chosen: Definition, arguments: argparse.Namespace) -> int:
 def _training(chosen: Definition, arm: Arm, seed: int, data_root: Path) -> Training:
     from reference.config import configure
 
+    timing = replace(chosen.timing, eval_every_samples=chosen.train_samples)
     config = configure(
-        chosen, division="open", overrides=arm.overrides, data_root=data_root, seed=seed
+        replace(chosen, timing=timing),
+        division="open",
+        overrides=arm.overrides,
+        data_root=data_root,
+        seed=seed,
     )
     create = task_module(chosen, "torch").create
     return Training(f"{arm.name}, seed {seed}", arm.name, create, config)
