@@ -76,6 +76,15 @@ def test_norms_over_parts_of_a_batch() -> None:
         torch.testing.assert_close(getattr(norm, name), mean)
 
 
+def test_norms_tell_what_they_normalised_by() -> None:
+    norm, batch = SpanBatchNorm2d(CHANNELS, Span(local_groups=2), 1e-5, 0.1), images()
+    norm(batch)
+    assert norm.batch_moments is not None
+    for half, mean, variance in zip(batch.chunk(2), *norm.batch_moments, strict=True):
+        expected = torch.var_mean(half, dim=(0, 2, 3), correction=0)
+        torch.testing.assert_close((variance, mean), expected)
+
+
 def test_one_group_is_torchs_batch_norm() -> None:
     norm, torchs = SpanBatchNorm2d(CHANNELS, Span(), 1e-5, 0.1), nn.BatchNorm2d(CHANNELS)
     for batch in (images(), images() + 1):
