@@ -369,7 +369,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _ratios(asked: "Costs", updates: Sequence["Update"]) -> list[Mapping[str, Any]]:
     published = {step.name: step.published_ms for step in asked.steps}
     base = asked.baseline.published_ms
-    rows = []
+    rows: list[Mapping[str, Any]] = []
     for update in updates:
         low, high = update.ratio_quartiles
         reported = published[update.name]
@@ -401,7 +401,7 @@ def _ledgers(
 
 
 def _balances(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    rows = []
+    rows: list[Mapping[str, Any]] = []
     for row in found["balance"]:
         taken = row["milliseconds"]
         rows.append(

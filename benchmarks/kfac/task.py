@@ -288,7 +288,8 @@ def running_mixup(
 def normalise(model: nn.Module) -> None:
     """Rescale the weights of each convolution and linear layer to the norm √(2 · outputs) (Osawa
     et al. 2020, arXiv:2002.06015, as the facts about chainerkfac have it)."""
-    weights = [p for p in model.parameters() if not is_exempt(p)]
+    weights: list[Tensor] = [p for p in model.parameters() if not is_exempt(p)]
     norms = torch.stack(list(torch._foreach_norm(weights)))
     wanted = torch.tensor([(2.0 * len(weight)) ** 0.5 for weight in weights], device=norms.device)
-    torch._foreach_mul_(weights, list((wanted / (norms + 1e-9)).unbind()))
+    for weight, factor in zip(weights, (wanted / (norms + 1e-9)).unbind(), strict=True):
+        weight.mul_(factor)

@@ -198,7 +198,7 @@ def _weights_on_this_rank(tmp_path: Path, *overrides: str) -> list[float]:
     with started() as ranks:
         task = built(tmp_path, "kfac_stale=false", *overrides, ranks=ranks)
         flat = weights_after(task, 2)
-    return flat[::7].tolist()
+    return list(map(float, flat[::7]))
 
 
 @pytest.mark.parametrize(

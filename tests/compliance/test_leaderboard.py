@@ -172,6 +172,6 @@ def test_what_tells_no_plain_update_is_not_compared(rows: list[Row]) -> None:
 
 def run_updates(chosen: Definition) -> int:
     """Of the three blocks of a run by the builder."""
-    batch = int(chosen.hyperparameters["global_batch_size"].default)  # type: ignore[arg-type]
+    batch = int(chosen.hyperparameters["global_batch_size"].default)
     *_, last = (block for block in chosen.schedule(batch) if block.number <= 3)
     return last.samples // batch
