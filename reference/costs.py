@@ -20,12 +20,13 @@ SHARED_OUT = ("data", "forward", "backward", "factors")
 
 @dataclass(frozen=True)
 class Step:
-    """Settings whose updates are timed; ``published_ms`` is what the source has for them, and
-    ``needs_ranks`` the fewest ranks on which they change anything."""
+    """Settings whose updates are timed; ``published_ms`` is what the source has for them.
+    ``needs_ranks`` and ``needs_nodes`` are the fewest with which they change anything."""
 
     name: str
     overrides: tuple[str, ...]
     needs_ranks: int = 1
+    needs_nodes: int = 1
     published_ms: float | None = None
 
 
@@ -107,6 +108,7 @@ def _step(facts: Mapping[str, Any]) -> Step:
         facts["name"],
         tuple(facts["set"]),
         int(facts.get("needs_ranks", 1)),
+        int(facts.get("needs_nodes", 1)),
         facts.get("published_ms"),
     )
 

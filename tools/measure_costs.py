@@ -33,7 +33,7 @@ What an update with K-FAC costs, and which of its steps costs how much, as Ueno 
   table 3         time to target of SGD and of K-FAC: the epochs that `cepheid epochs` has on
                   record times the measured time of an update; and projected to more ranks
 
-Steps that change only what travels between ranks are left out where there are too few of them:
+Steps that change only what travels between ranks or nodes are left out where there is but one:
 start it with torchrun for these. What is projected from measured parts says so, and so does what is
 reported by others: their machine is not this one.
 """
@@ -47,7 +47,6 @@ exit codes: 0 fine; 2 wrong use
 """
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128)  # of the projections
 UPDATES = 5  # between two turns
-SENT_FOR = ("factors", "gradients", "weights", "intervals", "rescaling")
 PHASES = ("data", "forward", "backward", "factors", "communication", "inverse", "update")
 
 
@@ -105,7 +104,12 @@ def _measure(chosen: Definition, asked: "Costs", arguments: argparse.Namespace) 
             with counted("preparing data", "samples", console) as on_progress:
                 data.prepare(chosen.data, arguments.data, on_progress)
         ranks.barrier()
-        steps = [step for step in asked.steps if step.needs_ranks <= ranks.world_size]
+        nodes = ranks.world_size // ranks.ranks_per_node
+        steps = [
+            step
+            for step in asked.steps
+            if step.needs_ranks <= ranks.world_size and step.needs_nodes <= nodes
+        ]
         updates = []
         for step in steps:
             console.print(f"measuring: {step.name}")
@@ -352,7 +356,7 @@ def _as_text(asked: "Costs", updates: Sequence["Update"], found: Mapping[str, An
         "layer's own time)",
         _table(_balances(found)),
         "Time to target (table 3)",
-        _table(_targets(asked, found)) if found["times_to_target"] else _no_targets(asked, found),
+        _table(_targets(found)) if found["times_to_target"] else _no_targets(asked, found),
         f"Reported, {asked.published_at.split(',')[0]}: {asked.source}, table 3. {asked.note}",
         _table([asdict(row) for row in asked.published]),
     ]
@@ -416,7 +420,7 @@ def _balances(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return rows
 
 
-def _targets(asked: "Costs", found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _targets(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [
         {
             "optimizer": row["optimizer"],
