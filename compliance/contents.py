@@ -10,8 +10,8 @@ from typing import Any
 from compliance.powerlog import PowerLog
 from compliance.runlog import RunLog
 from compliance.waivers import Waivers
+from rules.definition import NAME as NAME
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LOG_NAME = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 README = "README.md"
 LEFT_BY_TOOLS = ("checkpoints", "leaderboard")  # folders that no submission holds

@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "summary": ("tools.summarize_results", "one row per result: time to train, or why rejected"),
     "leaderboard": ("tools.build_leaderboard", "write the results as a page with plots"),
     "data": ("tools.prepare_data", "prepare, verify or export a dataset"),
+    "describe-system": ("tools.describe_system", "write down what this machine is"),
     "check-targets": ("tools.check_targets", "measure that targets separate correct from broken"),
     "speed": ("tools.measure_speed", "measure the training step, the harness and the memory"),
     "sweep": ("tools.sweep", "measure as the paper did: times against batch size, with a figure"),

@@ -374,6 +374,8 @@ CASES = [
          system(accelerators_per_node=8), says="accelerator"),
     Case("a misspelt field", "S2", "systems/box.json", system(procesor="x"), says="procesor"),
     Case("HTML for a processor field", "S2", "systems/box.json", system(**{"<b>": 1})),
+    Case("a text to be filled in", "S2", "systems/box.json", system(notes="FILL IN: cooling"),
+         says="notes is still to be filled in"),
     # S3, S6: code and licence
     Case("no code", "S3", CODE, removed(f"{CODE}/train.py"), says="the code that ran"),
     Case("empty code", "S3", CODE, file(f"{CODE}/train.py", b"")),
