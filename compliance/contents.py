@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from compliance.manifest import Manifest
 from compliance.powerlog import PowerLog
 from compliance.runlog import RunLog
 from compliance.waivers import Waivers
@@ -76,11 +77,15 @@ class ResultFolder:
 
 @dataclass(frozen=True)
 class SubmittedFile:
-    """A file or folder of a submission; ``name`` is its path relative to the submitter's folder."""
+    """A file or folder of a submission; ``name`` is its path relative to the submitter's folder.
+
+    ``sha256`` is empty for a folder, and for a file that is too large or cannot be read.
+    """
 
     name: PurePosixPath
     size_bytes: int
     is_folder: bool = False
+    sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,3 +106,4 @@ class Submitter:
     is_whole: bool = False  # all results were read, not only one or those of one system
     files: tuple[SubmittedFile, ...] | None = None
     waivers: Waivers | None = None
+    manifest: Manifest | None = None

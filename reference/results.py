@@ -105,11 +105,20 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
         shared = config.shared_by_runs()
         keep_or_compare(folder / "configuration.json", shared, "configuration", tuple(shared), T18)
         left_over = tuple(map(logfile.put_away, logfile.partials_in(folder)))
-        weights = output / "checkpoints" / config.system / config.result_name
+        weights = weights_folder(output) / config.system / config.result_name
         with watched(folder, lock):
             yield ResultFolder(folder, weights, left_over)
     finally:
         os.close(lock)
+
+
+def weights_folder(output: Path) -> Path:
+    """Where the weights of an output folder lie: in it, or beside ``submissions/``, since a
+    submission holds none (rule S1)."""
+    place = output.resolve()
+    if place.parent.name == "submissions":
+        return place.parents[1] / "checkpoints" / place.name
+    return output / "checkpoints"
 
 
 def keep_or_compare(

@@ -26,6 +26,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "summary": ("tools.summarize_results", "one row per result: time to train, or why rejected"),
     "leaderboard": ("tools.build_leaderboard", "write the results as a page with plots"),
     "data": ("tools.prepare_data", "prepare, verify or export a dataset"),
+    "new-submission": ("tools.new_submission", "begin a submission, with a task that runs"),
+    "pack": ("tools.pack_submission", "bind logs, systems and code by a manifest"),
     "describe-system": ("tools.describe_system", "write down what this machine is"),
     "check-targets": ("tools.check_targets", "measure that targets separate correct from broken"),
     "speed": ("tools.measure_speed", "measure the training step, the harness and the memory"),

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         told = system.describe_all(arguments.submitter, ranks, arguments.data)
         code = EXIT_FINDINGS if told.differences else EXIT_FINE
         if ranks.is_first:
-            _write(dict(told.content), told.differences, arguments.output)
+            _tell(dict(told.content), told.differences, arguments.output)
     if placement().world_size > 1:
         end_rank(code)
     return code
@@ -82,15 +82,30 @@ def _ranks() -> Iterator["AnyRanks"]:
         yield ranks
 
 
-def _write(content: dict[str, Any], differences: Sequence[str], output: Path | None) -> None:
+def this_machine(submitter: str, data: Path) -> dict[str, Any]:
+    """A description of this machine with all its accelerators."""
+    from reference import system
+
+    with _ranks() as ranks:
+        return system.describe_all(submitter, ranks, data).content
+
+
+def write(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a description. Raises UserError where there is a file already."""
+    write_new(path, _text(content))
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _tell(content: dict[str, Any], differences: Sequence[str], output: Path | None) -> None:
     if output:
         content["system"] = _name(output)
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    if output:
-        write_new(output, text)
+        write(output, content)
         print(output)
     else:
-        print(text, end="", flush=True)
+        print(_text(content), end="", flush=True)
     tell = sys.stderr if output is None else sys.stdout
     for difference in differences:
         print(f"the nodes differ in {difference}", file=tell)

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from reference.placement import RankEndedError, end_rank, leave_quietly, placeme
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
+from tools import own_task
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
 
@@ -86,6 +88,12 @@ def parser() -> argparse.ArgumentParser:
     add("--system", type=Path, metavar="FILE", help="system description; default: read off")
     add("--submitter", default="local", help="who runs this (default: local)")
     add("--framework", default="torch", help="torch (default) or keras, in one process")
+    add(
+        "--task",
+        type=Path,
+        metavar="FILE",
+        help="a task of your own in place of the reference's, see `cepheid new-submission`",
+    )
     add("--output", type=Path, metavar="DIR", help="where systems/ and results/ are written")
     return made
 
@@ -113,8 +121,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             framework=arguments.framework,
             data_root=arguments.data,
             seed=arguments.seed,
+            own_code=arguments.task is not None,
         )
-        module_name = task_module_name(chosen, arguments.framework)
+        load = _task_loader(chosen, arguments.framework, arguments.task)
         framework = FRAMEWORKS[arguments.framework]
         if placement().world_size > 1 and not framework.takes_ranks:
             raise UserError(
@@ -123,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         wanted = _wanted_runs(arguments.runs, chosen)
         description = system.read(arguments.system) if arguments.system else None
-    code = _run(config, module_name, description, wanted, arguments)
+    code = _run(config, load, description, wanted, arguments)
     if placement().world_size > 1:
         end_rank(code)
     return code
@@ -146,7 +155,7 @@ def _told_once() -> Iterator[None]:
 
 def _run(
     config: "RunConfig",
-    module_name: str,
+    load: Callable[[], Any],
     description: Mapping[str, Any] | None,
     wanted: Callable[[int], int],
     arguments: argparse.Namespace,
@@ -155,22 +164,24 @@ def _run(
     from rich.console import Console
 
     from reference import energy, system
-    from reference.config import digest_of_code
+    from reference.config import digest_of_code, digest_of_own_code
 
     backend = importlib.import_module(FRAMEWORKS[arguments.framework].backend)
-    module = importlib.import_module(module_name)
+    module = load()
+    own = arguments.task and own_task.found(arguments.task).parent
     interruption = Interruption()
     with backend.started() as ranks:
         console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
         ranks.share_of(config.global_batch_size)  # refused before any data are prepared
-        description = description or system.describe(arguments.submitter, ranks)
+        description = description or system.describe(arguments.submitter, ranks, arguments.data)
         # The first rank's word counts: seeds derive from it, and hosts may differ.
         config = config.on(
             *ranks.told(
                 (
                     description["submitter"],
                     description["system"],
-                    digest_of_code(definition.ROOT, config.definition.name),
+                    digest_of_code(definition.ROOT, config.definition.name, own),
+                    digest_of_own_code(own) if own else "",
                 )
             )
         )
@@ -329,6 +340,14 @@ def _created(module: Any, config: "RunConfig", ranks: "AnyRanks") -> Any:
     raise problem or RankEndedError("another rank could not begin", is_told=True)
 
 
+def _task_loader(chosen: Definition, framework: str, own: Path | None) -> Callable[[], Any]:
+    """What imports the task: the benchmark's for this framework, or a submitter's own."""
+    _known_framework(framework)
+    if own is not None:
+        return partial(own_task.load, own_task.found(own))
+    return partial(importlib.import_module, task_module_name(chosen, framework))
+
+
 def task_module(chosen: Definition, framework: str) -> Any:
     """The module with the benchmark's task for a framework."""
     return importlib.import_module(task_module_name(chosen, framework))
@@ -336,11 +355,7 @@ def task_module(chosen: Definition, framework: str) -> Any:
 
 def task_module_name(chosen: Definition, framework: str) -> str:
     """Its name. Raises UserError for a framework that the benchmark does not have."""
-    if framework not in FRAMEWORKS:
-        known = ", ".join(FRAMEWORKS)
-        raise UserError(
-            f'no framework "{framework}"{did_you_mean(framework, FRAMEWORKS)} (all: {known})'
-        )
+    _known_framework(framework)
     task = FRAMEWORKS[framework].task
     if not (definition.BENCHMARKS / chosen.name / f"{task}.py").is_file():
         raise UserError(
@@ -348,6 +363,14 @@ def task_module_name(chosen: Definition, framework: str) -> str:
             f"(benchmarks/{chosen.name}/{task}.py is missing)"
         )
     return f"benchmarks.{chosen.name}.{task}"
+
+
+def _known_framework(framework: str) -> None:
+    if framework not in FRAMEWORKS:
+        known = ", ".join(FRAMEWORKS)
+        raise UserError(
+            f'no framework "{framework}"{did_you_mean(framework, FRAMEWORKS)} (all: {known})'
+        )
 
 
 def _wanted_runs(asked: str | None, chosen: Definition) -> Callable[[int], int]:

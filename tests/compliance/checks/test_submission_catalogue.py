@@ -64,7 +64,9 @@ class Case:
 
 
 def findings_of(root: Path) -> list[Finding]:
-    return list(judge([package.read(root)], ROUND, today=TODAY).findings)
+    """All but that there is no manifest: ``tests/tools/test_pack_submission.py`` is about that."""
+    found = judge([package.read(root)], ROUND, today=TODAY).findings
+    return [finding for finding in found if finding.rule != "S4"]
 
 
 @pytest.fixture
