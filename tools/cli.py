@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "new-submission": ("tools.new_submission", "begin a submission, with a task that runs"),
     "pack": ("tools.pack_submission", "bind logs, systems and code by a manifest"),
     "describe-system": ("tools.describe_system", "write down what this machine is"),
+    "new-benchmark": ("tools.new_benchmark", "begin a benchmark with a small working example"),
     "check-targets": ("tools.check_targets", "measure that targets separate correct from broken"),
     "speed": ("tools.measure_speed", "measure the training step, the harness and the memory"),
     "sweep": ("tools.sweep", "measure as the paper did: times against batch size, with a figure"),

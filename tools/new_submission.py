@@ -3,8 +3,6 @@
 import argparse
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import Template
@@ -16,9 +14,11 @@ from rules.events import CHOICES
 from rules.filling import FILL_IN, unfilled
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINE, run_tool
+from tools.writing import new_folder, write_new
 
 TEMPLATES = Path(__file__).parent / "templates" / "submission"
 DIVISIONS = CHOICES["submission_division"]
+WHAT_DIFFERS = "model, optimizer, schedule, hyperparameters in words, and what differs (T13)"
 EXAMPLES = """\
 examples:
   cepheid new-submission acme --benchmark galaxy_shape --scale mini
@@ -72,16 +72,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if os.path.lexists(code):
         raise UserError(f"{code}: is there already; change it, or move it away")
     system = _system(root, arguments.name, arguments.data)
-    try:
-        _write_code(code, _words(chosen, arguments, str(system["system"])))
-        if not any(root.glob("LICENSE*")):
-            shutil.copy(definition.ROOT / "LICENSE", root / "LICENSE")
-        if arguments.division == "open":
-            result = f"{chosen.name}-{chosen.scale}-open"
-            _open_readme(root / "results" / str(system["system"]) / result / "README.md")
-    except OSError as error:
-        where = error.filename or root
-        raise UserError(f"{where}: cannot write there ({error.strerror})") from error
+    _write_code(code, _words(chosen, arguments, str(system["system"])))
+    if not any(root.glob("LICENSE*")):
+        licence = (definition.ROOT / "LICENSE").read_text(encoding="utf-8")
+        write_new(root / "LICENSE", licence)
+    if arguments.division == "open":
+        result = root / "results" / str(system["system"]) / f"{chosen.name}-{chosen.scale}-open"
+        if not (result / "README.md").exists():
+            write_new(result / "README.md", f"{FILL_IN}{WHAT_DIFFERS}\n")
     print(_next_steps(root, code, system, chosen, arguments.division))
     return EXIT_FINE
 
@@ -116,15 +114,13 @@ def _words(chosen: Definition, arguments: argparse.Namespace, system: str) -> di
 
 def _write_code(folder: Path, words: dict[str, str]) -> None:
     """The task and what it imports, README and run script: all of it or nothing."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as made:
+    with new_folder(folder) as made:
         for name, text in starter(words["benchmark"]).items():
-            (Path(made) / name).write_text(text, encoding="utf-8")
+            (made / name).write_text(text, encoding="utf-8")
         for template in sorted(TEMPLATES.iterdir()):
             text = Template(template.read_text(encoding="utf-8")).substitute(words)
-            (Path(made) / template.name).write_text(text, encoding="utf-8")
-        (Path(made) / "run.sh").chmod(0o755)
-        shutil.copytree(made, folder)
+            (made / template.name).write_text(text, encoding="utf-8")
+        (made / "run.sh").chmod(0o755)
 
 
 def starter(benchmark: str) -> dict[str, str]:
@@ -153,14 +149,6 @@ def _own_imports(text: str, benchmark: str) -> Iterator[str]:
     yield from re.findall(rf"^\s*from benchmarks\.{benchmark}\.(\w+)", text, re.MULTILINE)
     for names in re.findall(rf"^\s*from benchmarks\.{benchmark} import (.+)", text, re.MULTILINE):
         yield from re.findall(r"\w+", names)
-
-
-def _open_readme(path: Path) -> None:
-    from tools.writing import write_new
-
-    if not path.exists():
-        what = "model, optimizer, schedule and hyperparameters in words, and what differs (T13)"
-        write_new(path, f"{FILL_IN}{what}\n")
 
 
 def _next_steps(

@@ -2,6 +2,10 @@
 
 import contextlib
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rules.errors import UserError
@@ -35,7 +39,32 @@ def replace(path: Path, text: str) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
-        why = error.strerror or type(error).__name__
-        raise UserError(
-            f"{path}: cannot write there ({why}); make room or choose another place"
-        ) from error
+        raise _cannot_write(path, error) from error
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill, which is called ``path`` when it is whole, and is gone if it fails.
+
+    It is filled beside the parent of ``path``, where nobody takes it for one of those that lie
+    there. Raises UserError where ``path`` is there already, or cannot be written.
+    """
+    if os.path.lexists(path):
+        raise UserError(f"{path}: is there already; change it, or move it away")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=path.parents[1], prefix=f".{path.name}-"))
+        try:
+            made.chmod(0o755)
+            yield made
+            made.rename(path)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: OSError) -> UserError:
+    why = error.strerror or type(error).__name__
+    return UserError(f"{path}: cannot write there ({why}); make room or choose another place")
