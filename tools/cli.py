@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "data": ("tools.prepare_data", "prepare, verify or export a dataset"),
     "new-submission": ("tools.new_submission", "begin a submission, with a task that runs"),
     "pack": ("tools.pack_submission", "bind logs, systems and code by a manifest"),
+    "audit": ("tools.audit_submission", "make one logged run again and compare"),
     "describe-system": ("tools.describe_system", "write down what this machine is"),
     "new-benchmark": ("tools.new_benchmark", "begin a benchmark with a small working example"),
     "check-targets": ("tools.check_targets", "measure that targets separate correct from broken"),

@@ -3,12 +3,14 @@
 import argparse
 import importlib
 import io
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from reference.interruption import Interruption
 from reference.placement import RankEndedError, end_rank, leave_quietly, placement
@@ -36,6 +38,8 @@ examples:
       the remaining runs of a result that can be scored; what is there is not run again
   cepheid run galaxy_shape --scale mini --set global_batch_size=64 --output results/batch64
       another batch size; what the closed division forbids is refused before the run
+  cepheid run galaxy_shape --scale mini --dry-run --set opt_name=sgd --output results/first
+      the plan: runs, seeds, time, disk, and what the closed division would refuse
   torchrun --nproc-per-node 2 -m tools.run_benchmark galaxy_shape --scale mini --output results/two
       the same on two processes (a GPU each where there are GPUs)
 
@@ -56,6 +60,8 @@ FRAMEWORKS: Mapping[str, Framework] = {
     "torch": Framework("task", "reference.torch_backend", takes_ranks=True),
     "keras": Framework("keras_task", "reference.keras_backend", takes_ranks=False),
 }
+GOING_ON, REACHED = "CEPHEID_GOING_ON", "reached"
+"""Set for a process that goes on with the runs of an earlier one: whether all reached targets."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -95,6 +101,7 @@ def parser() -> argparse.ArgumentParser:
         help="a task of your own in place of the reference's, see `cepheid new-submission`",
     )
     add("--output", type=Path, metavar="DIR", help="where systems/ and results/ are written")
+    add("--dry-run", action="store_true", help="tell the plan and what is refused, run nothing")
     return made
 
 
@@ -114,14 +121,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         from reference import system
         from reference.config import configure
 
+        # What closed refuses is then a part of the plan, and told as a whole.
+        tries_out = arguments.dry_run and arguments.division == "closed"
         config = configure(
             chosen,
-            division=arguments.division,
+            division="open" if tries_out else arguments.division,
             overrides=arguments.overrides,
             framework=arguments.framework,
             data_root=arguments.data,
             seed=arguments.seed,
-            own_code=arguments.task is not None,
+            own_code=arguments.task is not None or tries_out,
         )
         load = _task_loader(chosen, arguments.framework, arguments.task)
         framework = FRAMEWORKS[arguments.framework]
@@ -132,10 +141,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         wanted = _wanted_runs(arguments.runs, chosen)
         description = system.read(arguments.system) if arguments.system else None
-    code = _run(config, load, description, wanted, arguments)
+    code, left = _run(config, load, description, wanted, arguments)
+    if os.environ.get(GOING_ON, REACHED) != REACHED:
+        code = EXIT_FINDINGS
     if placement().world_size > 1:
         end_rank(code)
+    if left:
+        _begin_again(left, REACHED if code == EXIT_FINE else "missed")
     return code
+
+
+def _begin_again(runs: int, so_far: str) -> NoReturn:
+    """This process anew, by the same command line, for the next of so many runs: each run has a
+    fresh one, and nothing that an earlier run left in memory makes it faster."""
+    os.environ[GOING_ON] = so_far
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], "--runs", str(runs)])
 
 
 @contextmanager
@@ -159,7 +180,9 @@ def _run(
     description: Mapping[str, Any] | None,
     wanted: Callable[[int], int],
     arguments: argparse.Namespace,
-) -> int:
+) -> tuple[int, int]:
+    """Make the runs that are missing, in one process only the first of them. Returns the exit code
+    and, if some are left for other processes, how many there shall be in all."""
     # Imported only now: they bring the framework, and wrong use is answered without it.
     from rich.console import Console
 
@@ -185,10 +208,13 @@ def _run(
                 )
             )
         )
+        if arguments.dry_run:
+            return _planned(config, wanted, arguments, console), 0
         with _prepared(config, description, wanted, arguments, ranks, console, interruption) as (
             folder,
             runs,
         ):
+            left = max(runs) + 1 if len(runs) > 1 and ranks.world_size == 1 else 0
             sensors = _sensors(ranks, console) if folder else energy.Sensors()
             reached = [
                 _one_run(
@@ -201,11 +227,27 @@ def _run(
                     interruption,
                     sensors,
                 ).reached
-                for index in runs
+                for index in (runs[:1] if left else runs)
             ]
             # A rank that leaves with exit code 1 has torchrun end the others, reporting or not.
             ranks.barrier()
-    return EXIT_FINE if all(reached) else EXIT_FINDINGS
+    return (EXIT_FINE if all(reached) else EXIT_FINDINGS), left
+
+
+def _planned(
+    config: "RunConfig",
+    wanted: Callable[[int], int],
+    arguments: argparse.Namespace,
+    console: "Console",
+) -> int:
+    """``--dry-run``: exit code 1 where the closed division refuses something."""
+    from tools import plan
+
+    config = replace(config, division=arguments.division)
+    present = plan.there(arguments.output, config)
+    count = wanted(len(present))
+    console.print(plan.told(config, arguments.output, count, present), markup=False)
+    return EXIT_FINDINGS if any(plan.refused_in_closed(config)) else EXIT_FINE
 
 
 @contextmanager
@@ -262,7 +304,7 @@ def _sensors(ranks: "AnyRanks", console: "Console") -> "Sensors":
 
     nodes = -(-ranks.world_size // ranks.ranks_per_node)
     sensors = energy.found(nodes=nodes, has_gpu=ranks.accelerator is not None)
-    if sensors.none_because:
+    if sensors.none_because and GOING_ON not in os.environ:
         console.print(f"energy: {sensors.none_because}", markup=False)
     return sensors
 
