@@ -40,9 +40,9 @@ def _git(*arguments: str) -> str:
     except FileNotFoundError as error:
         raise UserError("--changed needs git, which is not installed; name the folders") from error
     except subprocess.CalledProcessError as error:
-        (why, *_) = [*error.stderr.splitlines(), ""]
+        why = str(error.stderr).partition("\n")[0][:200]
         raise UserError(
-            f"--changed: git says: {why[:200]}; in CI, fetch the whole history "
+            f"--changed: git says: {why}; in CI, fetch the whole history "
             "(actions/checkout with fetch-depth: 0)"
         ) from error
     return done.stdout

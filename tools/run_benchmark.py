@@ -328,7 +328,7 @@ def _one_run(
     from reference.energy import Meter
     from reference.log import RunLogWriter
     from reference.train import run
-    from tools import run_energy, run_pictures, run_report
+    from tools import run_check, run_energy, run_pictures, run_report
     from tools.progress import RunDisplay
 
     console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
@@ -357,6 +357,8 @@ def _one_run(
     message = f"run {config.index}: {how} after {outcome.samples:,} samples; log: {where}"
     console.print(message, markup=False)
     if folder:
+        if where == folder.log(config.index):
+            run_check.tell(folder.log(config.index), console)
         used = run_energy.keep(meter, folder, config.index, console)
         with interruption.possible():
             run_report.make(task, config, folder.report(config.index), console, used)
