@@ -23,6 +23,6 @@ def tell(log: Path, console: "Console") -> None:
     place = replace(place_of(who.results[0], who, judged_in), in_result=True)
     errors = [f for f in check_log(who.results[0].runs[0], place, judged_in) if f.is_error]
     if errors:
-        console.print(f"this run cannot count, as its log is (rule and line):")
+        console.print("this run cannot count, as its log says:")
     for finding in errors:
         console.print(finding.text(), markup=False)
