@@ -17,7 +17,7 @@ HOSTS = ROOT / "docs" / "cluster" / "hosts.sh"
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """With an ssh that runs what it is given right here, in its own place, so that it can be ended."""
+    """With an ssh that runs what it is given right here, in its own place: it can be ended."""
     ssh = tmp_path / "ssh"
     ssh.write_text('#!/bin/sh\nshift\nexec sh -c "exec $(echo "$*" | sed "s/^cd .* && //")"\n')
     ssh.chmod(0o755)
