@@ -93,7 +93,8 @@ class Submitter:
     """A folder with ``systems`` and ``results``. ``name`` is given only under ``submissions/``.
 
     ``left_by_tools`` are the folders beside those that only its owner needs. ``files`` is all that
-    lies in a submission, None where only a part of the folder was read or it is no submission.
+    lies in a submission, None where only a part of the folder was read or it is no submission;
+    ``unfilled`` are the READMEs among that in which a person has still to write something.
     """
 
     path: Path
@@ -107,3 +108,4 @@ class Submitter:
     files: tuple[SubmittedFile, ...] | None = None
     waivers: Waivers | None = None
     manifest: Manifest | None = None
+    unfilled: tuple[PurePosixPath, ...] = ()

@@ -29,6 +29,7 @@ from compliance.logs import Logs
 from compliance.powerlog import POWER_NAME
 from compliance.records import FILE_BYTES_MAX as DIGESTED_BYTES_MAX
 from rules import digests
+from rules.filling import FILL_IN
 
 ENTRIES_MAX = 10_000  # of one folder
 FOLDERS_DEEP_MAX = 8  # how far below the given folder results of MLPerf are looked for
@@ -124,6 +125,11 @@ class Reader:
             is_whole=only_system is None,
             files=files,
             manifest=manifest.read(self.shown(listed)) if has_manifest else None,
+            unfilled=tuple(
+                file.name
+                for file in files or ()
+                if file.name.name == README and _holds(root / file.name, FILL_IN)
+            ),
         )
 
     def is_submission(self, root: Path) -> bool:
@@ -348,6 +354,15 @@ class MlperfReader(Reader):
             if parent.name == "results" and 0 < above < FOLDERS_DEEP_MAX:
                 return folder.parts[-above - 1 :]
         return ()
+
+
+def _holds(path: Path, text: str) -> bool:
+    """Whether the beginning of a file holds a text."""
+    try:
+        with path.open("rb") as file:
+            return text.encode() in file.read(DESCRIPTION_BYTES_MAX)
+    except OSError:
+        return False
 
 
 def _why_not_read(entry: os.DirEntry[str]) -> str:

@@ -39,8 +39,8 @@ class Manifest:
 
 
 def is_listed(name: PurePosixPath) -> bool:
-    """Whether a file belongs into the manifest: all do but a few, see ``NOT_LISTED``, and traces of
-    work (hidden files, ``__pycache__``)."""
+    """Whether a file belongs into the manifest: all do but those in ``NOT_LISTED`` and
+    ``__pycache__``."""
     return str(name) not in NOT_LISTED and not any(map(digests.is_left_out, name.parts))
 
 

@@ -32,8 +32,7 @@ def of_code(files: Mapping[str, str]) -> str:
 
 
 def files_of(folder: Path) -> dict[str, str]:
-    """The digests of all files in a folder; hidden ones, what Python compiled and links are left
-    out."""
+    """The digests of all files in a folder; what Python compiled and links are left out."""
     return {path.relative_to(folder).as_posix(): of_file(path) for path in _files(folder)}
 
 
@@ -48,5 +47,5 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def is_left_out(name: str) -> bool:
-    """True for hidden files and for ``__pycache__``: traces of work, no code."""
-    return name.startswith(".") or name == "__pycache__"
+    """True for ``__pycache__``, which every run of the code changes."""
+    return name == "__pycache__"

@@ -77,7 +77,9 @@ def test_the_tutorial_ends_with_a_submission_without_findings(tmp_path: Path) ->
     run("git init -q -b main && git add -A && git commit -q -m 'the suite'")
     printed = {line: run(line) for line in commands()}
     said = " ".join(printed.values())
-    assert "S2 notes is still to be filled in" in printed["cepheid check submissions/acme || true"]
+    missing = printed["cepheid check submissions/acme || true"]
+    assert "S2 notes is still to be filled in" in missing
+    assert "S3 the README.md is still to be written" in missing
     assert "pass: 5 logs, 0 errors, 1 warning" in printed["cepheid check submissions/acme"]
     assert "agrees: all 2 values within 0.0%" in printed["cepheid audit submissions/acme"]
     assert "bound together" in printed["cepheid pack submissions/acme"]

@@ -63,6 +63,15 @@ def _content(who: Submitter, listed: Manifest) -> Iterator[Finding]:
             got=shown(listed.round),
             hint=PACK,
         )
+    if who.name and listed.submitter != who.name:
+        yield breach(
+            listed.path,
+            None,
+            "the manifest was written for another submitter",
+            expected=shown(who.name),
+            got=shown(listed.submitter),
+            hint=PACK,
+        )
     there = digests_of(who)
     differing = list(manifest.differences(listed.files, there))
     for name, how in differing:

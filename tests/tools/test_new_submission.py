@@ -47,6 +47,7 @@ def test_only_a_person_can_add_what_the_check_misses(
     errors = {(finding.rule, finding.message) for finding in found if finding.is_error}
     no_result = "the submission holds no result" if division == "closed" else None
     expected = {("S2", "notes is still to be filled in")}
+    expected.add(("S3", "the README.md is still to be written"))
     expected.add(("S1", no_result or "the result holds no run log"))
     assert errors == expected
     printed = capsys.readouterr().out

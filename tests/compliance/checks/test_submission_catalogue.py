@@ -382,6 +382,8 @@ CASES = [
     Case("no code", "S3", CODE, removed(f"{CODE}/train.py"), says="the code that ran"),
     Case("empty code", "S3", CODE, file(f"{CODE}/train.py", b"")),
     Case("no README", "S3", f"{CODE}/README.md", removed(f"{CODE}/README.md")),
+    Case("a README to be filled in", "S3", f"{CODE}/README.md",
+         file(f"{CODE}/README.md", b"# Code\n\nFILL IN: what changed\n"), says="to be written"),
     Case("an empty README", "S3", f"{CODE}/README.md", file(f"{CODE}/README.md", b"")),
     Case("no licence", "S6", "LICENSE", removed("LICENSE"), says="no licence"),
     Case("an empty licence", "S6", "LICENSE", file("LICENSE", b"")),
