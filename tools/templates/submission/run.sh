@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The runs of $benchmark at $scale scale; what is given here is given to `cepheid run` too.
-# Several processes: start this line of several ranks instead, see docs/cluster in the repository.
+# Several processes: torchrun --nproc-per-node 8 --no-python <this file>, or srun, see docs/cluster.
 set -euo pipefail
 here="$$(cd "$$(dirname "$$0")" && pwd)"
 submission="$$(dirname "$$(dirname "$$here")")"
