@@ -164,7 +164,7 @@ def _next_steps(
         f"cepheid pack {root}",
     ]
     if division == "open":
-        steps.insert(4, f"say what differs in {root}/results/*/*-open/README.md")
+        steps.insert(-2, f"say what differs in {root}/results/*/*-open/README.md")
     lines = [f"  {number}. {step}" for number, step in enumerate(steps, 1)]
     return "\n".join([f"{root}: begun. What is left to do:", *lines])
 

@@ -27,7 +27,7 @@ def begun(tmp_path: Path, *options: str, benchmark: str = "galaxy_shape") -> Pat
 
 
 @pytest.mark.parametrize("benchmark", definition.names())
-def test_the_starter_is_whole(benchmark: str) -> None:
+def test_the_starter_is_whole(benchmark: str, tmp_path: Path) -> None:
     files = new_submission.starter(benchmark)
     assert "task.py" in files
     for name, text in files.items():
@@ -36,6 +36,8 @@ def test_the_starter_is_whole(benchmark: str) -> None:
         imported = re.findall(r"^\s*from \.(\w+) import", text, re.MULTILINE)
         imported += re.findall(r"^\s*from \. import (\w+)", text, re.MULTILINE)
         assert {f"{module}.py" for module in imported} <= files.keys()
+        (tmp_path / name).write_text(text)
+    assert own_task.load(own_task.found(tmp_path)).__name__ == "submitted.task"
 
 
 @pytest.mark.parametrize("division", ["closed", "open"])
