@@ -61,7 +61,9 @@ check: $(VENV)/.installed-run
 	$(BIN)/cepheid check submissions
 
 check-targets: $(VENV)/.installed-run
-	$(BIN)/cepheid check-targets galaxy_shape --scale mini
+	for definition in benchmarks/*/benchmark.yaml; do \
+		$(BIN)/cepheid check-targets $$(basename $$(dirname $$definition)) --scale mini || exit; \
+	done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -152,13 +152,13 @@ def energy_joules(
     None where one of those has no power log.
     """
     kept = kept_by_trimming([run_minutes(run) for run in runs], drop_fastest, drop_slowest)
-    energies = [_run_joules(runs[number], power) for number in kept]
+    energies = [run_joules(runs[number], power) for number in kept]
     known = [energy for energy in energies if energy is not None]
     return _mean(known) if known and len(known) == len(energies) else None
 
 
-def _run_joules(run: RunLog, power: Sequence[PowerLog]) -> float | None:
-    """Σ Pᵢ·Δtᵢ over all sensors from run_start to run_stop."""
+def run_joules(run: RunLog, power: Sequence[PowerLog]) -> float | None:
+    """Σ Pᵢ·Δtᵢ over all sensors from run_start to run_stop, or None without a power log."""
     log = next((log for log in power if log.index == run.index), None)
     start, stop = run.first("run_start"), run.first("run_stop")
     if log is None or log.problems or start is None or stop is None:

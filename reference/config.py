@@ -158,7 +158,7 @@ def configure(
                     f"{key} is {value}: in the closed division it {problem} (rule T12); "
                     f"set both, e.g. --set {key}=…"
                 )
-    if int(values["global_batch_size"]) < 1:
+    if int(values.get("global_batch_size", 1)) < 1:
         raise UserError(f"global_batch_size is {values['global_batch_size']}, expected 1 or more")
     config = RunConfig(
         definition=definition,

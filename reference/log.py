@@ -4,7 +4,7 @@ The file is written under a temporary name and gets its own name when the run ha
 log under its own name is always a whole one (``logfile``). Only the first rank writes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -118,6 +118,36 @@ class RunLogWriter:
             epoch_num=epoch,
             metrics=dict(metrics),
         )
+
+    # Of a benchmark that generates:
+
+    def generation_start(self, images: int) -> None:
+        """``images`` images at a time, from now on."""
+        self.event("generation_start", images_count=images)
+
+    def generation_stop(
+        self, images: int, sampling_seconds: Sequence[float], decoding_seconds: Sequence[float]
+    ) -> None:
+        """All repetitions of that are over, and took so long each."""
+        self._samples += images * len(sampling_seconds)
+        measured = (list(sampling_seconds), list(decoding_seconds))
+        times = dict(zip(events.GENERATION_SECONDS, measured, strict=True))
+        self.event("generation_times", times, images_count=images)
+        self.event("generation_stop", images_count=images)
+
+    def judging_start(self) -> None:
+        """The images that were generated last are looked at."""
+        self.event("eval_start", samples_count=self._samples)
+
+    def judgement(self, metrics: Mapping[str, float], first: str) -> None:
+        """All metrics of them; the first quality metric is the event's value."""
+        self.event(
+            "eval_accuracy", metrics[first], samples_count=self._samples, metrics=dict(metrics)
+        )
+
+    def judging_stop(self) -> None:
+        """They have been looked at."""
+        self.event("eval_stop", samples_count=self._samples)
 
     def event(self, key: str, value: object = None, **metadata: object) -> None:
         """One record; ``events.event_type`` says whether it begins or ends an interval."""

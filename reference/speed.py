@@ -223,7 +223,11 @@ class Initialised:
 
 
 def shortened(definition: Definition, blocks: int) -> Definition:
-    """``definition`` with targets out of reach and a budget of so many blocks."""
+    """``definition`` with targets out of reach and a budget of so many blocks; where it generates,
+    with one repetition of each number of images."""
+    if asked := definition.generation:
+        once = replace(asked, repetitions=(1,) * len(asked.counts))
+        return replace(definition, generation=once)
     quality = tuple(
         replace(target, target=-UNREACHABLE if target.better == "lower" else UNREACHABLE)
         for target in definition.quality

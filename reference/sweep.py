@@ -5,8 +5,8 @@ training
     batch steps make an epoch. Steps alone: no evaluation. Of the 100 epochs a part is run and
     scaled, and the warm-up is shortened alike.
 generation
-    Seconds to generate n images, after a warm-up of 100 images and one of n, repeated; the paper
-    did it once.
+    Seconds to generate n images, sampling latents and decoding them told apart, after a warm-up of
+    100 images and one of n, repeated; the paper did it once.
 
 Each size is to be measured in a process of its own, so that its peak of memory is its own. Energy
 is told where there are sensors.
@@ -17,10 +17,11 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from reference import energy, memory
+from reference.generate import Generator, repetition_seconds
 from reference.train import Task
 from rules.definition import Block
 
@@ -41,17 +42,7 @@ MEASURES: Mapping[str, str] = {
 OnProgress = Callable[[int, int], None]
 
 
-class GenerationTask(Protocol):
-    """The code of a benchmark that generates images."""
-
-    def build(self) -> object:
-        """Make the model with its weights."""
-
-    def warm_up(self, count: int) -> object:
-        """Generate ``count`` images that nobody wants."""
-
-    def generate(self, count: int) -> object:
-        """Generate ``count`` images."""
+PARTS_OF_GENERATION = ("sampling", "decoding")
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,8 @@ class Point:
 
     ``seconds`` is the measure, scaled from ``fraction`` of it; a quarter of its parts or
     repetitions lies below the first of ``middle_half_seconds`` and a quarter above the second.
-    ``counts`` says what was run, ``energy_joules`` is scaled alike.
+    ``counts`` says what was run, ``energy_joules`` is scaled alike. ``parts_seconds`` are the
+    medians of sampling and decoding, each by itself.
     """
 
     size: int
@@ -74,6 +66,7 @@ class Point:
     energy_joules: float | None
     implementation: Mapping[str, Any]
     load_before: float
+    parts_seconds: Mapping[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """All of it."""
@@ -204,7 +197,7 @@ def _timed(
 
 
 def generation(
-    task: GenerationTask,
+    task: Generator,
     images: int,
     ranks: Any,
     sensors: energy.Sensors,
@@ -214,19 +207,19 @@ def generation(
     load = os.getloadavg()[0]
     task.build()
     task.warm_up(WARM_UP_IMAGES)
-    first_seconds = _generated(task, images, ranks)
+    first_seconds = sum(repetition_seconds(task, images, 0)[0])
     repetitions = round(GENERATION_SECONDS / max(first_seconds, 1e-9))
     repetitions = min(max(repetitions, FEWEST_REPETITIONS), MOST_REPETITIONS)
-    seconds = []
+    parts = []
     with energy.Meter(sensors) as meter:
         started = time.monotonic()
         for done in range(1, repetitions + 1):
-            seconds.append(_generated(task, images, ranks))
+            parts.append(repetition_seconds(task, images, done)[0])
             on_progress(done, repetitions)
         ended = time.monotonic()
     joules = meter.trace.energy_joules(started, ended) if meter.trace else None
+    seconds = [sum(both) for both in parts]
     median_seconds = statistics.median(seconds)
-    told = getattr(task, "implementation", dict)
     return Point(
         size=images,
         seconds=median_seconds,
@@ -237,16 +230,13 @@ def generation(
         peak_resident_bytes=memory.peak_resident_bytes(),
         peak_device_bytes=memory.peak_device_bytes(ranks.device),
         energy_joules=None if joules is None else joules / repetitions,
-        implementation=dict(told()),
+        implementation=dict(task.implementation()),
         load_before=load,
+        parts_seconds={
+            name: statistics.median(values)
+            for name, values in zip(PARTS_OF_GENERATION, zip(*parts, strict=True), strict=True)
+        },
     )
-
-
-def _generated(task: GenerationTask, images: int, ranks: Any) -> float:
-    started = time.perf_counter()
-    task.generate(images)
-    ranks.barrier()  # waits for the device
-    return time.perf_counter() - started
 
 
 def _middle_half(seconds: Sequence[float]) -> tuple[float, float]:

@@ -179,6 +179,7 @@ def _row(sweep: Sweep, point: Point, published: Published | None) -> dict[str, A
             "" if point.peak_device_bytes is None else f"{point.peak_device_bytes / MIB:.0f}"
         ),
         "energy_joules": "" if point.energy_joules is None else f"{point.energy_joules:.6g}",
+        **{f"{name}_seconds": f"{value:.6g}" for name, value in point.parts_seconds.items()},
     }
     for machine in published.machines if published else ():
         seconds = machine.seconds.get(point.size)

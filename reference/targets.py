@@ -8,10 +8,11 @@ from reference.compilation import forget_earlier_tasks
 from reference.config import RunConfig
 from reference.distributed import Ranks
 from reference.log import RunLogWriter
-from reference.train import Progress, Task, run
+from reference.loops import LOOPS, Progress
 from rules.evidence import Curve
 
-TaskFactory = Callable[[RunConfig, Ranks], Task]
+TaskFactory = Callable[[RunConfig, Ranks], Any]
+TIMED_STAGES = ("training", "generating")
 
 
 def measure(
@@ -27,7 +28,7 @@ def measure(
 
     def record(progress: Progress) -> None:
         nonlocal started_seconds
-        if progress.stage == "training" and not started_seconds:
+        if progress.stage in TIMED_STAGES and not started_seconds:
             started_seconds = time.monotonic()
         if progress.quality is not None:
             evaluations.append((progress.samples, progress.quality))
@@ -35,6 +36,6 @@ def measure(
 
     forget_earlier_tasks()
     task = create(config, ranks)
-    run(config.definition, task, config, RunLogWriter(None), record)
+    LOOPS[config.definition.kind](config.definition, task, config, RunLogWriter(None), record)
     seconds = time.monotonic() - started_seconds
     return Curve(variant, config.seed, seconds, tuple(evaluations)), task.implementation()

@@ -2,7 +2,8 @@
 
 ``benchmarks/<name>/evidence.json`` holds, for each scale, the quality curves of correct runs and of
 broken variants, and the digest of the definition that they belong to. `make check-targets`
-measures it; the contract tests judge what was recorded, with ``problems``.
+measures it; the contract tests judge what was recorded, with ``problems``. A run that generates is
+judged once, so its curve has one point: the quality when all its images are made.
 """
 
 import statistics
@@ -98,6 +99,8 @@ def problems(evidence: Evidence, definition: Definition, variants: tuple[str, ..
     and run to the full budget without reaching the targets.
     """
     found = []
+    asked = definition.generation
+    budget = asked.images if asked else definition.timing.max_samples
     if evidence.definition_digest != definition.digest:
         found.append("it was measured for another definition; run `make check-targets`")
     seeds = {curve.seed for curve in evidence.correct}
@@ -114,7 +117,7 @@ def problems(evidence: Evidence, definition: Definition, variants: tuple[str, ..
     for curve in evidence.broken:
         if curve.samples_to_target(definition) is not None:
             found.append(f"the broken variant {curve.variant} reaches the targets")
-        elif not curve.evaluations or curve.evaluations[-1][0] < definition.timing.max_samples:
+        elif not curve.evaluations or curve.evaluations[-1][0] < budget:
             found.append(f"the broken variant {curve.variant} was not run to the full budget")
     return found
 

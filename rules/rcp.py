@@ -9,7 +9,9 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from rules import recorded
@@ -103,10 +105,17 @@ def load(name: str, scale: str) -> ReferencePoints | None:
     Whether they belong to the present definition is for the caller to ask. Raises UserError for a
     file that breaks ``schemas/rcp.schema.json``.
     """
-    document = recorded.read(name, FILE)
+    where = recorded.path(name, FILE)
+    return _parsed(where, where.read_text(encoding="utf-8"), scale) if where.exists() else None
+
+
+@lru_cache(maxsize=64)
+def _parsed(where: Path, text: str, scale: str) -> ReferencePoints | None:
+    """Thousands of results are judged by a few files: each content is validated once."""
+    document = recorded.parse(where, text)
     problem = first_schema_problem(document, "rcp") if document else None
     if problem:
-        raise UserError(f"{recorded.path(name, FILE)}: {problem}")
+        raise UserError(f"{where}: {problem}")
     entry = document.get(scale)
     if entry is None:
         return None

@@ -22,10 +22,13 @@ def read(name: str, file: str) -> dict[str, Any]:
     Raises UserError where it is no JSON object.
     """
     where = path(name, file)
-    if not where.exists():
-        return {}
+    return parse(where, where.read_text(encoding="utf-8")) if where.exists() else {}
+
+
+def parse(where: Path, text: str) -> dict[str, Any]:
+    """``text``, the content of the file ``where``. Raises UserError where it is no JSON object."""
     try:
-        document = json.loads(where.read_text(encoding="utf-8"))
+        document = json.loads(text)
     except ValueError as error:
         raise UserError(f"{where}: not valid JSON: {error}") from error
     if not isinstance(document, dict):

@@ -1,11 +1,15 @@
-"""`cepheid leaderboard`: write the results as one page with tables and plots."""
+"""`cepheid leaderboard`: write the results as a static site."""
 
 import argparse
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
 
-from compliance import leaderboard, package, site
+if __package__ in (None, ""):  # run as a file of a checkout that is not installed
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from compliance import package, parallel, site
 from compliance.judge import judge
 from rules import rounds
 from rules.errors import UserError
@@ -16,22 +20,26 @@ EXAMPLES = """\
 examples:
   cepheid leaderboard results/first                writes results/first/leaderboard/index.html
   cepheid leaderboard submissions --output site    all submissions, to put on a web server
+  cepheid leaderboard results/a results/b --output both     two folders side by side
+  cepheid leaderboard training_results_v4.0 --round mlperf-training-4.0 --output v4.0
+  cepheid diff site.old site                       what changed between two builds
 
-The folder holds index.html, one file that needs nothing else but the logs it links to, and the same
-rows as leaderboard.csv and leaderboard.json. A folder of an earlier call is replaced, another one
-is left alone.
+The folder needs nothing else but the logs and the code that it links to: it opens from a disk and
+from any web server. results.json has the same for programs. A folder of an earlier call is
+replaced, another one is left alone. The same results give the same bytes.
 
-exit codes: 0 no result is rejected; 1 at least one is, the page shows why; 2 wrong use
+exit codes: 0 no result is rejected; 1 at least one is, its page shows why; 2 wrong use
 """
 
-FILES = ("index.html", "leaderboard.csv", "leaderboard.json")
+# What the versions before the site wrote: one page and two files.
+BEFORE = {"index.html", "leaderboard.csv", "leaderboard.json"}
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line of `cepheid leaderboard`."""
     made = command_parser(
         "leaderboard",
-        "Write the results as one page: tables, spread of the runs, quality over time.",
+        "Write the results as a site: tables, spread of the runs, curves, comparisons.",
         EXAMPLES,
     )
     add = made.add_argument
@@ -42,28 +50,39 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="the folder to write (default: leaderboard in the first PATH)",
     )
+    add("--round", default=rounds.CURRENT, help=f"rules to judge by (default: {rounds.CURRENT})")
+    add(
+        "--reference",
+        default="",
+        metavar="SUBMITTER/SYSTEM",
+        help="whose results the aggregate is measured by (default: the reference implementation's)",
+    )
     return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page and print where it is. Exit code 1 where a result is rejected."""
+    """Write the site and print where it is. Exit code 1 where a result is rejected."""
     arguments = parser().parse_args(argv)
     if not arguments.paths:
         raise UserError("which results? give a folder, e.g. cepheid leaderboard results/first")
+    judged_in = rounds.load(arguments.round)
     output = arguments.output or _default_output(arguments.paths[0])
     _refuse_foreign(output)
-    packages = [package.read(path) for path in arguments.paths]
-    judgement = judge(packages, rounds.load())
-    rows = leaderboard.rows(judgement)
-    contents = {
-        "index.html": site.page(rows, judgement.round, output),
-        "leaderboard.csv": leaderboard.as_csv(rows),
-        "leaderboard.json": leaderboard.as_json(rows),
-    }
-    _write(output, contents)
+    packages = [package.read(path, judged_in.layout) for path in arguments.paths]
+    judgement = judge(packages, judged_in, parallel.judging(None, lambda done, total: None))
+    entries = tuple(site.entries(judgement))
+    _check_reference(arguments.reference, entries)
+    _write(output, site.build(site.Site(judgement.round, entries, output, arguments.reference)))
     print(output / "index.html")
-    is_rejected = any(row.verdict == "rejected" for row in rows)
+    is_rejected = any(entry.row.verdict in ("rejected", "fail") for entry in entries)
     return EXIT_FINDINGS if is_rejected else EXIT_FINE
+
+
+def _check_reference(asked: str, entries: Sequence[site.Entry]) -> None:
+    known = sorted({entry.system_id for entry in entries if entry.row.has_score})
+    if asked and asked not in known:
+        shown = ", ".join(known[:8]) or "none"
+        raise UserError(f"--reference {asked}: no such system with a score (there are: {shown})")
 
 
 def _default_output(path: Path) -> Path:
@@ -78,29 +97,50 @@ def _refuse_foreign(output: Path) -> None:
         return
     if output.is_symlink() or not output.is_dir():
         raise UserError(f"{output}: is not a folder; choose another --output")
-    there = {path.name for path in output.iterdir()}
-    foreign = sorted(there - set(FILES))
-    if foreign or (there and "index.html" not in there):
-        example = foreign[0] if foreign else sorted(there)[0]
+    there = sorted(_files(output))
+    if not there and not any(output.iterdir()):
+        return
+    foreign = sorted(set(there) - _written_before(output))
+    if foreign or "index.html" not in there:
+        example = foreign[0] if foreign else next(iter(there), "folders")
         raise UserError(
             f"{output}: holds {example}, which this command did not write; "
             "choose another --output, or move that away"
         )
-    if there and b'content="cepheid leaderboard"' not in (output / "index.html").read_bytes():
+    generator = f'content="{site.GENERATOR}"'.encode()
+    if generator not in (output / "index.html").read_bytes():
         raise UserError(
             f"{output}: index.html is not a leaderboard; choose another --output, or move it away"
         )
 
 
-def _write(output: Path, contents: Mapping[str, str]) -> None:
+def _files(output: Path) -> Iterator[str]:
+    """All files below a folder, as ``files.txt`` names them; links count as files."""
+    for path in output.rglob("*"):
+        if path.is_symlink() or not path.is_dir():
+            yield path.relative_to(output).as_posix()
+
+
+def _written_before(output: Path) -> set[str]:
+    """What an earlier call says that it wrote."""
+    try:
+        listed = (output / site.FILE_LIST).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return BEFORE
+    return set(listed)
+
+
+def _write(output: Path, files: Iterator[tuple[str, bytes]]) -> None:
     """Write all files beside the folder, then put the folder in place: no reader sees a half."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as work:
             fresh = Path(work) / "fresh"
             fresh.mkdir()
-            for name, text in contents.items():
-                (fresh / name).write_text(text + "\n", "utf-8", errors="backslashreplace")
+            for name, content in files:
+                path = fresh / PurePosixPath(name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
             if output.exists():
                 output.rename(Path(work) / "before")
             fresh.rename(output)

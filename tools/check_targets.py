@@ -15,9 +15,10 @@ from tools.run_benchmark import task_module
 
 DESCRIPTION = """\
 Train the reference with several seeds and every broken variant (shuffled labels, frozen weights, …)
-to the full budget, and record the quality curves in benchmarks/<name>/evidence.json. The tests
-accept a benchmark's targets only with such evidence for the very definition they belong to. What
-is recorded for this definition is not measured again.
+to the full budget, and record the quality curves in benchmarks/<name>/evidence.json. A benchmark
+that generates does so with each of them, and is judged once a run. The tests accept a benchmark's
+targets only with such evidence for the very definition they belong to. What is recorded for this
+definition is not measured again.
 """
 
 
@@ -101,6 +102,7 @@ def _measured(
 def _summary(recorded: Evidence, chosen: definition.Definition) -> list[str]:
     """One line per run: samples to target, or the best of each metric that was reached instead."""
     lines = []
+    counted = "samples" if chosen.kind == "train" else "images"
     for curve in recorded.curves:
         samples = curve.samples_to_target(chosen)
         best = [
@@ -108,13 +110,13 @@ def _summary(recorded: Evidence, chosen: definition.Definition) -> list[str]:
             for target in chosen.quality
             if (values := [quality[target.metric] for _, quality in curve.evaluations])
         ]
-        reached = f"reached after {samples:,} samples" if samples else "never reached"
+        reached = f"reached after {samples:,} {counted}" if samples else "never reached"
         lines.append(
             f"{curve.variant:<22} seed {curve.seed:<3} {reached:<30} best: {', '.join(best)}"
             f"  {curve.seconds:.0f} s"
         )
     usual = evidence.samples_to_target(recorded, chosen)
-    if usual:
+    if usual and chosen.kind == "train":
         lines.append(
             f"samples to target: fewest {usual[0]:,}, median {usual[1]:,}, most {usual[2]:,}"
         )

@@ -1,11 +1,11 @@
 """`cepheid rcp`: measure how many samples the reference needs to its targets, by batch size."""
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from compliance import convergence
-from rules import definition, rcp, recorded
+from rules import definition, evidence, rcp, recorded
 from rules.definition import Definition
 from rules.errors import UserError
 from rules.evidence import Curve
@@ -22,7 +22,8 @@ DESCRIPTION = """\
 Train the reference with several seeds at each batch size, and record how many samples it needs to
 its targets in benchmarks/<name>/rcp.json. A closed result is compared with these reference
 convergence points (rule T21). Each run is recorded as soon as it ends, and what is recorded for
-this definition is not measured again. Without batch sizes the table of what is recorded is printed.
+this definition is not measured again; nor are runs with all defaults that `cepheid check-targets`
+has made. Without batch sizes the table of what is recorded is printed.
 """
 
 EXAMPLES = """\
@@ -76,6 +77,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure what is missing, print the table; exit code 1 if a run missed its targets."""
     arguments = parser().parse_args(argv)
     chosen = definition.load(arguments.benchmark, arguments.scale)
+    if chosen.kind != "train":
+        raise UserError(
+            f"{chosen.name} generates and trains nothing: it has no reference convergence points "
+            "(rule T21 is for training)"
+        )
     if arguments.runs < 1:
         raise UserError(f"--runs {arguments.runs}: expected 1 or more")
     if arguments.overrides and not arguments.batch_sizes:
@@ -109,12 +115,39 @@ def _measure(chosen: Definition, arguments: argparse.Namespace) -> None:
         if point:
             _refuse_other_hyperparameters(point, trainings[0], chosen)
         have = {run.seed for run in point.runs} if point else set()
-        missing += [training for training in trainings if training.config.seed not in have]
+        for training in trainings:
+            if training.config.seed in have:
+                continue
+            if known_run := _run_of_evidence(chosen, training, arguments):
+                _keep(chosen, training, *known_run)
+            else:
+                missing.append(training)
     for training, curve, measured_on in measured(chosen, missing, arguments.data):
-        hyperparameters = dict(training.config.hyperparameters)
-        # Read again: another batch size may be being measured at the same time.
-        grown = _recorded(chosen).with_run(hyperparameters, measured_on, _run_of(curve, chosen))
-        rcp.save(chosen.name, chosen.scale, grown)
+        _keep(chosen, training, curve, measured_on)
+
+
+def _keep(
+    chosen: Definition, training: Training, curve: Curve, measured_on: Mapping[str, Any]
+) -> None:
+    hyperparameters = dict(training.config.hyperparameters)
+    # Read again: another batch size may be being measured at the same time.
+    grown = _recorded(chosen).with_run(hyperparameters, measured_on, _run_of(curve, chosen))
+    rcp.save(chosen.name, chosen.scale, grown)
+
+
+def _run_of_evidence(
+    chosen: Definition, training: Training, arguments: argparse.Namespace
+) -> tuple[Curve, Mapping[str, Any]] | None:
+    """The same run, where `cepheid check-targets` has made it: with all defaults."""
+    defaults = {name: rule.default for name, rule in chosen.hyperparameters.items()}
+    if arguments.overrides or dict(training.config.hyperparameters) != defaults:
+        return None
+    found = evidence.load(chosen.name, chosen.scale)
+    if found is None or found.definition_digest != chosen.digest:
+        return None
+    seed = training.config.seed
+    curve = next((curve for curve in found.correct if curve.seed == seed), None)
+    return (curve, found.measured) if curve else None
 
 
 def _recorded(chosen: Definition) -> ReferencePoints:

@@ -8,12 +8,14 @@ import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
+from rules.events import Kind
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINE, run_tool
 from tools.run_benchmark import task_module, task_module_name
@@ -40,6 +42,14 @@ Measure on this machine, each in one process in which the two sides take turns:
            where the benchmark and this installation have both)
   memory   the largest resident memory of a short run, in a process of its own
 
+and of a benchmark that generates, for three numbers of images at a time, against the same networks
+as one writes them first (benchmarks/<name>/plain.py):
+
+  sampling    noise to latents
+  decoding    latents to images
+  generation  both together
+  memory      as above
+
 Compare the ratio, which other work on the machine hardly moves, rather than times. The brackets
 hold the middle half of the measurements.
 """
@@ -48,12 +58,18 @@ examples:
   cepheid speed galaxy_shape --scale mini
   cepheid speed galaxy_shape --scale mini --only step --set precision=fp32 --rounds 30
   cepheid speed galaxy_shape --scale mini --output speed.json
+  cepheid speed galaxy_generation --only sampling --only decoding
 """
 STEPS = 10  # between two turns
+PLAIN = "plain eager float32"
 HARNESS_BLOCKS = 1  # many short turns: a machine's speed drifts within seconds
 GALAXIES_PER_TURN = 20
 MEMORY_BLOCKS = 2
 MIB = 1024**2
+HOW = ("training_step", "sampling", "decoding")  # what implementations tell of their code
+
+GENERATED_IN_A_TURN = 100  # of few images at a time, which take no time to speak of
+REPEATED_AT_MOST = 10
 
 Row = Mapping[str, str]
 """A line of the table."""
@@ -69,7 +85,8 @@ def parser() -> argparse.ArgumentParser:
         "--only",
         metavar="WHAT",
         action="append",
-        help=f"one of {', '.join(MEASUREMENTS)}; may be given again (default: all)",
+        help=f"one of {', '.join(MEASUREMENTS['train'])}, or, of generation, "
+        f"{', '.join(MEASUREMENTS['generate'])}; may be given again (default: all)",
     )
     add(
         "--set",
@@ -90,14 +107,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     chosen = definition.load(arguments.benchmark, arguments.scale)
     has_galaxies = chosen.data["generator"] == "galaxies"
-    usual = [name for name in MEASUREMENTS if name != "framework" or _has_keras(chosen)]
+    known = MEASUREMENTS[chosen.kind]
+    usual = [name for name in known if name != "framework" or _has_keras(chosen)]
     usual = [name for name in usual if has_galaxies or name != "drawing"]
     wanted: Sequence[str] = arguments.only or usual
     for name in wanted:
-        if name not in MEASUREMENTS:
+        if name not in known:
             raise UserError(
-                f"--only {name}: nothing of that name{did_you_mean(name, MEASUREMENTS)} "
-                f"(all: {', '.join(MEASUREMENTS)})"
+                f"--only {name}: nothing of that name{did_you_mean(name, known)} is measured of "
+                f"{chosen.name} (all: {', '.join(known)})"
             )
         if name == "framework":
             task_module_name(chosen, "keras")  # refuses a benchmark that is not written in it
@@ -143,9 +161,10 @@ def _measure(chosen: Definition, wanted: Sequence[str], arguments: argparse.Name
         console.print(_how(told), markup=False)
         rows, measured = [], {}
         for name in wanted:
-            row, measured[name] = MEASUREMENTS[name](subject)
-            console.print(f"{name}: {row['result']}")
-            rows.append({"": name, **row})
+            found, measured[name] = MEASUREMENTS[chosen.kind][name](subject)
+            for row in found:
+                console.print(f"{name}: {row['what']}: {row['result']}")
+                rows.append({"": name, **row})
     console.print(f"\n{tabulate(rows, headers='keys', disable_numparse=True)}", markup=False)
     if load > 0.5:
         console.print(
@@ -159,46 +178,57 @@ def _measure(chosen: Definition, wanted: Sequence[str], arguments: argparse.Name
 
 
 def _ready(module: Any, config: "RunConfig", ranks: "AnyRanks") -> Any:
-    task = module.create(config, ranks)
+    task = getattr(module, "for_timing", module.create)(config, ranks)
     task.build()
-    task.warm_up()
-    task.open_data()
+    if asked := config.definition.generation:
+        task.warm_up(asked.warm_up_images)
+    else:
+        task.warm_up()
+        task.open_data()
     return task
 
 
 def _how(told: Mapping[str, Any]) -> str:
     parts = [told["framework"], told["device"], f"{told['threads_per_rank']} threads"]
-    parts += [told["precision"], told["training_step"]]
+    parts += [told["precision"], *(told[key] for key in HOW if key in told)]
     reasons = [f"  {key}: {text}" for key, text in told["execution"]["because"].items()]
     return "\n".join(["  " + ", ".join(parts), *reasons])
 
 
-# What is measured: each returns a row of the table, and all about it for the JSON file -----------
+# What is measured: each returns rows of the table, and all about them for the JSON file ----------
+
+Measured = tuple[Sequence[Row], Mapping[str, Any]]
 
 
-def _step(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
+def _plain(subject: Subject) -> Any:
+    """The same benchmark as one writes it first, ready, on as many threads."""
     from reference.config import Execution
-    from reference.speed import in_turns, step_seconds
 
     name = subject.config.definition.name
     if not (definition.BENCHMARKS / name / "plain.py").is_file():
         raise UserError(f"benchmarks/{name}/plain.py is missing: nothing to compare with")
-    plain_module = importlib.import_module(f"benchmarks.{name}.plain")
+    module = importlib.import_module(f"benchmarks.{name}.plain")
     threads = str(subject.task.implementation()["threads_per_rank"])
     as_written = replace(subject.config, execution=Execution("fp32", "off", threads))
-    plain = _ready(plain_module, as_written, subject.ranks)
+    return _ready(module, as_written, subject.ranks)
+
+
+def _step(subject: Subject) -> Measured:
+    from reference.speed import in_turns, step_seconds
+
+    plain = _plain(subject)
     compared = in_turns(
         f"step of {subject.config.global_batch_size} samples",
         subject.rounds,
         {
-            "plain eager float32": lambda: step_seconds(plain, STEPS),
+            PLAIN: lambda: step_seconds(plain, STEPS),
             "reference": lambda: step_seconds(subject.task, STEPS),
         },
     )
-    return _row(compared, f"{compared.ratio:.2f} times as fast"), compared.as_json()
+    return [_row(compared, f"{compared.ratio:.2f} times as fast")], compared.as_json()
 
 
-def _harness(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
+def _harness(subject: Subject) -> Measured:
     from rich.console import Console
 
     from reference.speed import TimedLoop, bare_loop_seconds, in_turns, shortened, timed_loop
@@ -226,10 +256,10 @@ def _harness(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
         )
     share = statistics.median(loop.harness_share for loop in loops[1:])
     result = f"overhead {compared.overhead:+.2%}; outside the task's code {share:.2%}"
-    return _row(compared, result), {**compared.as_json(), "share_outside_the_task": share}
+    return [_row(compared, result)], {**compared.as_json(), "share_outside_the_task": share}
 
 
-def _framework(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
+def _framework(subject: Subject) -> Measured:
     from reference import keras_backend
     from reference.config import Execution
     from reference.speed import in_turns, seconds_each, step_seconds
@@ -250,7 +280,7 @@ def _framework(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
         },
     )
     about = {**compared.as_json(), "keras": dict(told)}
-    return _row(compared, f"{compared.ratio:.2f} times as fast"), about
+    return [_row(compared, f"{compared.ratio:.2f} times as fast")], about
 
 
 def _has_keras(chosen: Definition) -> bool:
@@ -258,7 +288,7 @@ def _has_keras(chosen: Definition) -> bool:
     return bool(installed) and (definition.BENCHMARKS / chosen.name / "keras_task.py").is_file()
 
 
-def _drawing(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
+def _drawing(subject: Subject) -> Measured:
     """The same galaxies in both turns; the round that does not count fills the tables."""
     from reference.data import galaxies
     from reference.speed import in_turns, seconds_each
@@ -277,45 +307,103 @@ def _drawing(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
             ),
         },
     )
-    return _row(compared, f"{compared.ratio:.1f} times as fast"), compared.as_json()
+    return [_row(compared, f"{compared.ratio:.1f} times as fast")], compared.as_json()
 
 
-def _memory(subject: Subject) -> tuple[Row, Mapping[str, Any]]:
+def _sampling(subject: Subject) -> Measured:
+    return _against_plain(subject, lambda task, images: lambda turn: task.sample(images, turn))
+
+
+def _decoding(subject: Subject) -> Measured:
+    """Both decode the same latents."""
+
+    def decode(task: Any, images: int) -> Callable[[int], object]:
+        latents = subject.task.sample(images, 0)
+        return lambda turn: task.decode(latents)
+
+    return _against_plain(subject, decode)
+
+
+def _generation(subject: Subject) -> Measured:
+    return _against_plain(
+        subject, lambda task, images: lambda turn: task.decode(task.sample(images, turn))
+    )
+
+
+def _against_plain(
+    subject: Subject, work: Callable[[Any, int], Callable[[int], object]]
+) -> Measured:
+    """``work(task, images)`` of the fewest, some and the most images at a time; the function that
+    it returns is called with 0, 1, …."""
+    from reference.speed import in_turns, seconds_each
+
+    asked = subject.config.definition.generation
+    assert asked is not None
+    plain = _plain(subject)
+    rows, about = [], {}
+    for images in (asked.counts[0], asked.counts[(len(asked.counts) - 1) // 2], asked.counts[-1]):
+        turns = range(min(REPEATED_AT_MOST, max(1, GENERATED_IN_A_TURN // images)))
+        plainly, as_ever = work(plain, images), work(subject.task, images)
+        compared = in_turns(
+            f"{images:,} images" if images > 1 else "1 image",
+            subject.rounds,
+            {
+                PLAIN: partial(seconds_each, plainly, turns),
+                "reference": partial(seconds_each, as_ever, turns),
+            },
+        )
+        rows.append(_row(compared, f"{compared.ratio:.2f} times as fast"))
+        about[str(images)] = compared.as_json()
+    return rows, about
+
+
+def _memory(subject: Subject) -> Measured:
     """In a fresh process, which has the whole of a run to do and nothing else."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
         chosen = subject.config.definition
         asked = (chosen.name, chosen.scale, subject.overrides, subject.config.data_root)
         peak_bytes = pool.apply(peak_memory_bytes, (*asked, MEMORY_BLOCKS))
-    row = {"what": f"run of {MEMORY_BLOCKS} blocks", "result": f"peak {peak_bytes / MIB:,.0f} MiB"}
-    return row, {"peak_resident_bytes": peak_bytes}
+    what = "each number of images once" if chosen.generation else f"run of {MEMORY_BLOCKS} blocks"
+    row = {"what": what, "result": f"peak {peak_bytes / MIB:,.0f} MiB"}
+    return [row], {"peak_resident_bytes": peak_bytes}
 
 
 def peak_memory_bytes(
     name: str, scale: str, overrides: Sequence[str], data_root: Path, blocks: int
 ) -> int:
-    """The largest resident memory of this process when it has done a run of so many blocks."""
+    """The largest resident memory of this process when it has done a run of so many blocks, or of
+    each number of images once."""
     from reference.config import configure
     from reference.distributed import started
     from reference.log import RunLogWriter
+    from reference.loops import LOOPS
     from reference.memory import peak_resident_bytes
     from reference.speed import shortened
-    from reference.train import run
 
     short = shortened(definition.load(name, scale), blocks)
     config = configure(short, overrides=overrides, data_root=data_root, seed=1)
     with started() as ranks:
-        task = task_module(short, "torch").create(config, ranks)
-        run(short, task, config, RunLogWriter(None))
+        module = task_module(short, "torch")
+        task = getattr(module, "for_timing", module.create)(config, ranks)
+        LOOPS[short.kind](short, task, config, RunLogWriter(None))
     return peak_resident_bytes()
 
 
-MEASUREMENTS: Mapping[str, Callable[[Subject], tuple[Row, Mapping[str, Any]]]] = {
-    "step": _step,
-    "harness": _harness,
-    "framework": _framework,
-    "drawing": _drawing,
-    "memory": _memory,
+MEASUREMENTS: Mapping[Kind, Mapping[str, Callable[[Subject], Measured]]] = {
+    "train": {
+        "step": _step,
+        "harness": _harness,
+        "framework": _framework,
+        "drawing": _drawing,
+        "memory": _memory,
+    },
+    "generate": {
+        "sampling": _sampling,
+        "decoding": _decoding,
+        "generation": _generation,
+        "memory": _memory,
+    },
 }
 
 

@@ -1,4 +1,4 @@
-"""Training the reference to learn something about it: what check-targets and rcp have in common."""
+"""Running the reference to learn something about it: what check-targets and rcp have in common."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def measured(
 
     from reference import data, system, targets
     from reference.distributed import started
-    from tools.progress import RunDisplay, counted
+    from tools.progress import counted, display_of
 
     console = Console(highlight=False, soft_wrap=True)
     with counted("preparing data", "samples", console) as on_progress:
@@ -51,7 +51,7 @@ def measured(
         hardware = {key: description[key] for key in HARDWARE}
         for number, training in enumerate(trainings, 1):
             console.print(f"{training.title} (run {number} of {len(trainings)})")
-            with RunDisplay(chosen, console) as display:
+            with display_of(chosen, console) as display:
                 curve, implementation = targets.measure(
                     training.variant, training.create, training.config, ranks, display
                 )

@@ -1,16 +1,19 @@
 """What somebody who waits sees: bars with time left on a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from reference import generate, loops
 from reference.train import Progress
 from rules import evidence
 from rules.definition import Definition
+from rules.generation import percentile
 
 REFRESH_SECONDS = 0.5  # drawing takes milliseconds, and a run is being timed
 # No thread draws beside the work (`auto_refresh`): it would take a core from training, unseen.
@@ -83,13 +86,82 @@ class RunDisplay:
 
     def _line(self, progress: Progress, seconds: float) -> str:
         assert progress.quality is not None
-        parts = [f"{progress.samples:>9,} samples {seconds:6.0f} s"]
-        for target in self.definition.quality:
-            value = progress.quality[target.metric]
-            mark = "[green]reached[/]" if target.holds(value) else f"target {target.target:g}"
-            parts.append(f"{target.metric} {value:.4f} ({mark})")
-        parts += [f"{name} {progress.quality[name]:.3f}" for name in self.definition.reported]
-        return "  ".join(parts)
+        done = f"{progress.samples:>9,} samples {seconds:6.0f} s"
+        return "  ".join([done, *_targets(self.definition, progress.quality)])
+
+
+class GenerationDisplay:
+    """The progress of one run that generates: a bar of repetitions, a line per number of images."""
+
+    def __init__(self, definition: Definition, console: Console) -> None:
+        assert definition.generation is not None
+        asked = definition.generation
+        self.definition, self.console = definition, console
+        self.repetitions = dict(zip(asked.counts, asked.repetitions, strict=True))
+        self.drawn_seconds = 0.0
+        self.bar = _bar(console)
+        self.task = self.bar.add_task("starting", total=None)
+
+    def __enter__(self) -> "GenerationDisplay":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, progress: generate.Progress) -> None:
+        """Show ``progress``; cheap enough to be called before every repetition."""
+        now = time.monotonic()
+        if progress.stage == "generating" and now - self.drawn_seconds < REFRESH_SECONDS:
+            return
+        self.drawn_seconds = now
+        if progress.stage == "initialising":
+            self.console.print("initialising: building, compiling, warming up (not timed)")
+        images = f" {progress.images:,} at a time" if progress.images else ""
+        self.bar.update(
+            self.task,
+            description=f"{progress.stage}{images}",
+            completed=progress.done,
+            total=self.repetitions.get(progress.images),
+            refresh=True,
+        )
+        if progress.times is not None:
+            self.console.print(_times_line(progress.times))
+        if progress.quality is not None:
+            parts = _targets(self.definition, progress.quality)
+            self.console.print("  ".join(["quality:", *parts]))
+
+
+def _times_line(times: generate.Times) -> str:
+    def milliseconds(values: Sequence[float], percent: float = 50) -> str:
+        return f"{1000 * percentile(values, percent):,.2f}"
+
+    rate = times.images / percentile(times.seconds, 50)
+    return (
+        f"{times.images:>6,} images: {milliseconds(times.seconds):>9} ms (p50; "
+        f"p99 {milliseconds(times.seconds, 99)}), sampling "
+        f"{milliseconds(times.sampling_seconds)}, decoding {milliseconds(times.decoding_seconds)}; "
+        f"{rate:,.0f} images/s; {len(times.seconds):,} repetitions"
+    )
+
+
+def display_of(
+    definition: Definition, console: Console
+) -> AbstractContextManager[Callable[[loops.Progress], None]]:
+    """What shows a run of this benchmark."""
+    made: Any = GenerationDisplay if definition.kind == "generate" else RunDisplay
+    display: AbstractContextManager[Callable[[loops.Progress], None]] = made(definition, console)
+    return display
+
+
+def _targets(definition: Definition, quality: Mapping[str, float]) -> list[str]:
+    """Each metric beside its target, then what is reported only."""
+    parts = []
+    for target in definition.quality:
+        value = quality[target.metric]
+        mark = "[green]reached[/]" if target.holds(value) else f"target {target.target:g}"
+        parts.append(f"{target.metric} {value:.4f} ({mark})")
+    return parts + [f"{name} {quality[name]:.3f}" for name in definition.reported]
 
 
 def _bar(console: Console) -> Bar:

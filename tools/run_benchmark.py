@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import importlib.util
 import io
 import os
 import sys
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from reference.alone import AnyRanks
     from reference.config import Execution, RunConfig
     from reference.energy import Sensors
+    from reference.loops import Outcome
     from reference.results import ResultFolder
-    from reference.train import Outcome
 
 EXAMPLES = """\
 examples:
@@ -40,6 +41,8 @@ examples:
       another batch size; what the closed division forbids is refused before the run
   cepheid run galaxy_shape --scale mini --dry-run --set opt_name=sgd --output results/first
       the plan: runs, seeds, time, disk, and what the closed division would refuse
+  cepheid run galaxy_generation --scale mini --output results/generation
+      time how fast galaxies are generated, from one at a time to thousands, and judge them
   torchrun --nproc-per-node 2 -m tools.run_benchmark galaxy_shape --scale mini --output results/two
       the same on two processes (a GPU each where there are GPUs)
 
@@ -68,7 +71,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line of `cepheid run`."""
     made = command_parser(
         "run",
-        "Run a benchmark to its quality target and leave run logs that can be checked.",
+        "Run a benchmark and leave run logs that can be checked: train to its quality targets, or "
+        "generate and judge what was generated.",
         EXAMPLES,
     )
     add = made.add_argument
@@ -195,7 +199,8 @@ def _run(
     interruption = Interruption()
     with backend.started() as ranks:
         console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
-        ranks.share_of(config.global_batch_size)  # refused before any data are prepared
+        if config.definition.kind == "train":
+            ranks.share_of(config.global_batch_size)  # refused before any data are prepared
         description = description or system.describe(arguments.submitter, ranks, arguments.data)
         # The first rank's word counts: seeds derive from it, and hosts may differ.
         config = config.on(
@@ -324,12 +329,11 @@ def _one_run(
 
     An interruption may come while it runs, and waits while its log and weights are put away.
     """
-    from reference import checkpoint
     from reference.energy import Meter
     from reference.log import RunLogWriter
-    from reference.train import run
+    from reference.loops import LOOPS
     from tools import run_check, run_energy, run_pictures, run_report
-    from tools.progress import RunDisplay
+    from tools.progress import display_of
 
     console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
     with interruption.possible():
@@ -339,22 +343,19 @@ def _one_run(
     log = RunLogWriter(folder.log(config.index) if folder else None)
     meter = Meter(sensors)
     try:
-        with interruption.possible(), meter, RunDisplay(config.definition, console) as display:
-            outcome = run(config.definition, task, config, log, display)
+        with interruption.possible(), meter, display_of(config.definition, console) as display:
+            run = LOOPS[config.definition.kind]
+            outcome: Outcome = run(config.definition, task, config, log, display)
     finally:
         where = log.close()
         if folder and where == folder.log(config.index):
-            try:
-                weights = folder.weights(config.index, backend.WEIGHTS_SUFFIX)
-                checkpoint.save(weights, task.state())
-            except UserError as error:
-                counts = f"run {config.index} counts ({where}), but its weights are lost"
-                raise UserError(f"{counts}: {error}") from error
+            _keep_weights(task, config, folder, backend)
         elif folder:
             message = f"run {config.index} does not count; its log is kept: {where}"
             console.print(message, markup=False)
     how = "all targets reached" if outcome.reached else outcome.reason
-    message = f"run {config.index}: {how} after {outcome.samples:,} samples; log: {where}"
+    counted = "samples" if config.definition.kind == "train" else "images"
+    message = f"run {config.index}: {how} after {outcome.samples:,} {counted}; log: {where}"
     console.print(message, markup=False)
     if folder:
         if where == folder.log(config.index):
@@ -364,6 +365,20 @@ def _one_run(
             run_report.make(task, config, folder.report(config.index), console, used)
             run_pictures.make(task, config, folder.pictures(config.index), console)
     return outcome
+
+
+def _keep_weights(task: Any, config: "RunConfig", folder: "ResultFolder", backend: Any) -> None:
+    """Those that a run ended with; one that generates changes none."""
+    from reference import checkpoint
+
+    if config.definition.kind != "train":
+        return
+    try:
+        checkpoint.save(folder.weights(config.index, backend.WEIGHTS_SUFFIX), task.state())
+    except UserError as error:
+        log = folder.log(config.index)
+        counts = f"run {config.index} counts ({log}), but its weights are lost"
+        raise UserError(f"{counts}: {error}") from error
 
 
 def _settled(config: "RunConfig", ranks: "AnyRanks", folder: "ResultFolder | None") -> "Execution":
@@ -401,12 +416,13 @@ def task_module_name(chosen: Definition, framework: str) -> str:
     """Its name. Raises UserError for a framework that the benchmark does not have."""
     _known_framework(framework)
     task = FRAMEWORKS[framework].task
-    if not (definition.BENCHMARKS / chosen.name / f"{task}.py").is_file():
+    name = f"benchmarks.{chosen.name}.{task}"
+    if not importlib.util.find_spec(name):
         raise UserError(
             f"--framework {framework}: {chosen.name} is not written in it "
             f"(benchmarks/{chosen.name}/{task}.py is missing)"
         )
-    return f"benchmarks.{chosen.name}.{task}"
+    return name
 
 
 def _known_framework(framework: str) -> None:

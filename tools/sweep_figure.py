@@ -24,6 +24,8 @@ ONE_COLOUR = "#d4483b"
 WIDTH_INCHES, PLOTS_INCHES, LINE_INCHES = 10.0, 4.0, 0.165
 CAPTION_COLUMNS = 172
 DOTS_PER_INCH = 120
+MANY_DECADES = 10_000  # where only powers of ten are written beside the axis
+ROOM_FOR_LEGEND = 100.0  # above the largest value of generation
 LOG_RATIO = 12  # values further apart than this stand on a logarithmic axis
 
 
@@ -50,7 +52,7 @@ def write(path: Path, made: Sweep, reported: Published | None, other: Sweep | No
     figure = Figure(figsize=(WIDTH_INCHES, height))
     below = 1 - PLOTS_INCHES / height
     grid = figure.add_gridspec(
-        1, 2, left=0.075, right=0.985, bottom=below + 0.125, top=0.93, wspace=0.2
+        1, 2, left=0.09, right=0.985, bottom=below + 0.125, top=0.93, wspace=0.2
     )
     left, right = (figure.add_subplot(grid[0, column]) for column in range(2))
     machines = _lines(made, reported, other)
@@ -97,6 +99,8 @@ def _how(made: Sweep) -> str:
     told = made.points[0].implementation
     kinds = sorted({str(p.implementation.get("precision", "")) for p in made.points} - {""})
     parts = [made.machine, str(told.get("framework", "")), " or ".join(kinds)]
+    if told.get("weights") == "untrained":
+        parts.append("weights that nobody has trained")
     return f"{', '.join(filter(None, parts))}; {_how_much(made)}"
 
 
@@ -147,7 +151,15 @@ def _draw_times(axes: "Axes", lines: Sequence[Line], made: Sweep) -> None:
         axes.plot(sizes, values, line.style, color=line.colour, label=line.label, markersize=5)
         for size, (first, third) in line.spread.items():
             axes.plot([size, size], [first, third], color=line.colour, linewidth=4, alpha=0.35)
-    _scale(axes, lines, [value for line in lines for value in line.seconds.values()])
+    values = [value for line in lines for value in line.seconds.values()]
+    sampling = {p.size: p.parts_seconds["sampling"] for p in made.points if p.parts_seconds}
+    if sampling:
+        axes.plot(list(sampling), list(sampling.values()), ":", color=THIS_COLOUR,
+                  label="this machine, sampling alone")  # fmt: skip
+        values += sampling.values()
+    _scale(axes, lines, values)
+    if sampling:
+        axes.set_ylim(top=ROOM_FOR_LEGEND * max(values))
     axes.set_ylabel(
         f"seconds for {EPOCHS} epochs" if made.measure == "training" else "seconds for n images"
     )
@@ -199,7 +211,8 @@ def _scale(axes: "Axes", lines: Sequence[Line], values: Sequence[float]) -> None
     axes.xaxis.set_major_formatter("{x:g}")
     if max(values) > LOG_RATIO * min(values):
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        subs = (1, 2, 5) if max(values) < MANY_DECADES * min(values) else (1,)
+        axes.yaxis.set_major_locator(LogLocator(subs=subs))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
         axes.margins(y=0.12)

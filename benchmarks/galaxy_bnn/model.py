@@ -52,8 +52,8 @@ class GaussianWeight(nn.Module):
 def make_bayesian(network: nn.Module, initial_relative_scale: float) -> None:
     """Give every kernel and matrix of ``network`` a Gaussian posterior, in place.
 
-    Means start He-normal, as published; standard deviations at ``initial_relative_scale`` times
-    the standard deviation of their layer's means.
+    Means stay as the network has them, Glorot-uniform; standard deviations start at
+    ``initial_relative_scale`` times the He standard deviation of their layer.
     """
     layers = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
     for layer in layers:

@@ -3,11 +3,9 @@
 import math
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from benchmarks.galaxy_shape.model import negative_log_likelihood, whitened
-from benchmarks.galaxy_shape.science import RADIUS_SQUARED
+from benchmarks.galaxy_shape import framework_free
 
 
 @dataclass(frozen=True)
@@ -17,67 +15,61 @@ class Predictive:
     ``means`` is (draws, n, d), ``scales`` (draws, n, d, d), lower triangular; in float64.
     """
 
-    means: Tensor
-    scales: Tensor
+    means: np.ndarray
+    scales: np.ndarray
 
     @property
-    def mean(self) -> Tensor:
+    def mean(self) -> np.ndarray:
         """(n, d)."""
-        return self.means.mean(0)
+        mean: np.ndarray = self.means.mean(0)
+        return mean
 
     @property
-    def epistemic(self) -> Tensor:
+    def epistemic(self) -> np.ndarray:
         """What the draws do not agree on: the covariance of their means, (n, d, d)."""
         deviations = self.means - self.mean
-        return torch.einsum("sni,snj->nij", deviations, deviations) / len(deviations)
+        covariance: np.ndarray = np.einsum("sni,snj->nij", deviations, deviations)
+        return covariance / len(deviations)
 
     @property
-    def aleatoric(self) -> Tensor:
+    def aleatoric(self) -> np.ndarray:
         """The noise that all draws expect: the mean of their covariances, (n, d, d)."""
-        return (self.scales @ self.scales.mT).mean(0)
+        covariance: np.ndarray = (self.scales @ self.scales.swapaxes(2, 3)).mean(0)
+        return covariance
 
     @property
-    def scale(self) -> Tensor:
+    def scale(self) -> np.ndarray:
         """Lower-triangular L with L·Lᵀ the covariance of the mixture, (n, d, d)."""
-        scale: Tensor = torch.linalg.cholesky(self.aleatoric + self.epistemic)
-        return scale
+        return np.linalg.cholesky(self.aleatoric + self.epistemic)
 
-    def negative_log_likelihood(self, labels: Tensor) -> Tensor:
+    def negative_log_likelihood(self, labels: np.ndarray) -> np.ndarray:
         """−log of the mixture's density at ``labels`` (n, d), in nats: (n,)."""
-        each = [
-            negative_log_likelihood(mean, scale, labels)
-            for mean, scale in zip(self.means, self.scales, strict=True)
-        ]
-        return math.log(len(each)) - torch.logsumexp(-torch.stack(each), dim=0)
+        each = framework_free.negative_log_likelihood(self.means, self.scales, labels)
+        likelihood: np.ndarray = math.log(len(each)) - np.logaddexp.reduce(-each, axis=0)
+        return likelihood
 
-    def epistemic_variance(self) -> Tensor:
+    def epistemic_variance(self) -> np.ndarray:
         """The epistemic variance of all targets together, (n,)."""
         return _trace(self.epistemic)
 
-    def epistemic_share(self) -> Tensor:
+    def epistemic_share(self) -> np.ndarray:
         """Its share in the whole variance, (n,), 0 to 1."""
         epistemic = self.epistemic_variance()
-        return epistemic / (epistemic + _trace(self.aleatoric))
+        share: np.ndarray = epistemic / (epistemic + _trace(self.aleatoric))
+        return share
 
     def first(self, count: int) -> "Predictive":
         """That of the first ``count`` galaxies."""
         return Predictive(self.means[:, :count], self.scales[:, :count])
 
-    def sums_of_metrics(self, labels: Tensor) -> Tensor:
-        """Sums over galaxies: squared errors, NLL, inside 68%, inside 95%, epistemic share,
-        galaxies. The regions are those of the normal with the mixture's mean and covariance."""
-        radius_squared = whitened(self.mean, self.scale, labels).square().sum(1)
-        return torch.stack(
-            [
-                (self.mean - labels).square().sum(),
-                self.negative_log_likelihood(labels).sum(),
-                (radius_squared < RADIUS_SQUARED["coverage_68"]).double().sum(),
-                (radius_squared < RADIUS_SQUARED["coverage_95"]).double().sum(),
-                self.epistemic_share().sum(),
-                torch.tensor(float(len(labels)), dtype=torch.float64, device=labels.device),
-            ]
-        )
+    def sums_of_metrics(self, labels: np.ndarray) -> np.ndarray:
+        """Sums over galaxies: squared errors, NLL, inside 68%, inside 95%, galaxies, epistemic
+        share. The regions are those of the normal with the mixture's mean and covariance."""
+        likelihood = self.negative_log_likelihood(labels)
+        sums = framework_free.sums_of_metrics(self.mean, self.scale, labels, likelihood)
+        return np.append(sums, self.epistemic_share().sum())
 
 
-def _trace(matrices: Tensor) -> Tensor:
-    return matrices.diagonal(dim1=-2, dim2=-1).sum(-1)
+def _trace(matrices: np.ndarray) -> np.ndarray:
+    traces: np.ndarray = matrices.trace(axis1=-2, axis2=-1)
+    return traces

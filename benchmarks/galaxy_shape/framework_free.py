@@ -1,11 +1,13 @@
 """What galaxy_shape is in any framework: its data, their order and orientation, its schedule."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.galaxy_shape import science
+from benchmarks.galaxy_shape.science import RADIUS_SQUARED
 from reference.config import RunConfig
 from reference.data import galaxies, store
 from reference.data.order import SampleStream
@@ -33,6 +35,20 @@ class ShapeTask:
         self.order = SampleStream(config.seed, config.definition.train_samples)
         self.samples = 0
 
+    def layout(self) -> dict[str, Any]:
+        """What the network is made of, in any framework: keywords of its constructor."""
+        model, data = self.definition.model, self.definition.data
+        return {
+            "bands": len(data["bands"]),
+            "pixels": data["pixels"],
+            "filters": model["filters"],
+            "targets": len(model["targets"]),
+            "prelu": model["prelu"],
+            "input_scaling": model["input_scaling"],
+            "batch_norm_epsilon": model["batch_norm_epsilon"],
+            "batch_norm_momentum": model["batch_norm_momentum"],
+        }
+
     def drop_caches(self) -> None:
         """Drop the stamps from the file caches."""
         store.drop_caches(self.folder)
@@ -42,7 +58,7 @@ class ShapeTask:
         sky = galaxies.load(self.folder)
         train, total = self.definition.train_samples, len(sky.labels)
         assert total == train + self.definition.evaluation_samples
-        self.stamps = sky.stamps
+        self.stamps: np.ndarray = sky.stamps
         targets = self.definition.model["targets"]
         self.labels = np.stack([sky.labels[target] for target in targets], axis=1)
         self.training_rows = np.arange(train)
@@ -118,6 +134,41 @@ class ShapeTask:
             means.append(mean[:count])
             scales.append(scale[:count])
         return np.concatenate(means), np.concatenate(scales)
+
+
+def sums_of_metrics(
+    mean: np.ndarray, scale: np.ndarray, labels: np.ndarray, likelihood: np.ndarray | None = None
+) -> np.ndarray:
+    """What ``ShapeTask.quality`` wants, in float64, of normals with means (n, d) and scale matrices
+    (n, d, d); ``likelihood`` (n,) replaces theirs where something else predicts."""
+    radius_squared = np.square(whitened(mean, scale, labels)).sum(-1)
+    if likelihood is None:
+        likelihood = negative_log_likelihood(mean, scale, labels)
+    return np.array(
+        [
+            np.square(mean.astype(np.float64) - labels).sum(),
+            likelihood.sum(),
+            (radius_squared < RADIUS_SQUARED["coverage_68"]).sum(),
+            (radius_squared < RADIUS_SQUARED["coverage_95"]).sum(),
+            len(labels),
+        ]
+    )
+
+
+def negative_log_likelihood(mean: np.ndarray, scale: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """−log N(labels; mean, L·Lᵀ) in nats and float64: (…, d), (…, d, d) and (…, d) to (…,)."""
+    log_determinant = np.log(scale.diagonal(axis1=-2, axis2=-1).astype(np.float64)).sum(-1)
+    squares = np.square(whitened(mean, scale, labels)).sum(-1)
+    constant = 0.5 * labels.shape[-1] * math.log(2 * math.pi)
+    likelihood: np.ndarray = 0.5 * squares + log_determinant + constant
+    return likelihood
+
+
+def whitened(mean: np.ndarray, scale: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """L⁻¹(labels − mean), of the same shapes: (…, d)."""
+    residual = labels.astype(np.float64) - mean
+    white: np.ndarray = np.linalg.solve(scale.astype(np.float64), residual[..., None])[..., 0]
+    return white
 
 
 def reoriented(

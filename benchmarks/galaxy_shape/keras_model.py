@@ -12,6 +12,8 @@ from reference.keras_backend import POLICIES, keras
 
 ops, layers = keras.ops, keras.layers
 Tensor = Any
+SHARED_AXES = {"position": None, "channel": [1, 2]}  # of the slopes
+COMPUTED_IN = ("trunk_", "head", "encoder.", "decoder.")  # the precision of a run: their layers
 MINIMUM_SCALE = 1e-5  # added to the softplus of the diagonal, as TensorFlow Probability does
 
 
@@ -38,35 +40,58 @@ def shape_network(
     input_scaling: str,
     batch_norm_epsilon: float,
     batch_norm_momentum: float,
+    convolution: Callable[..., Any] = layers.Conv2D,
+    dense: Callable[..., Any] = layers.Dense,
 ) -> keras.Model:
     """From stamps (batch, bands, pixels, pixels), float16 as stored, to the entries of the head
     (batch, d + d(d + 1)/2), float32, see ``posterior``.
 
-    Layers are called as their counterparts in ``model.ShapeNetwork``.
+    Layers are called as their counterparts in ``model.ShapeNetwork``; ``convolution`` and ``dense``
+    are what makes those that have a kernel.
     """
     stamps = keras.Input((bands, pixels, pixels), dtype="float16")
     images = ops.transpose(ops.cast(stamps, "float32"), (0, 2, 3, 1))
-    images = INPUT_SCALINGS[input_scaling](images)
-    images = layers.BatchNormalization(
-        epsilon=batch_norm_epsilon, momentum=batch_norm_momentum, name="norm"
-    )(images)
-    shared_axes = {"position": None, "channel": [1, 2]}[prelu]
-    number = 0
-    for width in filters:
-        for stride in (1, 2):
-            convolution = layers.Conv2D(width, 3, stride, "same", name=f"trunk_{number}")
-            slopes = layers.PReLU(shared_axes=shared_axes, name=f"trunk_{number + 1}")
-            images = slopes(convolution(images))
-            number += 2
-    head = layers.Dense(targets + targets * (targets + 1) // 2, name="head")
+    images = trunk(
+        INPUT_SCALINGS[input_scaling](images),
+        filters=filters,
+        prelu=prelu,
+        batch_norm_epsilon=batch_norm_epsilon,
+        batch_norm_momentum=batch_norm_momentum,
+        convolution=convolution,
+    )
+    head = dense(targets + targets * (targets + 1) // 2, name="head")
     return keras.Model(stamps, ops.cast(head(layers.Flatten()(images)), "float32"))
 
 
+def trunk(
+    images: Tensor,
+    *,
+    filters: Sequence[int],
+    prelu: str,
+    batch_norm_epsilon: float,
+    batch_norm_momentum: float,
+    convolution: Callable[..., Any] = layers.Conv2D,
+    slopes: Callable[..., Any] = layers.PReLU,
+) -> Tensor:
+    """Scaled images (batch, pixels, pixels, bands) through the normalisation and all blocks."""
+    images = layers.BatchNormalization(
+        epsilon=batch_norm_epsilon, momentum=batch_norm_momentum, name="norm"
+    )(images)
+    number = 0
+    for width in filters:
+        for stride in (1, 2):
+            layer = convolution(width, 3, stride, "same", name=f"trunk_{number}")
+            activation = slopes(shared_axes=SHARED_AXES[prelu], name=f"trunk_{number + 1}")
+            images = activation(layer(images))
+            number += 2
+    return images
+
+
 def compute_in(network: keras.Model, precision: str) -> None:
-    """Convolutions, slopes and head at ``fp32`` or ``bf16`` in all that is traced from now on; all
-    weights, the normalisation and the likelihood stay in float32."""
+    """Convolutions, slopes and dense layers at ``fp32`` or ``bf16`` in all that is traced from now
+    on; all weights, the normalisation, the likelihood and a flow stay in float32."""
     for layer in network.layers:
-        if layer.name.startswith(("trunk_", "head")):
+        if layer.name.startswith(COMPUTED_IN):
             layer.dtype_policy = keras.DTypePolicy(POLICIES[precision])
 
 

@@ -1,22 +1,20 @@
 """galaxy_shape in Keras 3 on TensorFlow, the framework it was published in; in one process."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from benchmarks.galaxy_shape.framework_free import ShapeTask
+from benchmarks.galaxy_shape.framework_free import ShapeTask, sums_of_metrics
 from benchmarks.galaxy_shape.keras_model import (
     Tensor,
     compute_in,
     negative_log_likelihood,
     posterior,
     shape_network,
-    whitened,
 )
-from benchmarks.galaxy_shape.science import RADIUS_SQUARED
 from reference.alone import AnyRanks
 from reference.config import Execution, RunConfig
 from reference.keras_backend import FRAMEWORK, POLICIES, keras, settled, tf, use_threads
@@ -40,43 +38,40 @@ class KerasGalaxyShape(ShapeTask):
         threads = use_threads(self.config.execution.threads)
         keras.utils.set_random_seed(self.config.seed)
         self.model = self.network()
-        values = self.config.hyperparameters
-        self.optimizer = keras.optimizers.Adam(
-            float(values["opt_base_learning_rate"]),
-            beta_1=float(values["opt_adam_beta_1"]),
-            beta_2=float(values["opt_adam_beta_2"]),
-            global_clipnorm=float(values["opt_gradient_clip_norm"]),
-            name="adam",  # else numbered, and the names are those of saved states
-        )
-        self.optimizer.build(self.model.trainable_variables)
-        self.optimizer.epsilon = self._epsilon = tf.Variable(math.nan)  # set at each step
-        self._traced: dict[tuple[str, str], tuple[Any, Any]] = {}
+        self._epsilon = tf.Variable(math.nan)  # set at each step
+        self.optimizers = {
+            prefix: self._adam(prefix, variables) for prefix, variables in self.trained().items()
+        }
+        self._traced: dict[tuple[str, str], dict[str, Any]] = {}
         self._compute_as(self.config.execution.having("threads", threads))
         return sum(math.prod(weight.shape) for weight in self.model.trainable_variables)
 
-    def network(self) -> keras.Model:
-        """Of the definition, with weights from the global seed."""
-        model, data = self.definition.model, self.definition.data
-        return shape_network(
-            bands=len(data["bands"]),
-            pixels=data["pixels"],
-            filters=model["filters"],
-            targets=len(model["targets"]),
-            prelu=model["prelu"],
-            input_scaling=model["input_scaling"],
-            batch_norm_epsilon=model["batch_norm_epsilon"],
-            batch_norm_momentum=model["batch_norm_momentum"],
-        )
+    def network(self, **layers: Any) -> keras.Model:
+        """Of the definition, with weights from the global seed; ``layers`` as ``shape_network``
+        takes them."""
+        return shape_network(**self.layout(), **layers)
+
+    def trained(self) -> Mapping[str, Sequence[Any]]:
+        """The trainable variables, each part under the prefix of its hyperparameters."""
+        return {"opt_": self.model.trainable_variables}
+
+    def computations(self) -> Mapping[str, Callable[..., Any]]:
+        """All that is traced, by name."""
+        return {"train": self._train_on, "predict": self._predict}
 
     def warm_up(self) -> None:
         """Settle how to compute, then one step and one prediction on noise; weights, statistics and
         optimizer are put back."""
-        variables = [*self.model.variables, *self.optimizer.variables]
+        variables = [*self.model.variables, *self._optimizer_variables()]
         before = [variable.numpy() for variable in variables]
         self._step_on_noise(settled(self.execution, self._step_on_noise, self.ranks))
-        self.predicted(self._synthetic(self.evaluation_batch)[0])
+        self.predict_noise()
         for variable, value in zip(variables, before, strict=True):
             variable.assign(value)
+
+    def predict_noise(self) -> None:
+        """Once all that an evaluation computes, in its shapes."""
+        self.predicted(self._synthetic(self.evaluation_batch)[0])
 
     def implementation(self) -> Mapping[str, Any]:
         """What a reader asks for beside a time."""
@@ -102,22 +97,27 @@ class KerasGalaxyShape(ShapeTask):
 
     def step(self) -> Tensor:
         """One optimizer step on the next batch; returns its mean loss."""
-        batch = self.config.global_batch_size
-        positions, orientations = self.order.take(self.samples, batch)
-        stamps, labels = self.read_arrays(self.training_rows[positions], orientations)
-        self.samples += batch
-        self._set_step(self.samples // batch)
-        base = float(self.config.hyperparameters["opt_base_learning_rate"])
-        self.optimizer.learning_rate.assign(self.learning_rate(base))
-        train, _ = self._functions
-        return train(tf.constant(stamps), tf.constant(labels))
+        batch = self.next_batch()
+        self.samples += self.config.global_batch_size
+        self._set_step(self.samples // self.config.global_batch_size)
+        for prefix, optimizer in self.optimizers.items():
+            base = float(self.config.hyperparameters[f"{prefix}base_learning_rate"])
+            optimizer.learning_rate.assign(self.learning_rate(base))
+        return self._functions["train"](*map(tf.constant, batch))
 
-    def loss_and_gradients(self, stamps: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The mean loss of a batch, and its gradients in the order of the trainable variables."""
-        with tf.GradientTape() as tape:
-            mean, scale = self._posterior(stamps, training=True)
-            loss = keras.ops.mean(negative_log_likelihood(mean, scale, labels))
-        return loss, tape.gradient(loss, self.model.trainable_variables)
+    def next_batch(self) -> tuple[np.ndarray, ...]:
+        """Stamps and labels, each stamp flipped or transposed at random."""
+        rows, orientations = self.order.take(self.samples, self.config.global_batch_size)
+        return self.read_arrays(self.training_rows[rows], orientations)
+
+    def mean_loss(self, stamps: Tensor, labels: Tensor) -> Tensor:
+        """Of a batch in training."""
+        mean, scale = self._posterior(stamps, training=True)
+        return keras.ops.mean(negative_log_likelihood(mean, scale, labels))
+
+    def usable(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Of a part: what its optimizer clips and applies."""
+        return gradients
 
     def evaluate(self) -> dict[str, float]:
         """RMSE of (e1, e2), mean negative log likelihood in nats, and the share of galaxies inside
@@ -126,13 +126,12 @@ class KerasGalaxyShape(ShapeTask):
         for rows, count in self.in_batches(self.evaluation_rows):
             stamps, labels = self.read_arrays(rows)
             mean, scale = self.predicted(stamps)
-            sums += _sums_of_metrics(mean[:count], scale[:count], labels[:count])
+            sums += sums_of_metrics(mean[:count], scale[:count], labels[:count])
         return self.quality(sums.tolist())
 
     def predicted(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means (n, d) and scale matrices (n, d, d) of one evaluation batch, as it is stored."""
-        _, predict = self._functions
-        mean, scale = predict(tf.constant(stamps))
+        mean, scale = self._functions["predict"](tf.constant(stamps))
         return mean.numpy(), scale.numpy()
 
     def synchronize(self) -> None:
@@ -142,24 +141,28 @@ class KerasGalaxyShape(ShapeTask):
         """All that going on needs: weights and statistics, optimizer, samples trained; arrays."""
         return {
             "model": _values(self.model.variables),
-            "optimizer": _values(self.optimizer.variables),
+            "optimizer": _values(self._optimizer_variables()),
             "samples": self.samples,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from ``state``, on a task that was built with the same configuration."""
-        for part, key in ((self.model, "model"), (self.optimizer, "optimizer")):
-            for variable in part.variables:
-                variable.assign(state[key][variable.path])
+        for variable in self.model.variables:
+            variable.assign(state["model"][variable.path])
+        for variable in self._optimizer_variables():
+            variable.assign(state["optimizer"][variable.path])
         self.samples = int(state["samples"])
 
     def _posterior(self, stamps: Tensor, *, training: bool) -> tuple[Tensor, Tensor]:
         head = self.model(stamps, training=training)
         return posterior(head, len(self.definition.model["targets"]))
 
-    def _train_on(self, stamps: Tensor, labels: Tensor) -> Tensor:
-        loss, gradients = self.loss_and_gradients(stamps, labels)
-        self.optimizer.apply(gradients, self.model.trainable_variables)
+    def _train_on(self, *batch: Tensor) -> Tensor:
+        parts = self.trained()
+        with tf.GradientTape() as tape:
+            loss = self.mean_loss(*batch)
+        for prefix, gradients in tape.gradient(loss, parts).items():
+            self.optimizers[prefix].apply(self.usable(gradients), parts[prefix])
         return loss
 
     def _predict(self, stamps: Tensor) -> tuple[Tensor, Tensor]:
@@ -173,11 +176,27 @@ class KerasGalaxyShape(ShapeTask):
         key = (precision, how.compile)
         if key not in self._traced:
             use_xla = how.compile == "on"
-            self._traced[key] = (
-                tf.function(self._train_on, jit_compile=use_xla),
-                tf.function(self._predict, jit_compile=use_xla),
-            )
+            self._traced[key] = {
+                name: tf.function(computation, jit_compile=use_xla)
+                for name, computation in self.computations().items()
+            }
         self._functions = self._traced[key]
+
+    def _adam(self, prefix: str, variables: Sequence[Any]) -> Any:
+        values = self.config.hyperparameters
+        optimizer = keras.optimizers.Adam(
+            float(values[f"{prefix}base_learning_rate"]),
+            beta_1=float(values["opt_adam_beta_1"]),
+            beta_2=float(values["opt_adam_beta_2"]),
+            global_clipnorm=float(values[f"{prefix}gradient_clip_norm"]),
+            name=f"{prefix.removeprefix('opt_')}adam",  # else numbered; saved states have the names
+        )
+        optimizer.build(variables)
+        optimizer.epsilon = self._epsilon
+        return optimizer
+
+    def _optimizer_variables(self) -> list[Any]:
+        return [variable for made in self.optimizers.values() for variable in made.variables]
 
     def _set_step(self, number: int) -> None:
         """Adam's epsilon is added after the correction of the bias (Kingma & Ba 2015, algorithm 1),
@@ -189,9 +208,8 @@ class KerasGalaxyShape(ShapeTask):
     def _step_on_noise(self, how: Execution) -> str:
         self._compute_as(how)
         self._set_step(1)
-        stamps, labels = self._synthetic(self.config.global_batch_size)
-        train, _ = self._functions
-        train(tf.constant(stamps), tf.constant(labels)).numpy()
+        batch = self._synthetic(self.config.global_batch_size)
+        self._functions["train"](*map(tf.constant, batch)).numpy()
         return ""
 
     def _synthetic(self, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -203,19 +221,3 @@ class KerasGalaxyShape(ShapeTask):
 
 def _values(variables: Any) -> dict[str, np.ndarray]:
     return {variable.path: variable.numpy() for variable in variables}
-
-
-def _sums_of_metrics(mean: np.ndarray, scale: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Sums over a batch, in float64: squared errors, NLL, inside 68%, inside 95%, samples."""
-    white = np.asarray(whitened(mean, scale, labels), np.float64)
-    radius_squared = np.square(white).sum(1)
-    likelihood = np.asarray(negative_log_likelihood(mean, scale, labels), np.float64)
-    return np.array(
-        [
-            np.square((mean - labels).astype(np.float64)).sum(),
-            likelihood.sum(),
-            (radius_squared < RADIUS_SQUARED["coverage_68"]).sum(),
-            (radius_squared < RADIUS_SQUARED["coverage_95"]).sum(),
-            len(labels),
-        ]
-    )

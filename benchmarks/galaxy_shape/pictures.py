@@ -33,7 +33,7 @@ def posteriors(
     of each draw of its weights, (draws, n, 2) for n stamps."""
     from matplotlib.figure import Figure
 
-    chosen = rows[_nearest(sky.labels["snr"][rows], SIGNAL_TO_NOISE)]
+    chosen = rows[nearest(sky.labels["snr"][rows], SIGNAL_TO_NOISE)]
     stamps, labels = sky.stamps[chosen], sky.labels[chosen]
     means, scales = estimate(stamps)
     draws = means_of_draws(stamps) if means_of_draws else np.empty((0, *means.shape))
@@ -65,8 +65,8 @@ def posteriors(
     return figure
 
 
-def _nearest(values: np.ndarray, wanted: Sequence[float]) -> list[int]:
-    """For each wanted value the position of the nearest one, none of them twice."""
+def nearest(values: np.ndarray, wanted: Sequence[float]) -> list[int]:
+    """For each wanted value the position of the nearest one by ratio, none of them twice."""
     found: list[int] = []
     for value in wanted:
         order = np.argsort(np.abs(np.log(np.maximum(values, 1e-6) / value)), kind="stable")

@@ -53,7 +53,7 @@ class GalaxyShape(ShapeTask):
         self.model = self.made_network().to(self.ranks.device)
         values = self.config.hyperparameters
         self.optimizer = torch.optim.Adam(
-            self.model.parameters(),
+            self.parameter_groups(),
             lr=float(values["opt_base_learning_rate"]),
             betas=(float(values["opt_adam_beta_1"]), float(values["opt_adam_beta_2"])),
             eps=float(values["opt_adam_epsilon"]),
@@ -68,17 +68,11 @@ class GalaxyShape(ShapeTask):
 
     def made_network(self) -> nn.Module:
         """The network of the definition, initialised from torch's global generator."""
-        model, data = self.definition.model, self.definition.data
-        return self.network(
-            bands=len(data["bands"]),
-            pixels=data["pixels"],
-            filters=model["filters"],
-            targets=len(model["targets"]),
-            prelu=model["prelu"],
-            input_scaling=model["input_scaling"],
-            batch_norm_epsilon=model["batch_norm_epsilon"],
-            batch_norm_momentum=model["batch_norm_momentum"],
-        )
+        return self.network(**self.layout())
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """What the optimizer trains, group by group."""
+        return [{"params": list(self.model.parameters())}]
 
     def warm_up(self) -> None:
         """Settle how to compute, then one step and one prediction on noise; weights, statistics and
@@ -91,10 +85,14 @@ class GalaxyShape(ShapeTask):
         self.optimizer.step()
         self.model.eval()
         with torch.no_grad():
-            self._predict(self._synthetic(self.evaluation_batch)[0])
+            self.predict_noise()
         self.model.load_state_dict(before)
         self.optimizer.zero_grad()
         self.optimizer.state.clear()
+
+    def predict_noise(self) -> None:
+        """Once all that an evaluation computes, in its shapes."""
+        self._predict(self._synthetic(self.evaluation_batch)[0])
 
     def implementation(self) -> Mapping[str, Any]:
         """What a reader asks for beside a time."""

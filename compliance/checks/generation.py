@@ -150,6 +150,16 @@ def weights(run: RunLog, definition: Definition, place: Place) -> Iterator[Findi
     event, expected = run.first("weights_digest"), definition.model.get("weights_digest")
     if event is None or division_of(run, place) != "closed" or event.value == expected:
         return
+    if expected is None:
+        yield breach(
+            run.path,
+            event.line,
+            f"{definition.name} has no published weights at {definition.scale} scale yet",
+            expected="a run of the open division",
+            got="closed",
+            hint="run with --division open, or at a scale that has weights",
+        )
+        return
     yield breach(
         run.path,
         event.line,

@@ -1,5 +1,6 @@
 """galaxy_shape in Keras computes what galaxy_shape in PyTorch computes."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,29 @@ def give(network: Any, weights: dict[str, np.ndarray]) -> None:
     assert {variable.path for variable in network.variables} == set(weights)
     for variable in network.variables:
         variable.assign(weights[variable.path])
+
+
+def assert_gradients_agree(
+    variables: Sequence[Any], gradients: Sequence[Any], expected: Mapping[str, np.ndarray]
+) -> None:
+    """Those of Keras' ``variables`` with PyTorch's, which are ``expected`` by path."""
+    for variable, gradient in zip(variables, gradients, strict=True):
+        there = expected[variable.path]
+        # An activation that rounding moves across zero takes another slope: 1e-3 here and there.
+        difference = np.linalg.norm(gradient - there) / np.linalg.norm(there)
+        assert difference < 0.01, f"{variable.path}: {difference:.1e}"
+
+
+def turn_half_more(order: Any) -> None:
+    """Let a task take its galaxies turned by half a turn more, as PyTorch's networks are."""
+    take = order.take
+
+    def turned(first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        positions, orientations = take(first, count)
+        # After the transposition: with it, the flips change places.
+        return positions, orientations ^ HALF_TURN
+
+    order.take = turned
 
 
 def perturbed(prelu: str) -> ShapeNetwork:
@@ -85,11 +109,7 @@ def test_values_losses_and_gradients_agree(prelu: str, training: bool) -> None:
     np.testing.assert_allclose(found_scale, scale.detach(), rtol=1e-4, atol=1e-4)
     assert float(found) == pytest.approx(loss.item(), rel=1e-4)
     variables = theirs.trainable_variables
-    for variable, gradient in zip(variables, tape.gradient(found, variables), strict=True):
-        there = expected[variable.path]
-        # An activation that rounding moves across zero takes another slope: 1e-3 here and there.
-        difference = np.linalg.norm(gradient - there) / np.linalg.norm(there)
-        assert difference < 0.01, f"{variable.path}: {difference:.1e}"
+    assert_gradients_agree(variables, tape.gradient(found, variables), expected)
 
 
 def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) -> None:
@@ -101,14 +121,7 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) 
         made.build()
         made.open_data()
     give(theirs.model, to_keras(arrays_of(ours.model)))
-    take = theirs.order.take
-
-    def turned(first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        positions, orientations = take(first, count)
-        # Half a turn more, after the transposition: with it, the flips change places.
-        return positions, orientations ^ HALF_TURN
-
-    theirs.order.take = turned  # type: ignore[method-assign]
+    turn_half_more(theirs.order)
     ours.model.train()
     losses = [[float(made.step()) for _ in range(6)] for made in (ours, theirs)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)

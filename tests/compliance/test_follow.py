@@ -12,8 +12,11 @@ from compliance.finding import Finding
 from compliance.follow import GrowingLog, certain, follow, same
 from compliance.records import Reading
 from compliance.runlog import PARTIAL, read, run_log
+from rules import definition
+from rules.definition import Definition
 from rules.errors import UserError
-from tests.compliance.builder import line_of, run_records
+from tests.compliance.builder import generation_records, line_number, line_of, run_records
+from tests.compliance.checks import test_generation as generation
 from tests.compliance.checks.test_catalogue import (
     ABORTED,
     ALONE,
@@ -110,6 +113,43 @@ def test_a_mistake_that_goes_on_is_told_once(tmp_path: Path) -> None:
     lines = text([r | {"value": 1} if r["key"] == "eval_stop" else r for r in RECORDS])
     told = told_while_growing(lines, tmp_path / "result_0.txt")
     assert list(told) == [("T2", at("eval_stop"), "error: eval_stop has a wrong value")]
+
+
+@pytest.fixture
+def star_images(star_shape: Definition) -> Definition:
+    """Installed beside star_shape."""
+    return definition.load("star_images", "mini")
+
+
+@pytest.mark.parametrize("place", [generation.PLACE, ALONE], ids=["in a result", "alone"])
+def test_no_prefix_of_a_log_of_generation_has_a_finding(
+    place: Place, star_images: Definition, tmp_path: Path
+) -> None:
+    lines = text(generation_records(star_images))
+    assert told_while_growing(lines, tmp_path / "result_0.txt", place) == {}
+
+
+@pytest.mark.parametrize("name", generation.CASES)
+def test_what_is_told_of_generation_stays_true(
+    name: str, star_images: Definition, tmp_path: Path
+) -> None:
+    rule, *_, change = generation.CASES[name]
+    lines, path = text(change(generation_records(star_images))), tmp_path / "result_0.txt"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    final = {same(f) for f in check_log(read(path), generation.PLACE, ROUND)}
+    told = told_while_growing(lines, path, generation.PLACE)
+    assert told.keys() <= final
+    assert rule in {key[0] for key in final}
+
+
+def test_times_that_the_clock_has_no_room_for_are_told_when_they_are_there(
+    star_images: Definition, tmp_path: Path
+) -> None:
+    """As soon as generation_stop says when they ended."""
+    *_, change = generation.CASES["times that the clock has no room for"]
+    records_ = change(generation_records(star_images))
+    told = told_while_growing(text(records_), tmp_path / "result_0.txt", generation.PLACE)
+    assert list(told.values()) == [line_number(records_, "generation_stop", 1)]
 
 
 class Writer:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance import leaderboard, package, site
+from compliance import leaderboard, package
 from compliance.judge import judge
 from compliance.leaderboard import Row
 from rules import definition, rounds
@@ -58,7 +58,6 @@ def test_a_warning_stands_below_a_score(
     assert row.reasons == ("T10 warning: the data are not those of the reference (in 5 files)",)
     assert [finding.severity for finding in row.findings] == ["warning"] * 5
     assert "  acme/box: scored, with a warning\n    T10 warning" in leaderboard.as_table(found)
-    assert "<li>T10 warning" in site.page(found, "v1.0", Path("out/leaderboard"))
 
 
 def test_an_error_that_logs_share_is_one_reason(star_shape: Definition) -> None:

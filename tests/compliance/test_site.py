@@ -1,20 +1,31 @@
-"""The page: complete in itself, safe whatever a log says, the same for the same logs."""
+"""The site: complete in itself, safe whatever a log says, the same for the same logs."""
 
+import json
+import math
 import re
 from html.parser import HTMLParser
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
-from compliance import leaderboard, package, site
+from compliance import package, site
 from compliance.judge import judge
-from rules import rounds
-from rules.definition import Definition
-from tests.compliance.builder import write_result
+from compliance.logs import Logs
+from compliance.parallel import judging
+from compliance.site import index
+from compliance.site.entry import slug
+from compliance.site.reported import load, scores
+from rules import definition, rounds
+from rules.definition import ROOT, Definition, first_schema_problem
+from rules.errors import UserError
+from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
+from tests.compliance.field import described, write_field, write_generation, write_training
 from tests.compliance.mixed import write_mixed
 
 VOID = {"meta", "input", "br", "link", "img"}
+MINI = "results/acme/box/star_shape-mini-closed.html"
 
 
 class Page(HTMLParser):
@@ -26,6 +37,7 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.links: list[str] = []
         self.ids: list[str] = []
+        self.attributes: set[str] = set()
         self.feed(text)
         assert not self.open, self.open
 
@@ -34,6 +46,7 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
         named = dict(attrs)
+        self.attributes |= set(named)
         self.links += [str(named[key]) for key in ("href", "src") if named.get(key)]
         self.ids += [str(named["id"])] if named.get("id") else []
 
@@ -46,88 +59,341 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-def page(path: Path, folder: Path) -> str:
-    judgement = judge([package.read(path)], rounds.load("v1.0"))
-    return site.page(leaderboard.rows(judgement), judgement.round, folder)
+def built(*paths: Path, folder: Path = Path("site"), reference: str = "") -> dict[str, str]:
+    """Every file of the site by its name."""
+    judgement = judge([package.read(path) for path in paths], rounds.load("v1.0"))
+    made = site.Site(judgement.round, tuple(site.entries(judgement)), folder, reference)
+    return {name: content.decode("utf-8", "replace") for name, content in site.build(made)}
+
+
+def pages(files: dict[str, str]) -> dict[str, Page]:
+    return {name: Page(text) for name, text in files.items() if name.endswith(".html")}
 
 
 @pytest.fixture
-def text(star_shape: Definition) -> str:
-    return page(write_mixed(Path("out"), star_shape), Path("out/leaderboard"))
+def mixed(star_shape: Definition) -> dict[str, str]:
+    return built(write_mixed(Path("out"), star_shape))
 
 
-def test_markup_from_a_system_description_is_text(text: str) -> None:
-    assert "<script>alert" not in text
-    assert "&lt;script&gt;alert(&#39;box&#39;)&lt;/script&gt;" in text
-    assert "\u202e" not in text
-    assert Page(text).tags.count("script") == 1
+@pytest.fixture
+def field(star_shape: Definition) -> dict[str, str]:
+    return built(write_field(Path("submissions"), star_shape))
 
 
-def test_the_page_loads_nothing(text: str) -> None:
-    found = Page(text)
-    assert all(link.startswith(("#", "../results/")) for link in found.links), found.links
-    assert "url(#" in text or "url(" not in text
-    assert not re.search(r"(src|href)=.?https?:", text)
-    assert "@import" not in text
+def test_the_pages(mixed: dict[str, str]) -> None:
+    assert {name for name in mixed if "/" not in name} == {
+        "index.html", "full-closed.html", "mini-closed.html", "mini-open.html", "compare.html",
+        "elsewhere.html", "results.json", "results.schema.json", "results.csv", "files.txt",
+        "site.css", "site.js",
+    }  # fmt: skip
+    assert {name for name in mixed if name.startswith("benchmarks/")} == {
+        "benchmarks/star_shape-full.html", "benchmarks/star_shape-mini.html",
+    }  # fmt: skip
+    assert MINI in mixed
+    assert mixed["files.txt"].splitlines() == sorted(mixed)
 
 
-def test_every_log_is_linked(text: str) -> None:
-    logs = [link for link in Page(text).links if link.startswith("../results/")]
-    assert len(logs) == 5 + 5 + 5 + 5 + 2
-    assert all((Path("out/leaderboard") / unquote(link)).resolve().is_file() for link in logs)
+def test_markup_from_logs_and_descriptions_is_text(field: dict[str, str]) -> None:
+    for name, text in field.items():
+        if name.endswith(".html"):
+            assert "<script>alert" not in text, name
+            assert "\u202e" not in text, name
+            assert len(text) < 3_000_000
+            scripts = re.findall(r"<script[^>]*>", text)
+            assert len(scripts) == 1 + (name == "compare.html"), name
+            assert "<b>3</b>" not in text, name
+    assert "&lt;script&gt;alert(&#39;box&#39;)&lt;/script&gt;" in field["mini-closed.html"]
+    assert "</script" not in field["compare.html"].split('id="data">')[1].split("</script>\n")[0]
+
+
+def test_every_page_is_well_formed_and_leads_somewhere(field: dict[str, str]) -> None:
+    found = pages(field)
+    for name, page in found.items():
+        assert len(page.ids) == len(set(page.ids)), name
+        assert not {key for key in page.attributes if key.startswith("on")}, name
+        assert "style" not in page.attributes, name
+        for link in page.links:
+            target = link.split("#")[0]
+            if not target or link == "data:,":
+                continue
+            assert not re.match(r"[a-z+.-]+:|//", link), (name, link)
+            here = (Path("site") / name).parent / unquote(target)
+            inside = str(PurePosixPath(here.resolve().relative_to(Path.cwd())))
+            if inside.startswith("site/"):
+                assert inside.removeprefix("site/") in field, (name, link)
+            else:
+                assert here.resolve().exists(), (name, link)
+        for place in (link[1:] for link in page.links if link.startswith("#") and "=" not in link):
+            assert place in page.ids, (name, place)
+
+
+def test_nothing_is_loaded_from_elsewhere(field: dict[str, str]) -> None:
+    for name in ("site.js", "site.css"):
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", field[name])
+        assert "@import" not in field[name]
+        assert not re.search(r"\b(eval|fetch|innerHTML|XMLHttpRequest|localStorage)\b", field[name])
 
 
 def test_a_folder_cannot_pose_as_a_scheme(star_shape: Definition) -> None:
-    folder = write_result(Path("out"), star_shape)
+    write_result(Path("out"), star_shape)
     hostile = Path("javascript:alert(1)")
-    folder.rename(hostile)
-    links = Page(page(hostile, Path("."))).links
-    assert any(link.startswith("javascript%3Aalert") for link in links)
+    Path("out").rename(hostile)
+    links = pages(built(hostile, folder=Path(".")))[MINI].links
+    assert any("javascript%3Aalert" in link for link in links)
     assert not any(link.startswith("javascript:") for link in links)
 
 
-def test_ids_are_there_once(text: str) -> None:
-    ids = Page(text).ids
+def test_a_rejected_result_has_reasons_and_no_number(mixed: dict[str, str]) -> None:
+    rejected = mixed["results/acme/odd/star_shape-mini-closed.html"]
+    assert "opt_name must be adam" in rejected
+    assert '<span class="big">' not in rejected
+    assert "compare.html#r=" not in rejected
+    unranked = mixed["mini-closed.html"].split("Not ranked")[1]
+    assert "T12 opt_name must be adam" in unranked
+    (row,) = [
+        row
+        for row in re.findall(r"<tr .*?</tr>", mixed["mini-closed.html"], re.DOTALL)
+        if "rejected" in row
+    ]
+    assert "<circle" not in row
+    assert "checkbox" not in row
+
+
+def test_the_spread_shows_every_run(mixed: dict[str, str]) -> None:
+    table = mixed["benchmarks/star_shape-mini.html"].split("</table>")[0]
+    assert table.count("<circle") == 5 + 4
+    assert table.count("did not converge</title>") == 1
+    assert table.count("dropped from the mean</title>") == 2 + 1
+
+
+def test_every_run_has_a_curve_a_time_line_and_a_log(mixed: dict[str, str]) -> None:
+    text = mixed[MINI]
+    assert text.count("<polyline") >= 5 * 2  # two metrics
+    assert "target 0.1</text>" in text
+    assert text.count('<rect class="block"') == 5 * 3
+    assert text.count('<rect class="evaluation"') == 5 * 3
+    assert text.count('<rect class="init"') == 5
+    assert sum("result_" in link for link in Page(text).links) >= 5
+    assert "least plausible mean" in text
+
+
+def test_plots_have_a_title_a_description_and_a_table(field: dict[str, str]) -> None:
+    for name, text in field.items():
+        for figure in re.findall(r'<figure class="plot">.*?</figure>', text, re.DOTALL):
+            assert re.search(r"<title id=.+?<desc id=.+?</desc>", figure, re.DOTALL), name
+            assert "<table" in figure, name
+            assert "nan" not in re.sub(r"<t[de].*?</t[de]", "", figure)
+
+
+def test_generation_is_shown(field: dict[str, str]) -> None:
+    text = field["benchmarks/star_images-mini.html"]
+    assert "Latency against the number of images" in text
+    assert "Images per second against the number of images" in text
+    ranked = re.findall(r"<a href=\"../results/(acme/[^\"]+|cepheid/[^\"]+)\"", text)
+    assert ranked[0].startswith("acme/a100.x8")
+    assert "images/s" in field["mini-closed.html"]
+
+
+def test_energy_and_scaling_are_shown(field: dict[str, str]) -> None:
+    text = field["benchmarks/star_shape-mini.html"]
+    assert "Energy of a run against its time" in text
+    assert "without the power supply" in text
+    scaling = text.split("<b>Time against accelerators")[1].split("</figure>")[0]
+    assert "efficiency" in scaling
+    assert "100%" in scaling
+    assert "Epochs to the targets against batch size" in text
+
+
+def test_a_picture_stands_beside_its_page(field: dict[str, str]) -> None:
+    name = "results/cepheid/reference/star_shape-mini-closed"
+    assert f"{name}.png" in field
+    assert '<img src="star_shape-mini-closed.png"' in field[f"{name}.html"]
+
+
+def test_what_is_no_picture_is_left_out(star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    (folder / "pictures_1.png").write_bytes(b"<svg onload=alert()>")
+    assert not any(name.endswith(".png") for name in built(Path("out")))
+
+
+def test_the_same_results_give_the_same_bytes(star_shape: Definition) -> None:
+    write_field(Path("submissions"), star_shape)
+    assert built(Path("submissions")) == built(Path("submissions"))
+
+
+def test_no_log_is_kept(star_shape: Definition) -> None:
+    """Thousands of results fit into memory because their logs are let go."""
+    write_mixed(Path("out"), star_shape)
+    judgement = judge([package.read(Path("out"))], rounds.load("v1.0"), judging(1, lambda *_: None))
+    made = site.Site("v1.0", tuple(site.entries(judgement)), Path("site"))
+    list(site.build(made))
+    logs = [entry.row.judged.folder.runs for entry in made.entries]
+    assert all(isinstance(runs, Logs) and runs._read == [None] * len(runs) for runs in logs)
+
+
+def test_no_result(star_shape: Definition) -> None:
+    Path("submissions").mkdir()
+    files = built(Path("submissions"))
+    assert "no results yet" in files["index.html"]
+    assert json.loads(files["results.json"])["results"] == []
+    pages(files)
+
+
+def test_one_run_is_provisional(star_shape: Definition) -> None:
+    files = built(write_result(Path("out"), star_shape, runs=1))
+    pages(files)
+    assert "provisional: 1 of 5 runs" in files["mini-closed.html"]
+    assert "so far" in files[MINI]
+
+
+def test_an_unknown_benchmark_is_listed_and_not_ranked(star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    folder.rename(folder.with_name("moon_shape-mini-closed"))
+    for log in (folder.with_name("moon_shape-mini-closed")).iterdir():
+        log.write_text(log.read_text().replace("star_shape", "moon_shape"))
+    files = built(Path("out"))
+    pages(files)
+    assert "unknown benchmark" in files["index.html"].split("Not ranked")[1]
+    assert not any(name.startswith("benchmarks/") for name in files)
+
+
+def test_systems_of_one_name_are_told_apart(star_shape: Definition) -> None:
+    write_result(Path("one"), star_shape)
+    write_result(Path("two"), star_shape, block_ms=9000)
+    files = built(Path("two"), Path("one"))
+    assert MINI in files
+    assert MINI.replace(".html", "~2.html") in files
+    assert built(Path("one"), Path("two")) == files
+    assert "1 result bears the name of another one" in files["index.html"]
+
+
+def test_a_folder_that_is_given_twice_counts_once(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    assert built(Path("out"), Path("out/results")) == built(Path("out"))
+
+
+@pytest.mark.parametrize("value", [10**400, -1, 1e308, 5e-324, math.nan, -math.inf, [[]], "x"])
+def test_no_value_of_a_log_breaks_the_site(value: object, star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    images = definition.load("star_images", "mini")
+    generated = write_result(Path("out"), images)
+
+    def spoil(record: dict[str, Any]) -> None:
+        if record["key"] in ("global_batch_size", "seed", "eval_accuracy"):
+            record["value"] = value
+        for key in ("samples_count", "images_count", "epoch_num"):
+            if key in record["metadata"]:
+                record["metadata"][key] = value
+        for name in record["metadata"].get("metrics", {}):
+            record["metadata"]["metrics"][name] = value
+
+    for run in range(5):
+        for where, asked in ((folder, star_shape), (generated, images)):
+            records = run_records(asked, run)
+            for record in records:
+                spoil(record)
+            write_log(where / f"result_{run}.txt", records)
+    files = built(Path("out"))
+    pages(files)
+    document = json.loads(files["results.json"], parse_constant=pytest.fail)
+    assert first_schema_problem(document, "results") is None
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "", "x" * 65, "ünïcode", ".hidden", "a b", "a:b"])
+def test_slugs_are_safe_and_differ(name: str) -> None:
+    made = slug(name)
+    assert re.fullmatch(r"([A-Za-z0-9_-][A-Za-z0-9._-]*)?", made)
+    assert made != name or not name
+    assert len(made) <= 80
+
+
+def test_the_index_is_valid_and_has_every_result(field: dict[str, str]) -> None:
+    document = json.loads(field["results.json"])
+    assert first_schema_problem(document, "results") is None
+    assert all(result["page"] in field for result in document["results"])
+    rejected = [r for r in document["results"] if r["verdict"] == "rejected"]
+    assert {r["submitter"] for r in rejected} == {"bolt", "dodgy"}
+    assert all(r["rank"] is None and r["score_minutes"] is None for r in rejected)
+    assert json.loads(field["results.schema.json"])["$schema"].startswith("https://json-schema")
+
+
+def test_the_aggregate_ignores_competitors(star_shape: Definition) -> None:
+    from compliance.site.aggregate import aggregate
+
+    images = definition.load("star_images", "mini")
+
+    def ratios() -> dict[str, float]:
+        judgement = judge([package.read(Path("submissions"))], rounds.load("v1.0"))
+        made = site.Site("v1.0", tuple(site.entries(judgement)), Path("site"))
+        (tab,) = [tab for tab in made.tabs if tab.name == "mini-closed"]
+        found = aggregate(tab, "")
+        assert found.reference == "cepheid/reference"
+        return {key[0]: ratio.value for key, ratio in found.ratios.items()}
+
+    write_field(Path("submissions"), star_shape)
+    before = ratios()
+    assert set(before) == {f"acme/a100.x{count}" for count in (1, 2, 4, 8)}  # who has both
+    rival = described("zeta", "rival", 16, accelerator="Example X")
+    write_training(Path("submissions"), star_shape, rival, 500)
+    write_generation(Path("submissions"), images, rival, 0.0001)
+    after = ratios()
+    assert after.pop("zeta/rival") > max(before.values())
+    assert after == before
+
+
+def test_there_is_no_aggregate_of_one_benchmark(mixed: dict[str, str]) -> None:
+    assert "Aggregate" not in mixed["mini-closed.html"]
+
+
+def test_what_changed_between_two_builds(star_shape: Definition) -> None:
+    write_mixed(Path("out"), star_shape)
+    old = json.loads(built(Path("out"))["results.json"])
+    assert list(index.changes(old, old)) == []
+    write_result(Path("out"), star_shape, block_ms=15_000)
+    write_result(Path("out"), star_shape, system={**SYSTEM, "system": "new"})
+    new = json.loads(built(Path("out"))["results.json"])
+    new["results"] = [r for r in new["results"] if r["division"] != "open"]
+    found = {change.id: change for change in index.changes(old, new)}
+    assert found["acme/new/star_shape-mini-closed"].kind == "added"
+    assert found["acme/box/star_shape-mini-open"].kind == "removed"
+    changed = found["acme/box/star_shape-mini-closed"]
+    assert changed.kind == "changed"
+    assert any(re.match(r"score minutes: 1\.\d+ → 0\.\d+ \(-", line) for line in changed.what)
+    assert "acme/odd/star_shape-mini-closed" not in found
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"results": []}', "[" * 100_000])
+def test_what_is_no_index(text: str, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(text)
+    with pytest.raises(UserError, match=r"results\.json"):
+        index.read(tmp_path)
+
+
+def test_reported_numbers_have_sources() -> None:
+    for found in load():
+        assert found.source
+        assert found.caveats
+        assert found.tables
+        for table in found.tables:
+            assert all(len(row) == len(table.header) for row in table.rows), table.id
+    ids = [table.id for found in load() for table in found.tables]
+    asked = {"kfac-1", "kfac-2", "kfac-3", "tpu-1", *(f"guide-{n}" for n in (4, 6, 8, 9, 13))}
+    assert asked <= set(ids)
     assert len(ids) == len(set(ids))
 
 
-def test_a_rejected_result_shows_reasons_and_no_time(text: str) -> None:
-    rows = re.findall(r"<tr>.*?</tr>", text, re.DOTALL)
-    (rejected,) = [row for row in rows if "rejected" in row]
-    assert "T12 opt_name must be adam" in rejected
-    assert 'data-label="minutes" class="number" data-value=""' in rejected
-    assert "circle" not in rejected
+def test_scores_of_published_logs_are_those_of_our_scorer() -> None:
+    import csv
 
-
-def test_plots_have_a_line_for_each_run_and_the_target(text: str) -> None:
-    figures = re.findall(r"<figure>.*?</figure>", text, re.DOTALL)
-    assert len(figures) == 3 * 2  # three tables, two quality metrics
-    assert "target 0.05" in figures[0]
-    assert "target 0.9" in figures[1]
-    full = figures[0].count("stroke: #3a86d1")
-    assert full >= 5
-    assert "provisional targets" in text
-
-
-def test_the_spread_shows_every_run(text: str) -> None:
-    assert text.count("<circle") == 5 + 5 + 4
-    assert text.count("did not converge</title>") == 1
-    assert text.count("dropped from the mean</title>") == 2 + 2 + 1
-
-
-def test_the_same_logs_give_the_same_page(text: str) -> None:
-    assert text == page(Path("out"), Path("out/leaderboard"))
-
-
-@pytest.mark.parametrize(
-    ("content", "shown"), [(b"\x89PNG\r\n\x1a\n...", 1), (b"<svg onload=alert()>", 0)]
-)
-def test_a_picture_of_a_run_is_in_the_page(
-    content: bytes, shown: int, star_shape: Definition
-) -> None:
-    out = Path("out")
-    folder = write_result(out, star_shape)
-    (folder / "pictures_1.png").write_bytes(content)
-    found = Page(page(out, out / "leaderboard"))
-    assert found.tags.count("img") == shown
-    assert sum(link.startswith("data:image/png;base64,") for link in found.links) == shown
+    expected = ROOT.parent / "shared" / "published_logs" / "expected_scores.csv"
+    if not expected.is_file():
+        pytest.skip("the published logs are not beside the checkout")
+    known = {(one.round, one.submitter, one.system, one.benchmark): one for one in scores()}
+    with expected.open(encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    for row in found:  # test_published.py holds our scorer to the same numbers
+        parts = row["results_folder"].split("/")
+        one = known[parts[0], parts[1], parts[3], parts[-1]]
+        assert one.scored_here
+        assert one.minutes == pytest.approx(float(row["olympic_mean_minutes"]), abs=0.001)
+    assert sum(one.scored_here for one in known.values()) == len(found)

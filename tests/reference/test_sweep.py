@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reference import published, sweep, sweep_records
+from reference import generate, published, sweep, sweep_records
 from reference.energy import Counter, Sensors
 from reference.sweep import Point
 from rules.definition import BENCHMARKS, Block
@@ -149,32 +149,61 @@ def _read_twice(clock: Clock) -> Callable[..., None]:
 
 
 class Generating:
-    """Stands for the task of a benchmark that generates."""
+    """Stands for the task of a benchmark that generates: a third of its time is sampling."""
+
+    data_digest = weights_digest = "d" * 64
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.calls: list[tuple[str, int]] = []
 
-    def build(self) -> None:
+    def drop_caches(self) -> None:
+        raise AssertionError("not a run")
+
+    def build(self) -> int:
         self.calls.append(("build", 0))
+        return 1
 
-    def warm_up(self, count: int) -> None:
-        self.calls.append(("warm_up", count))
+    def warm_up(self, images: int) -> None:
+        self.calls.append(("warm_up", images))
 
-    def generate(self, count: int) -> None:
-        self.calls.append(("generate", count))
-        self.clock.now += 0.001 * count
+    def implementation(self) -> Mapping[str, Any]:
+        return {"framework": "none"}
+
+    def open_data(self) -> None:
+        raise AssertionError("no data are needed")
+
+    def sample(self, images: int, repetition: int) -> int:
+        self.calls.append(("sample", repetition))
+        self.clock.now += 0.001 * images
+        return images
+
+    def decode(self, latents: int) -> str:
+        self.clock.now += 0.002 * latents
+        return "images"
+
+    def quality(self, images: object) -> dict[str, float]:
+        raise AssertionError("nobody judges")
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def measured(self, times: object) -> None:
+        raise AssertionError("not a run")
 
 
-def test_generation_is_repeated_after_a_warm_up(clock: Clock) -> None:
+def test_generation_is_repeated_after_a_warm_up(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = Generating(clock)
-    ranks = SimpleNamespace(device=CPU, barrier=lambda: None)
-    point = sweep.generation(task, 1000, ranks, Sensors())
-    assert task.calls[:3] == [("build", 0), ("warm_up", 100), ("generate", 1000)]
-    assert point.counts == {"warm_up_images": 1100, "repetitions": 30}
-    assert len(task.calls) == 3 + 30
-    assert point.seconds == pytest.approx(1.0)
-    assert point.images_per_second == pytest.approx(1000)
+    monkeypatch.setattr(generate, "time", SimpleNamespace(perf_counter=clock))
+    point = sweep.generation(task, 1000, SimpleNamespace(device=CPU), Sensors())
+    assert task.calls[:3] == [("build", 0), ("warm_up", 100), ("sample", 0)]
+    assert point.counts == {"warm_up_images": 1100, "repetitions": 10}
+    assert task.calls[3:] == [("sample", repetition) for repetition in range(1, 11)]
+    assert point.seconds == pytest.approx(3.0)
+    assert point.parts_seconds == pytest.approx({"sampling": 1.0, "decoding": 2.0})
+    assert point.images_per_second == pytest.approx(1000 / 3)
 
 
 # What is published, and what is kept --------------------------------------------------------------

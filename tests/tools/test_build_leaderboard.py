@@ -9,7 +9,7 @@ from rules.definition import Definition
 from rules.errors import UserError
 from tests.compliance.builder import write_result
 from tests.compliance.mixed import write_mixed
-from tools import build_leaderboard
+from tools import build_leaderboard, diff_leaderboards
 
 Printed = pytest.CaptureFixture[str]
 
@@ -19,9 +19,10 @@ def test_the_page_and_its_rows(star_shape: Definition, capsys: Printed) -> None:
     assert build_leaderboard.main(["out"]) == 0
     assert capsys.readouterr().out == "out/leaderboard/index.html\n"
     folder = Path("out/leaderboard")
-    assert {path.name for path in folder.iterdir()} == set(build_leaderboard.FILES)
+    written = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert written == set((folder / "files.txt").read_text().splitlines())
     assert "star_shape" in (folder / "index.html").read_text()
-    assert json.loads((folder / "leaderboard.json").read_text())[0]["verdict"] == "scored"
+    assert json.loads((folder / "results.json").read_text())["results"][0]["verdict"] == "scored"
 
 
 def test_a_page_is_built_again_in_its_place(star_shape: Definition) -> None:
@@ -36,7 +37,30 @@ def test_a_page_is_built_again_in_its_place(star_shape: Definition) -> None:
 def test_a_rejected_result_is_on_the_page_and_exit_code_1(star_shape: Definition) -> None:
     write_mixed(Path("out"), star_shape)
     assert build_leaderboard.main(["out", "--output", "site"]) == 1
-    assert "rejected" in Path("site/index.html").read_text()
+    assert "rejected" in Path("site/mini-closed.html").read_text()
+
+
+def test_a_page_of_the_version_before_the_site_is_replaced(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    Path("site").mkdir()
+    for name in build_leaderboard.BEFORE:
+        Path("site", name).write_text('<meta name="generator" content="cepheid leaderboard">')
+    assert build_leaderboard.main(["out", "--output", "site"]) == 0
+    assert not Path("site/leaderboard.csv").exists()
+
+
+@pytest.mark.parametrize("foreign", ["notes.txt", "results/mine.txt", "benchmarks/link"])
+def test_a_file_within_the_site_is_left_alone(foreign: str, star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    build_leaderboard.main(["out", "--output", "site"])
+    path = Path("site", foreign)
+    if path.name == "link":
+        path.symlink_to("/nowhere")
+    else:
+        path.write_text("mine")
+    with pytest.raises(UserError, match=f"holds {foreign}"):
+        build_leaderboard.main(["out", "--output", "site"])
+    assert path.is_symlink() or path.read_text() == "mine"
 
 
 @pytest.mark.parametrize("foreign", ["notes.txt", "index.html", "leaderboard.csv"])
@@ -72,6 +96,33 @@ def test_an_output_that_cannot_be_written(star_shape: Definition) -> None:
     Path("blocked").write_text("a file")
     with pytest.raises(UserError, match="cannot be written"):
         build_leaderboard.main(["out", "--output", "blocked/site"])
+
+
+def test_an_unknown_round_and_an_unknown_reference(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    with pytest.raises(UserError, match=r'no round "v1\.1"'):
+        build_leaderboard.main(["out", "--round", "v1.1"])
+    with pytest.raises(UserError, match=r"no such system with a score \(there are: acme/box\)"):
+        build_leaderboard.main(["out", "--reference", "acme/bax"])
+    assert build_leaderboard.main(["out", "--reference", "acme/box"]) == 0
+
+
+def test_what_changed_since_the_last_build(star_shape: Definition, capsys: Printed) -> None:
+    write_result(Path("out"), star_shape)
+    build_leaderboard.main(["out", "--output", "old"])
+    assert diff_leaderboards.main(["old", "old/results.json"]) == 0
+    write_result(Path("out"), star_shape, block_ms=10_000)
+    build_leaderboard.main(["out", "--output", "new"])
+    capsys.readouterr()
+    assert diff_leaderboards.main(["old", "new"]) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("changed  acme/box/star_shape-mini-closed\n           score minutes: 1.")
+    assert text.endswith("1 changed\n")
+    assert diff_leaderboards.main(["old", "new", "--format", "json"]) == 1
+    (change,) = json.loads(capsys.readouterr().out)
+    assert change["kind"] == "changed"
+    with pytest.raises(UserError, match="there is no such file"):
+        diff_leaderboards.main(["old", "nowhere"])
 
 
 def test_a_log_needs_an_output(star_shape: Definition) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from rules import definition, rcp
+from rules import definition, evidence, rcp
 from rules.errors import UserError
-from rules.evidence import Curve
+from rules.evidence import Curve, Evidence
 from tools import make_rcp, measuring
 from tools.measuring import Training
 
@@ -81,6 +81,35 @@ def test_measures_five_seeds_of_each_batch_size(trained: Trained, capsys: Printe
         assert said in line
 
 
+def test_runs_of_check_targets_are_not_made_again(trained: Trained, capsys: Printed) -> None:
+    curves = [
+        Curve(variant, seed, 2.0, ((3008, GOOD),))
+        for variant, seed in (("correct", 2), ("correct", 3), ("broken", 1))
+    ]
+    evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, MACHINE, tuple(curves)))
+    assert cepheid_rcp("--batch-size", "32", "--runs", "3") == 0
+    assert trained.asked == [(32, 1)]
+    assert "3 of 3" in capsys.readouterr().out
+    points = rcp.load(MINI.name, MINI.scale)
+    assert points is not None
+    assert sorted(run.seed for run in points.points[0].runs) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("digest", "arguments"),
+    [
+        ("0" * 64, ("--batch-size", "32")),
+        (MINI.digest, ("--batch-size", "16")),
+        (MINI.digest, ("--batch-size", "32", "--set", "precision=fp32")),
+    ],
+)
+def test_other_runs_are_made(digest: str, arguments: tuple[str, ...], trained: Trained) -> None:
+    curve = Curve("correct", 1, 2.0, ((3008, GOOD),))
+    evidence.save(MINI.name, MINI.scale, Evidence(digest, MACHINE, (curve,)))
+    assert cepheid_rcp(*arguments, "--runs", "1") == 0
+    assert len(trained.asked) == 1
+
+
 def test_goes_on_where_it_was_interrupted(trained: Trained) -> None:
     trained.interrupted = (32, 2)
     with pytest.raises(KeyboardInterrupt):
@@ -141,6 +170,11 @@ def test_wrong_use(arguments: list[str], message: str, trained: Trained) -> None
     with pytest.raises(UserError, match=message):
         cepheid_rcp(*arguments)
     assert trained.asked == []
+
+
+def test_a_benchmark_that_generates_has_no_points() -> None:
+    with pytest.raises(UserError, match="no reference convergence points"):
+        make_rcp.main(["galaxy_generation", "--scale", "mini"])
 
 
 def test_a_real_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

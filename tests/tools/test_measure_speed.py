@@ -107,6 +107,8 @@ def test_a_short_definition_cannot_be_reached() -> None:
         (["galaxy_shape", "--only", "stepp"], 'did you mean "step"'),
         (["galaxy_shape", "--rounds", "1"], "expected 3 or more"),
         (["galaxy_shap"], 'did you mean "galaxy_shape"'),
+        (["galaxy_generation", "--only", "step"], "all: sampling, decoding, generation, memory"),
+        (["galaxy_shape", "--only", "sampling"], "nothing of that name"),
     ],
 )
 def test_wrong_use(arguments: list[str], message: str) -> None:
@@ -136,3 +138,25 @@ def test_all_of_it_on_a_few_samples(
     assert len(written["step"]["baseline"]["seconds"]) == 3
     assert written["step"]["ratio_of_medians"] > 0
     assert written["implementation"]["training_step"] == "eager"
+
+
+def test_generation_against_plain_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("galsim", reason="needs the extra galsim")
+    whole = definition.load("galaxy_generation", "mini")
+    data = {**whole.data, "train_samples": 8, "evaluation_samples": 4}
+    asked = definition.Generation((1, 3, 20), (1, 1, 1), 4)
+    tiny = replace(whole, data=MappingProxyType(data), generation=asked)
+    monkeypatch.setattr(definition, "load", lambda name, scale: tiny)
+    only = ["--only", "sampling", "--only", "decoding", "--only", "generation"]
+    with contextlib.chdir(tmp_path):
+        code = measure_speed.main(
+            ["galaxy_generation", "--rounds", "3", *only, "--set", "compile=off",
+             "--output", "speed.json"]
+        )  # fmt: skip
+    assert code == 0
+    assert capsys.readouterr().out.count("times as fast") == 2 * 9
+    written = json.loads((tmp_path / "speed.json").read_text())
+    assert written["sampling"]["20"]["ratio_of_medians"] > 1
+    assert written["decoding"].keys() == {"1", "3", "20"}

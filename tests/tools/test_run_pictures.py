@@ -93,7 +93,7 @@ def test_regions_and_truth_of_each_galaxy_are_drawn() -> None:
 
 
 def test_no_galaxy_is_shown_twice() -> None:
-    assert pictures._nearest(np.array([30.0, 29.0, 500.0]), (30, 30, 30)) == [0, 1, 2]
+    assert pictures.nearest(np.array([30.0, 29.0, 500.0]), (30, 30, 30)) == [0, 1, 2]
 
 
 def test_the_weight_draws_of_a_bayesian_network_are_drawn() -> None:

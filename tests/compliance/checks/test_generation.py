@@ -177,3 +177,12 @@ def test_times_may_not_be_copied(star_images: Definition, tmp_path: Path) -> Non
         runs = tuple(runlog.read(folder / f"result_{k}.txt") for k in (0, 1))
         found = check_result(ResultFolder(folder, None, runs), PLACE, ROUND)
         assert [finding.rule for finding in found if finding.is_error] == expected
+
+
+def test_nothing_is_closed_where_no_weights_are_published(tmp_path: Path) -> None:
+    full = definition.load("galaxy_generation", "full")
+    assert "weights_digest" not in full.model, "take another benchmark for this test"
+    for division, expected in (("closed", ["T25"]), ("open", [])):
+        place = Place("v1.0", "acme", "box", full.name, full.scale, division, in_result=True)
+        found = check(generation_records(full, division=division), tmp_path, place)
+        assert [finding.rule for finding in found] == expected

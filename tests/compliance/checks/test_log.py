@@ -25,6 +25,9 @@ def test_a_compliant_log_raises_nothing(
     name: str, scale: str, division: str, tmp_path: Path
 ) -> None:
     judged_by = definition.load(name, scale)
+    has_weights = judged_by.kind == "train" or "weights_digest" in judged_by.model
+    if division == "closed" and not has_weights:
+        pytest.skip("nobody has published weights at this scale, so nothing can be closed")
     path = write_log(tmp_path / "result_0.txt", run_records(judged_by, division=division))
     place = Place("v1.0", "acme", "box", name, scale, division, in_result=True)
     assert check_log(runlog.read(path), place, ROUND) == []

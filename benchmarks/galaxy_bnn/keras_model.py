@@ -1,0 +1,90 @@
+"""The Bayesian network of Arcelin 2021 in Keras; ``model.py`` describes it."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.galaxy_shape.keras_model import Tensor
+from reference.keras_backend import keras, tf
+from reference.seeding import generator
+
+ops = keras.ops
+
+
+class GaussianKernel(keras.layers.Layer):  # type: ignore[misc]
+    """A layer whose kernel is one draw from its posterior, μ + softplus(s)·ε.
+
+    The mean μ is the layer's own ``kernel`` variable; ``untransformed_scale`` (s) and ``noise`` (ε,
+    standard normal when it is drawn, 0 before) have its shape.
+    """
+
+    def __init__(self, *args: Any, initial_relative_scale: float, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.initial_relative_scale = initial_relative_scale
+
+    def build(self, input_shape: Any) -> None:
+        """As the layer itself; standard deviations start as ``model.make_bayesian`` has them."""
+        super().build(input_shape)
+        self.mean = super().kernel
+        scale = self.initial_relative_scale * math.sqrt(2 / math.prod(self.mean.shape[:-1]))
+        self.untransformed_scale = self.add_weight(
+            name="untransformed_scale",
+            shape=self.mean.shape,
+            initializer=keras.initializers.Constant(math.log(math.expm1(scale))),
+        )
+        self.noise = tf.Variable(tf.zeros(self.mean.shape), trainable=False)
+
+    def add_weight(self, *args: Any, name: str, **options: Any) -> Any:
+        """Mean and scale keep all their digits in any precision, until the weight is drawn."""
+        return super().add_weight(*args, name=name, autocast=name == "bias", **options)
+
+    @property
+    def scale(self) -> Tensor:
+        """σ, the standard deviation of each weight's posterior."""
+        return ops.softplus(self.untransformed_scale)
+
+    @property
+    def kernel(self) -> Tensor:
+        """The weight that ``noise`` stands for."""
+        return ops.cast(self.mean + self.scale * self.noise, self.compute_dtype)
+
+
+class GaussianConv2D(GaussianKernel, keras.layers.Conv2D):  # type: ignore[misc]
+    """A convolution with a Gaussian kernel and a deterministic bias."""
+
+
+class GaussianDense(GaussianKernel, keras.layers.Dense):  # type: ignore[misc]
+    """A dense layer with a Gaussian kernel and a deterministic bias."""
+
+
+def gaussian_layers(network: keras.Model) -> Iterator[GaussianKernel]:
+    """In the order of the network."""
+    return (layer for layer in network.layers if isinstance(layer, GaussianKernel))
+
+
+def kl_divergence(network: keras.Model, prior_scale: float) -> Tensor:
+    """KL(posterior ‖ N(0, prior_scale²)) of all Gaussian weights together, in nats."""
+    terms = []
+    for layer in gaussian_layers(network):
+        mean, scale = layer.mean / prior_scale, layer.scale / prior_scale
+        terms.append(ops.sum(0.5 * (ops.square(mean) + ops.square(scale) - 1) - ops.log(scale)))
+    return ops.sum(ops.stack(terms))
+
+
+class WeightNoise:
+    """The noise of all Gaussian weights of a network; the same (seed, purpose, keys) draw the same
+    weights."""
+
+    def __init__(self, network: keras.Model) -> None:
+        self.parts = [layer.noise for layer in gaussian_layers(network)]
+        self._fill = tf.function(self._drawn)
+
+    def draw(self, seed: int, purpose: str, *keys: int) -> None:
+        """A new draw of all weights at once."""
+        self._fill(tf.constant(int(generator(seed, purpose, *keys).integers(2**63)), tf.int64))
+
+    def _drawn(self, key: Tensor) -> None:
+        sizes = [part.shape.num_elements() for part in self.parts]
+        values = tf.random.stateless_normal([sum(sizes)], tf.stack([key, 0]), alg="philox")
+        for part, drawn in zip(self.parts, tf.split(values, sizes), strict=True):
+            part.assign(tf.reshape(drawn, part.shape))

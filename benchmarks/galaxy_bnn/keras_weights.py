@@ -1,0 +1,43 @@
+"""Weights of galaxy_bnn's network in PyTorch as those of ``keras_model``, and back; see
+``galaxy_shape.keras_weights``. Plain arrays; needs no framework.
+
+To means and untransformed scales happens what happens there to weights.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from benchmarks.galaxy_shape import keras_weights
+from benchmarks.galaxy_shape.keras_weights import Weights
+
+MEAN, SCALE = "parametrizations.weight.original", "parametrizations.weight.0.untransformed_scale"
+KERNEL, KERNEL_SCALE = "kernel", "untransformed_scale"
+DRAWN = (2, 4)  # dimensions of what is drawn, the dense layer's matrix and kernels
+
+
+def to_keras(state: Mapping[str, np.ndarray]) -> Weights:
+    """Keras' weights by path of a state dict of a ``ShapeNetwork`` made Bayesian."""
+    means = {name.replace(MEAN, "weight"): state[name] for name in state if SCALE not in name}
+    scales = {name.replace(SCALE, "weight"): state[name] for name in state if SCALE in name}
+    weights = keras_weights.to_keras(means)
+    for path, value in keras_weights.to_keras({**means, **scales}).items():
+        if path.endswith(KERNEL):
+            weights[path.replace(KERNEL, KERNEL_SCALE)] = value
+    return weights
+
+
+def to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
+    """The inverse of ``to_keras``."""
+    means = {path: weights[path] for path in weights if KERNEL_SCALE not in path}
+    scales = {
+        path.replace(KERNEL_SCALE, KERNEL): weights[path]
+        for path in weights
+        if KERNEL_SCALE in path
+    }
+    state: Weights = {}
+    for kind, part in ((MEAN, means), (SCALE, {**means, **scales})):
+        for name, value in keras_weights.to_torch(part).items():
+            is_drawn = value.ndim in DRAWN
+            state[name.replace("weight", kind) if is_drawn else name] = value
+    return state

@@ -1,0 +1,1 @@
+"""Generating new galaxies, timed."""

@@ -1,0 +1,52 @@
+"""What generates: the flow and the decoder of galaxy_vae, without its encoder."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils import convert_conv2d_weight_memory_format
+
+from benchmarks.galaxy_shape.model import SamePaddedConv2d
+from benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
+from benchmarks.galaxy_vae.model import Decoder
+
+
+class Float32Conv2d(SamePaddedConv2d):
+    """A convolution that stays in float32 under autocast."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(batch, in, height, width) of any type to (batch, out, height, width) in float32."""
+        with torch.autocast(images.device.type, enabled=False):
+            return F.conv2d(images.float(), self.weight, self.bias, padding=self.padding)
+
+
+class Generative(nn.Module):
+    """N(0, 1) noise to latents (``flow``), latents to images (``decoder``).
+
+    ``model`` and ``data`` are those sections of the definition. Names of parameters are those of
+    ``GalaxyVae``.
+    """
+
+    def __init__(self, model: Mapping[str, Any], data: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.decoder = Decoder(
+            bands=len(data["bands"]),
+            pixels=model["pixels"],
+            filters=model["filters"],
+            latents=model["latents"],
+            prelu=model["prelu"],
+            mean_maxima=model["mean_maxima"],
+        )
+        # In bfloat16 its bias alone is wrong by up to 0.008, which is as much of the flux of every
+        # pixel of a band: a shift of the colours. It is a tenth of the decoder's work.
+        last = self.decoder.blocks[-1]
+        assert isinstance(last, SamePaddedConv2d)
+        in_float32 = Float32Conv2d(last.in_channels, last.out_channels, 1)
+        in_float32.load_state_dict(last.state_dict())
+        self.decoder.blocks[-1] = in_float32
+        hidden = tuple(model["flow_hidden"])
+        self.flow = MaskedAutoregressiveFlow(model["latents"], model["flow_layers"], hidden)
+        convert_conv2d_weight_memory_format(self.decoder, torch.channels_last)
+        self.requires_grad_(False)

@@ -1,0 +1,262 @@
+"""Autoencoder and flow of Arcelin 2021 in Keras; ``model.py`` and ``flow.py`` describe them.
+
+Channels last, 'same' padding as Keras has it; ``keras_weights`` converts between the weights of
+these networks and of ``model.GalaxyVae``, which are turned by half a turn. Layers are called as
+their counterparts there, those of the encoder's trunk as in galaxy_shape.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from benchmarks.galaxy_shape.keras_model import SHARED_AXES, Tensor, trunk
+from benchmarks.galaxy_vae.framework_free import OVERFLOW
+from reference.keras_backend import keras, tf
+
+ops, layers = keras.ops, keras.layers
+# As in ``model.py`` and ``flow.py``, which say why.
+FLUX_DIVISOR = 2.5
+DENSE_UNITS = 256
+LARGEST_LOGIT, FIRST_LOGIT = 15.0, -3.94
+FIRST_SLOPE, FIRST_SCALE = 0.25, -3.0
+MINIMUM_SCALE = 1e-5
+NEGATIVE_SLOPE = 0.2
+
+
+def constant(value: float) -> Any:
+    """The initialiser that has this value everywhere."""
+    return keras.initializers.Constant(value)
+
+
+# Layers that start as ``model.keep_variance`` has them.
+Dense = partial(layers.Dense, kernel_initializer="he_uniform")
+Conv2D = partial(layers.Conv2D, kernel_initializer="he_uniform")
+PReLU = partial(layers.PReLU, alpha_initializer=constant(FIRST_SLOPE))
+
+
+def doubling(width: int, inputs: int, name: str) -> Any:
+    """A transposed convolution of stride 2, of whose ``inputs`` a pixel sees a quarter."""
+    bound = math.sqrt(6 / (9 * inputs // 4))
+    uniform = keras.initializers.RandomUniform(-bound, bound)
+    return layers.Conv2DTranspose(width, 3, 2, "same", kernel_initializer=uniform, name=name)
+
+
+@dataclass(frozen=True)
+class FluxScaling:
+    """Between images in units of the sky noise and what the networks see; (…, y, x, bands)."""
+
+    mean_maxima: Sequence[float]
+
+    @property
+    def scales(self) -> np.ndarray:
+        """By which images are divided, (bands,)."""
+        return np.array(self.mean_maxima, np.float32) / np.float32(FLUX_DIVISOR)
+
+    def scaled(self, images: Tensor) -> Tensor:
+        """Images in units of the sky noise to (−1, 1)."""
+        values = images / self.scales
+        return values * ops.rsqrt(1 + ops.square(values))
+
+    def images(self, logits: Tensor) -> Tensor:
+        """Images in units of the sky noise whose scaled values are sigmoid(logits)."""
+        logits = ops.minimum(logits, LARGEST_LOGIT)
+        share = ops.sigmoid(logits)
+        return self.scales * share * ops.rsqrt(ops.sigmoid(-logits) * (1 + share))
+
+
+class MaskedDense(layers.Dense):  # type: ignore[misc,name-defined]
+    """A dense layer whose output of degree d sees the inputs of degree ≤ d (or < d: ``strict``)."""
+
+    def __init__(
+        self, inputs: np.ndarray, outputs: np.ndarray, *, strict: bool = False, **options: Any
+    ) -> None:
+        seen = inputs[:, None] < outputs if strict else inputs[:, None] <= outputs
+        self.mask = seen.astype(np.float32)
+        super().__init__(len(outputs), kernel_initializer=self._initial, **options)
+
+    def _initial(self, shape: Sequence[int], dtype: str | None = None) -> Tensor:
+        return keras.initializers.GlorotUniform()(shape, dtype) * self.mask
+
+    @property
+    def kernel(self) -> Tensor:
+        """Without what is not to be seen."""
+        return super().kernel * self.mask
+
+
+class Flow:
+    """N(0, 1) through layers of masked networks; see ``flow.MaskedAutoregressiveFlow``."""
+
+    def __init__(self, features: int, count: int, hidden_units: Sequence[int]) -> None:
+        self.networks = [
+            _made(f"flow.layers.{number}", features, hidden_units) for number in range(count)
+        ]
+        self.features = features
+
+    def log_prob(self, latents: Tensor) -> Tensor:
+        """The log density in nats: (batch, features) to (batch,), in one pass."""
+        values, log_determinant = latents, 0.0
+        for number, network in enumerate(self.networks):
+            if number:
+                values = values[:, ::-1]
+            shift, log_scale = _shift_and_log_scale(network(values))
+            values = (values - shift) * ops.exp(-log_scale)
+            log_determinant -= ops.sum(log_scale, axis=1)
+        normal = -0.5 * ops.sum(ops.square(values) + math.log(2 * math.pi), axis=1)
+        return normal + log_determinant
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """Noise (batch, features) to latents, the plain way: as many passes through each layer as
+        there are features, each of which settles one feature more."""
+        values = noise
+        for number, network in enumerate(reversed(self.networks)):
+            if number:
+                values = values[:, ::-1]
+            given, values = values, tf.zeros_like(values)
+            for _ in tf.range(self.features):
+                shift, log_scale = _shift_and_log_scale(network(values))
+                values = given * tf.exp(log_scale) + shift
+        return values
+
+
+def _shift_and_log_scale(outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each feature in turn, (batch, 2 · features), to (batch, features) each."""
+    return outputs[:, 0::2], outputs[:, 1::2]
+
+
+def _made(name: str, features: int, hidden_units: Sequence[int]) -> keras.Model:
+    """Shift and log scale of each feature from the features before it; see ``flow.MADE``. The last
+    layer starts at 0, with which values pass unchanged."""
+    order = np.arange(1, features + 1)
+    degrees = [order, *(_equal_degrees(features, units) for units in hidden_units)]
+    inputs = values = keras.Input((features,))
+    for number, (before, after) in enumerate(pairwise(degrees)):
+        hidden = MaskedDense(before, after, name=f"{name}.hidden.{number}")
+        values = ops.leaky_relu(hidden(values), NEGATIVE_SLOPE)
+    output = MaskedDense(degrees[-1], order.repeat(2), strict=True, name=f"{name}.output")
+    network = keras.Model(inputs, ops.leaky_relu(output(values), NEGATIVE_SLOPE))
+    output.set_weights([np.zeros_like(weight) for weight in output.get_weights()])
+    return network
+
+
+def _equal_degrees(features: int, units: int) -> np.ndarray:
+    """Hidden degrees from 1 to features − 1, equally spread, rising (TFP's ``equal``)."""
+    steps = np.arange(1, units + 1)
+    return np.ceil(steps * (features - 1) / (units + 1)).astype(int).clip(min=1)
+
+
+class GalaxyVae:
+    """Encoder, decoder and flow, as ``model.GalaxyVae``."""
+
+    def __init__(
+        self,
+        *,
+        bands: int,
+        pixels: int,
+        filters: Sequence[int],
+        latents: int,
+        flow_layers: int,
+        flow_hidden: Sequence[int],
+        prelu: str,
+        mean_maxima: Sequence[float],
+        batch_norm_epsilon: float,
+        batch_norm_momentum: float,
+    ) -> None:
+        self.flux_scaling = FluxScaling(mean_maxima)
+        scaled = keras.Input((pixels, pixels, bands))
+        images = trunk(
+            scaled,
+            filters=filters,
+            prelu=prelu,
+            batch_norm_epsilon=batch_norm_epsilon,
+            batch_norm_momentum=batch_norm_momentum,
+            convolution=Conv2D,
+            slopes=PReLU,
+        )
+        features = _dense(layers.Flatten()(images), DENSE_UNITS, "encoder.dense", "encoder.slope")
+        to_mean = layers.Dense(latents, name="encoder.mean")
+        to_scale = layers.Dense(
+            latents, bias_initializer=constant(FIRST_SCALE), name="encoder.scale"
+        )
+        mean, scale = (ops.cast(layer(features), "float32") for layer in (to_mean, to_scale))
+        self.encoder = keras.Model(scaled, [mean, ops.softplus(scale) + MINIMUM_SCALE])
+        self.decoder = _decoder(bands, pixels, filters, latents, prelu)
+        self.flow = Flow(latents, flow_layers, flow_hidden)
+
+    def scaled(self, images: Tensor) -> Tensor:
+        """Images (batch, bands, pixels, pixels) in units of the sky noise to what the networks see,
+        (batch, pixels, pixels, bands)."""
+        return self.flux_scaling.scaled(ops.transpose(ops.cast(images, "float32"), (0, 2, 3, 1)))
+
+    def images(self, latents: Tensor) -> Tensor:
+        """Latents to images in units of the sky noise, (batch, bands, pixels, pixels)."""
+        logits = self.decoder(latents, training=False)
+        return ops.transpose(self.flux_scaling.images(logits), (0, 3, 1, 2))
+
+    @property
+    def layers(self) -> list[Any]:
+        """Of encoder, decoder and flow."""
+        return [layer for network in self._networks for layer in network.layers]
+
+    @property
+    def variables(self) -> list[Any]:
+        """Of encoder, decoder and flow."""
+        return [variable for network in self._networks for variable in network.variables]
+
+    @property
+    def trainable_variables(self) -> list[Any]:
+        """Of encoder, decoder and flow."""
+        return [variable for variable in self.variables if variable.trainable]
+
+    @property
+    def _networks(self) -> list[Any]:
+        return [self.encoder, self.decoder, *self.flow.networks]
+
+
+def _decoder(
+    bands: int, pixels: int, filters: Sequence[int], latents: int, prelu: str
+) -> keras.Model:
+    """Latents (batch, latents) to the logits of scaled images (batch, pixels, pixels, bands)."""
+    side = pixels // 2 ** len(filters)
+    inputs = keras.Input((latents,))
+    features = _dense(inputs, DENSE_UNITS, "decoder.dense_1", "decoder.slope_1")
+    features = _dense(features, filters[-1] * side**2, "decoder.dense_2", "decoder.slope_2")
+    images = ops.reshape(features, (-1, side, side, filters[-1]))
+    channels, number = filters[-1], 0
+    for width in reversed(filters):
+        for layer in (
+            doubling(width, channels, f"decoder.blocks.{number}"),
+            Conv2D(width, 3, 1, "same", name=f"decoder.blocks.{number + 2}"),
+        ):
+            slopes = PReLU(shared_axes=SHARED_AXES[prelu], name=f"decoder.blocks.{number + 1}")
+            images = slopes(layer(images))
+            number += 2
+        channels = width
+    name, dark = f"decoder.blocks.{number}", constant(FIRST_LOGIT)
+    last = Conv2D(bands, 3, 1, "same", bias_initializer=dark, name=name)
+    return keras.Model(inputs, ops.cast(last(images), "float32"))
+
+
+def _dense(values: Tensor, units: int, name: str, slopes: str) -> Tensor:
+    return PReLU(name=slopes)(Dense(units, name=name)(values))
+
+
+def within_reach(values: Tensor) -> Tensor:
+    """Finite: a flow that is far from its latents overflows, which is bad and no error."""
+    return ops.clip(ops.where(ops.isnan(values), OVERFLOW, values), -OVERFLOW, OVERFLOW)
+
+
+def reconstruction_loss(logits: Tensor, scaled: Tensor) -> Tensor:
+    """Binary cross-entropy between scaled images and a decoder's logits, summed over bands and
+    pixels: (batch,), in nats."""
+    entropies = tf.nn.sigmoid_cross_entropy_with_logits(labels=scaled, logits=logits)
+    return ops.sum(entropies, axis=(1, 2, 3))
+
+
+def kl_divergence(mean: Tensor, scale: Tensor) -> Tensor:
+    """KL(N(mean, scale²) ‖ N(0, 1)) summed over the latents, (batch,), in nats."""
+    return 0.5 * ops.sum(ops.square(mean) + ops.square(scale) - 1 - 2 * ops.log(scale), axis=1)

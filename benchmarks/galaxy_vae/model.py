@@ -1,0 +1,261 @@
+"""The variational autoencoder of Arcelin 2021 (section 3.2.3): stamps to 32 latents and back.
+
+The encoder is the trunk of galaxy_shape's network with a dense layer and the mean and scale of a
+normal over the latents; the decoder leads back by transposed convolutions. Numerics follow the
+published Keras model as those of galaxy_shape do, except for the first weights, see
+``keep_variance``. Like galaxy_shape's network this one is turned by half a turn: Keras'
+transposed convolution of stride 2 is then torch's with ``padding=1, output_padding=1``, the
+transpose of the turned trunk's. A transposed convolution of stride 1 is a convolution with its
+kernel turned, so it is one here.
+
+Fluxes
+    Images arrive and leave in units of the sky noise. The networks see tanh(asinh(x / s)), between
+    −1 and 1, with s = I_b / 2.5 and I_b the mean of the stamps' maxima in band b. As tanh(asinh(u))
+    = u/√(1 + u²), its inverse is y/√(1 − y²). The I_b are constants of the definition, not of the
+    data at hand: weights and images mean the same wherever they are read.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks.galaxy_shape.model import PReLU, SamePaddedConv2d, ShapeNetwork
+from benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
+
+FLUX_DIVISOR = 2.5
+DENSE_UNITS = 256
+LARGEST_LOGIT = 15.0  # 1,280 times s; the brightest pixel of 8,000 galaxies has 66
+# The sky is dark: scaled pixels have a mean of 0.019 in every band, sigmoid(−3.94). From a bias of
+# 0 the first thousands of galaxies teach the decoder nothing but that.
+FIRST_LOGIT = -3.94
+FIRST_SLOPE = 0.25  # of every PReLU
+FIRST_SCALE = -3.0  # before the softplus: latents start with a standard deviation of 0.05
+MINIMUM_SCALE = 1e-5  # added to the softplus, as in galaxy_shape
+
+
+class FluxScaling(nn.Module):
+    """Between images in units of the sky noise and what the networks see.
+
+    ``mean_maxima`` are the I_b of the bands. Both ways keep the shape, (…, bands, y, x), and
+    compute in float32.
+    """
+
+    scales: Tensor
+
+    def __init__(self, mean_maxima: Sequence[float]) -> None:
+        super().__init__()
+        scales = torch.tensor(mean_maxima).div(FLUX_DIVISOR).view(-1, 1, 1)
+        self.register_buffer("scales", scales, persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images in units of the sky noise to (−1, 1)."""
+        scaled = images.float() / self.scales
+        return scaled * torch.rsqrt(1 + scaled.square())
+
+    def inverse(self, logits: Tensor) -> Tensor:
+        """Images in units of the sky noise whose scaled values are y = sigmoid(logits).
+
+        From logits and not from y, of which 1 − y = sigmoid(−logits) would be left with a few
+        digits where a galaxy is bright.
+        """
+        logits = logits.float().clamp(max=LARGEST_LOGIT)
+        share = torch.sigmoid(logits)
+        return self.scales * share * torch.rsqrt(torch.sigmoid(-logits) * (1 + share))
+
+
+class Encoder(nn.Module):
+    """Batch normalisation and convolutions, a dense layer, a normal over the latents."""
+
+    def __init__(
+        self,
+        *,
+        bands: int,
+        pixels: int,
+        filters: Sequence[int],
+        latents: int,
+        prelu: str,
+        batch_norm_epsilon: float,
+        batch_norm_momentum: float,
+    ) -> None:
+        super().__init__()
+        self.trunk = ShapeNetwork(
+            bands=bands,
+            pixels=pixels,
+            filters=filters,
+            targets=1,  # of the head, which stays behind
+            prelu=prelu,
+            input_scaling="none",
+            batch_norm_epsilon=batch_norm_epsilon,
+            batch_norm_momentum=batch_norm_momentum,
+        ).trunk
+        side = pixels // 2 ** len(filters)
+        self.dense = dense(filters[-1] * side * side, DENSE_UNITS)
+        self.slope = nn.Parameter(torch.zeros(DENSE_UNITS))
+        self.mean = dense(DENSE_UNITS, latents)
+        self.scale = dense(DENSE_UNITS, latents)
+        keep_variance([*self.trunk.modules(), self.dense])
+        nn.init.constant_(self.slope, FIRST_SLOPE)
+        nn.init.constant_(self.scale.bias, FIRST_SCALE)
+
+    def forward(self, scaled: Tensor) -> tuple[Tensor, Tensor]:
+        """Scaled images (batch, bands, pixels, pixels) to means and standard deviations of the
+        latents, (batch, latents) each, in float32."""
+        features = F.prelu(*same_type(self.dense(self.trunk(scaled).flatten(1)), self.slope))
+        return self.mean(features).float(), F.softplus(self.scale(features).float()) + MINIMUM_SCALE
+
+
+class Decoder(nn.Module):
+    """Two dense layers, blocks of two transposed convolutions (the first of stride 2), one
+    convolution to the bands, a sigmoid. ``filters`` are the encoder's; they are mirrored here."""
+
+    def __init__(
+        self,
+        *,
+        bands: int,
+        pixels: int,
+        filters: Sequence[int],
+        latents: int,
+        prelu: str,
+        mean_maxima: Sequence[float],
+    ) -> None:
+        super().__init__()
+        self.flux_scaling = FluxScaling(mean_maxima)
+        self.side = pixels // 2 ** len(filters)
+        channels = filters[-1]
+        units = channels * self.side**2
+        self.dense_1 = dense(latents, DENSE_UNITS)
+        self.slope_1 = nn.Parameter(torch.zeros(DENSE_UNITS))
+        self.dense_2 = dense(DENSE_UNITS, units)
+        self.slope_2 = nn.Parameter(torch.zeros(units))
+        layers: list[nn.Module] = []
+        side = self.side
+        for width in reversed(filters):
+            side *= 2
+            layers += [DoublingConv2d(channels, width), PReLU(width, side, prelu)]
+            layers += [SamePaddedConv2d(width, width, 1), PReLU(width, side, prelu)]
+            channels = width
+        last = SamePaddedConv2d(channels, bands, 1)
+        self.blocks = nn.Sequential(*layers, last)
+        keep_variance(self.modules())
+        for slope in (self.slope_1, self.slope_2):
+            nn.init.constant_(slope, FIRST_SLOPE)
+        assert last.bias is not None
+        nn.init.constant_(last.bias, FIRST_LOGIT)
+
+    def forward(self, latents: Tensor) -> Tensor:
+        """Latents (batch, latents) to the logits of scaled images (batch, bands, pixels, pixels),
+        in float32."""
+        features = F.prelu(*same_type(self.dense_1(latents), self.slope_1))
+        features = F.prelu(*same_type(self.dense_2(features), self.slope_2))
+        # Channels come last, as in Keras: what the convolutions want in memory is what is there.
+        images = features.view(-1, self.side, self.side, features.shape[1] // self.side**2)
+        logits: Tensor = self.blocks(images.permute(0, 3, 1, 2))
+        return logits.float()
+
+    def images(self, latents: Tensor) -> Tensor:
+        """Latents to images in units of the sky noise, (batch, bands, pixels, pixels)."""
+        return self.flux_scaling.inverse(self(latents))
+
+
+class DoublingConv2d(nn.ConvTranspose2d):
+    """A 3×3 transposed convolution of stride 2 with Keras' 'same' padding, turned."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(in_channels, out_channels, 3, 2, padding=1, output_padding=1)
+        nn.init.xavier_uniform_(self.weight)
+        assert self.bias is not None
+        nn.init.zeros_(self.bias)
+
+
+class GalaxyVae(nn.Module):
+    """Encoder, decoder, and the flow that learns where the encoder puts galaxies."""
+
+    def __init__(
+        self,
+        *,
+        bands: int,
+        pixels: int,
+        filters: Sequence[int],
+        latents: int,
+        flow_layers: int,
+        flow_hidden: Sequence[int],
+        prelu: str,
+        mean_maxima: Sequence[float],
+        batch_norm_epsilon: float,
+        batch_norm_momentum: float,
+    ) -> None:
+        super().__init__()
+        self.encoder = Encoder(
+            bands=bands,
+            pixels=pixels,
+            filters=filters,
+            latents=latents,
+            prelu=prelu,
+            batch_norm_epsilon=batch_norm_epsilon,
+            batch_norm_momentum=batch_norm_momentum,
+        )
+        self.decoder = Decoder(
+            bands=bands,
+            pixels=pixels,
+            filters=filters,
+            latents=latents,
+            prelu=prelu,
+            mean_maxima=mean_maxima,
+        )
+        self.flow = MaskedAutoregressiveFlow(latents, flow_layers, tuple(flow_hidden))
+        # Glorot-uniform the flow is far from the identity, and latents a few units from 0 overflow
+        # on their way through it. With these weights at 0 it starts as the identity.
+        for layer in self.flow.layers:
+            nn.init.zeros_(layer.output.weight)
+
+    def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Images in units of the sky noise, (batch, bands, pixels, pixels), to means and standard
+        deviations of their latents, (batch, latents) each."""
+        means, scales = self.encoder(self.decoder.flux_scaling(images))
+        return means, scales
+
+
+def dense(inputs: int, outputs: int) -> nn.Linear:
+    """Glorot-uniform, biases 0: Keras' default."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def keep_variance(modules: Iterable[nn.Module]) -> None:
+    """Start so that signals keep their size from layer to layer (He et al. 2015), and slopes of
+    PReLU at ``FIRST_SLOPE``. Kernels are uniform with a variance of 2/(inputs of one output).
+
+    Keras' defaults, Glorot-uniform and slopes of 0, take a factor of √2 at each layer, and another
+    2 at each doubling, of whose outputs a pixel sees a quarter: 2⁹ in the whole decoder. Shapes and
+    colours are then learned one by one, each after thousands of galaxies without progress.
+    """
+    for module in modules:
+        if isinstance(module, PReLU):
+            nn.init.constant_(module.slope, FIRST_SLOPE)
+        elif isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
+            inputs = module.weight[0].numel()
+            if isinstance(module, nn.ConvTranspose2d):  # its weight is (in, out, 3, 3)
+                inputs = module.weight[:, 0].numel() // math.prod(module.stride)
+            bound = math.sqrt(6 / inputs)
+            nn.init.uniform_(module.weight, -bound, bound)
+
+
+def same_type(values: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+    """Under autocast values are bfloat16 and parameters float32; ``prelu`` wants one type."""
+    return values, slope.to(values.dtype)
+
+
+def reconstruction_loss(logits: Tensor, scaled: Tensor) -> Tensor:
+    """Binary cross-entropy between scaled images and a decoder's logits, summed over bands and
+    pixels: (batch,), in nats. Its least value is not 0 but the entropy of the image."""
+    return F.binary_cross_entropy_with_logits(logits, scaled, reduction="none").sum((1, 2, 3))
+
+
+def kl_divergence(mean: Tensor, scale: Tensor) -> Tensor:
+    """KL(N(mean, scale²) ‖ N(0, 1)) summed over the latents, (batch,), in nats."""
+    return 0.5 * (mean.square() + scale.square() - 1 - 2 * scale.log()).sum(1)

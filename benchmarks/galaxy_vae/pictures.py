@@ -1,0 +1,54 @@
+"""Real, reconstructed and generated galaxies side by side, in colour."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.galaxy_shape.pictures import ARCSEC_SHOWN, nearest
+from benchmarks.galaxy_vae.stamps import middle
+from reference.data import colour
+from reference.data.galaxies import SkyParameters
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SIGNAL_TO_NOISE = (10, 15, 25, 40, 60, 100, 160, 300)  # of the real galaxies, from left to right
+
+
+def panel(
+    parameters: SkyParameters, real: np.ndarray, reconstructed: np.ndarray, generated: np.ndarray
+) -> "Figure":
+    """Three rows of galaxies; all images are noise-free, (n, bands, y, x) in units of the sky
+    noise. Of ``generated``, which may be many, each column shows the one that is nearest in r to
+    its real galaxy."""
+    from matplotlib.figure import Figure
+
+    rows = {
+        "real": real,
+        "reconstructed": reconstructed,
+        "generated": generated[_alike(generated, real, parameters.bands.index("r"))],
+    }
+    figure = Figure(figsize=(1.22 * len(real), 4.1))
+    axes = figure.subplots(3, len(real), squeeze=False)
+    figure.subplots_adjust(0.03, 0.01, 0.998, 0.92, wspace=0.03, hspace=0.03)
+    pixels = min(real.shape[-1], round(ARCSEC_SHOWN / parameters.pixel_scale_arcsec))
+    for line, (name, images) in zip(axes, rows.items(), strict=True):
+        line[0].set_ylabel(name, fontsize=10)
+        shown = middle(images, pixels)
+        for place, image in zip(line, colour.in_colour(shown, parameters), strict=True):
+            place.imshow(image, origin="lower", interpolation="nearest")
+            place.set_xticks([])
+            place.set_yticks([])
+    figure.suptitle(
+        f"Noise-free galaxies in g, r, i (asinh stretch, {ARCSEC_SHOWN:g}″ wide): held out, "
+        "through 32 latents and back, and new ones of like brightness",
+        fontsize=9,
+        y=0.98,
+    )
+    return figure
+
+
+def _alike(generated: np.ndarray, real: np.ndarray, band: int) -> list[int]:
+    """For each real image the generated one nearest in flux, none of them twice."""
+    made, wanted = (images[:, band].sum((1, 2), np.float64) for images in (generated, real))
+    return nearest(made, wanted.tolist())

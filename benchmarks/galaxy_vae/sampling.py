@@ -1,0 +1,235 @@
+"""Fast exact samples of the flow: every unit of every layer is computed once.
+
+The plain way makes as many passes through a layer as there are features, and each pass computes all
+units again. But a unit of degree d depends on the first d features only, and so is final as soon as
+they are. The units of a hidden layer are sorted by degree: when feature d is found, the units of
+degree d are computed, those and no others, from the units of degree ≤ d before them. All passes
+together do the work of one, without the masked weights. The sums are the same but for their order.
+
+``native_sampler`` does that in C++ (``sampling.cpp``), which takes a compiler; ``eager_sampler``
+with torch, which takes none and runs on a GPU too, there as one CUDA graph.
+"""
+
+import copy
+import ctypes
+import functools
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmarks.galaxy_vae.flow import MADE, NEGATIVE_SLOPE, MaskedAutoregressiveFlow, MaskedLinear
+
+Sampler = Callable[[Tensor], Tensor]
+"""Noise (samples, features) to latents of that shape, as ``MaskedAutoregressiveFlow.sample``."""
+
+SOURCE = Path(__file__).with_name("sampling.cpp")
+COMPILER = ("g++", "-std=c++17", "-O3", "-march=native", "-shared", "-fPIC")
+COMPILER_SECONDS = 60
+COLUMNS = 1024  # samples that go through the layers together, so that their units stay in the cache
+
+
+class NoCompilerError(Exception):
+    """The C++ sampler cannot be made here; says why in one line."""
+
+
+def native_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
+    """Compile the sampler (seconds) and give it the weights, as they are now; for the CPU.
+
+    It runs on as many threads as torch does. Raises NoCompilerError.
+    """
+    library = _compiled()
+    counts = _counts(flow.layers[0])
+    hidden_layers, features = counts.shape[0] - 1, counts.shape[1] - 1
+    table = counts.int()
+    weights = torch.cat(list(_packed(flow, library.most_rows())))
+    samples_per_block = library.samples_per_block()
+
+    def run(values: Tensor) -> None:
+        library.sample(
+            features, len(flow.layers), hidden_layers, table.data_ptr(),
+            weights.data_ptr(), NEGATIVE_SLOPE, values.data_ptr(), len(values),
+        )  # fmt: skip
+
+    def sample(noise: Tensor) -> Tensor:
+        latents = noise.float().clone(memory_format=torch.contiguous_format)
+        blocks = -(-len(latents) // samples_per_block)
+        threads = min(torch.get_num_threads(), blocks)
+        if threads <= 1:
+            run(latents)
+            return latents
+        parts = latents.split(-(-blocks // threads) * samples_per_block)
+        with ThreadPoolExecutor(threads) as pool:  # ctypes lets go of the interpreter's lock
+            list(pool.map(run, parts))
+        return latents
+
+    return sample
+
+
+def plain_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
+    """``flow.sample`` as one writes it for speed: the weights are masked once, not in each pass."""
+    masked = copy.deepcopy(flow).requires_grad_(False)
+    for made in masked.layers:
+        for layer in [*made.hidden, made.output]:
+            layer.weight.mul_(layer.mask)
+            layer.forward = functools.partial(  # type: ignore[method-assign]
+                F.linear, weight=layer.weight, bias=layer.bias
+            )
+    return masked.sample
+
+
+def eager_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
+    """The same with torch alone, on the flow's device, with the weights as they are now."""
+    plans: dict[int, Sampler] = {}
+
+    @torch.no_grad()
+    def sample(noise: Tensor) -> Tensor:
+        columns = min(len(noise), COLUMNS)
+        if columns not in plans:
+            plan = _Plan(flow, columns, noise.device)
+            plans[columns] = _graphed(plan) if noise.is_cuda else plan
+        return torch.cat([plans[columns](block) for block in noise.split(columns)])
+
+    return sample
+
+
+class _Plan:
+    """All operations on a block of at most ``columns`` samples, one after the other.
+
+    Its buffers are (units, columns), so that the units of one degree are one stretch of memory, and
+    every operation's views are made once.
+    """
+
+    def __init__(self, flow: MaskedAutoregressiveFlow, columns: int, device: torch.device) -> None:
+        def buffer(rows: int) -> Tensor:
+            return torch.zeros(rows, columns, device=device)
+
+        units = _counts(flow.layers[0])[:, -1].tolist()
+        features = units[0]
+        self.noise, pair = buffer(features), buffer(2)
+        activations = [buffer(count) for count in units]
+        found, last = activations[0], activations[-1]
+        self.latents = found
+        self.operations: list[tuple[Callable[..., Tensor], tuple[Tensor, ...], Tensor]] = []
+
+        def add(function: Callable[..., Tensor], *arguments: Tensor, out: Tensor) -> None:
+            self.operations.append((function, arguments, out))
+
+        def dense(layer: MaskedLinear, rows: slice, inputs: Tensor, out: Tensor) -> None:
+            weight = layer.weight.detach()[rows, : len(inputs)].contiguous()
+            bias = layer.bias.detach()[rows, None]
+            add(torch.addmm, bias, weight, inputs, out=out)
+            add(_leaky_relu, out, out=out)
+
+        given = self.noise
+        for number, made in enumerate(reversed(flow.layers)):
+            if number:
+                given = buffer(features)
+                add(_reversed, found, out=given)
+            for feature, (output, *hidden) in enumerate(_groups(made)):
+                dense(made.output, output.rows, last[: output.inputs], pair)
+                add(torch.exp, pair[1], out=pair[1])
+                add(torch.addcmul, pair[0], given[feature], pair[1], out=found[feature])
+                for index, group in enumerate(hidden):
+                    inputs, outputs = activations[index], activations[index + 1]
+                    if group.rows.stop > group.rows.start:
+                        layer = made.hidden[index]
+                        dense(layer, group.rows, inputs[: group.inputs], outputs[group.rows])
+
+    def __call__(self, noise: Tensor) -> Tensor:
+        """Noise (samples, features) to latents, samples ≤ ``columns``."""
+        self.noise[:, : len(noise)] = noise.T
+        self.run()
+        return self.latents[:, : len(noise)].T.contiguous()
+
+    def run(self) -> None:
+        """From ``self.noise`` to ``self.latents``, (features, columns)."""
+        for function, arguments, out in self.operations:
+            function(*arguments, out=out)
+
+
+def _graphed(plan: _Plan) -> Sampler:
+    """The plan as one CUDA graph: its thousands of small operations are launched at once."""
+    plan.run()  # whatever CUDA sets up at first must not be captured
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        plan.run()
+    plan.run = graph.replay  # type: ignore[method-assign]
+    return plan
+
+
+def _leaky_relu(values: Tensor, *, out: Tensor) -> Tensor:
+    assert out is values
+    return F.leaky_relu_(values, NEGATIVE_SLOPE)
+
+
+def _reversed(values: Tensor, *, out: Tensor) -> Tensor:
+    return out.copy_(values.flip(0))
+
+
+class _Group(NamedTuple):
+    """Units of one degree in a layer, and how many of its inputs they see: the first ones."""
+
+    rows: slice
+    inputs: int
+
+
+def _groups(made: MADE) -> Iterator[list[_Group]]:
+    """For each feature in turn: the outputs that settle it, and then the units of each hidden
+    layer that need no later one."""
+    counts = _counts(made).tolist()
+    for feature in range(len(counts[0]) - 1):
+        output = _Group(slice(2 * feature, 2 * feature + 2), counts[-1][feature])
+        hidden = [
+            _Group(slice(own[feature], own[feature + 1]), before[feature + 1])
+            for before, own in pairwise(counts)
+        ]
+        yield [output, *hidden]
+
+
+def _counts(made: MADE) -> Tensor:
+    """How many units have a degree ≤ d: (1 + hidden layers, features + 1), the features first."""
+    degrees = torch.arange(len(made.degrees[0]) + 1)
+    return torch.stack([(own <= degrees[:, None]).sum(1) for own in made.degrees])
+
+
+def _packed(flow: MaskedAutoregressiveFlow, most_rows: int) -> Iterator[Tensor]:
+    """The weights as ``sampling.cpp`` reads them: for each group, in pieces of ``most_rows`` rows,
+    the biases and then the columns."""
+    for made in reversed(flow.layers):
+        for groups in _groups(made):
+            for layer, group in zip([made.output, *made.hidden], groups, strict=True):
+                weight = layer.weight.detach()[group.rows, : group.inputs].float().cpu()
+                bias = layer.bias.detach()[group.rows].float().cpu()
+                for rows in torch.arange(len(bias)).split(most_rows):
+                    yield bias[rows]
+                    yield weight[rows].T.flatten()
+
+
+def _compiled() -> ctypes.CDLL:
+    """The library made of ``sampling.cpp`` for this processor. Raises NoCompilerError."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "sampling.so"
+        try:
+            subprocess.run(
+                [*COMPILER, str(SOURCE), "-o", str(target)],
+                check=True, capture_output=True, text=True, timeout=COMPILER_SECONDS,
+            )  # fmt: skip
+            library = ctypes.CDLL(str(target))
+        except subprocess.CalledProcessError as error:
+            lines = error.stderr.strip().splitlines() or [str(error)]
+            raise NoCompilerError(lines[0][:200]) from error
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NoCompilerError(str(error)[:200]) from error
+    pointer, size = ctypes.c_void_p, ctypes.c_long
+    library.sample.argtypes = [size, size, size, pointer, pointer, ctypes.c_float, pointer, size]
+    library.sample.restype = None
+    return library

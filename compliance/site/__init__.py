@@ -1,0 +1,59 @@
+"""The leaderboard as a static site: complete in itself, from a disk and from any web server.
+
+Every page is made by a module of its own from frozen data and a template; ``build`` gives all files
+one by one. The same results give the same bytes: nothing here looks at a clock.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from compliance.leaderboard import as_csv
+from compliance.site import (
+    benchmark_page,
+    compare_page,
+    elsewhere_page,
+    index,
+    result_page,
+    round_page,
+    system_page,
+)
+from compliance.site.entry import Entry, entries
+from compliance.site.view import HERE, Site
+
+__all__ = ["FILE_LIST", "GENERATOR", "Entry", "Site", "build", "entries"]
+
+GENERATOR = "cepheid leaderboard"  # what every page says of itself
+FILE_LIST = "files.txt"  # everything that was written, so that nothing else is ever replaced
+
+_PAGES = (round_page, benchmark_page, system_page, result_page, compare_page, elsewhere_page)
+
+
+def build(site: Site) -> Iterator[tuple[str, bytes]]:
+    """Every file of the site, its name and content, ``files.txt`` with all names last."""
+    names = [FILE_LIST]
+    for name, content in _contents(site):
+        names.append(name)
+        yield name, content
+    yield FILE_LIST, "".join(f"{name}\n" for name in sorted(names)).encode()
+
+
+def _contents(site: Site) -> Iterator[tuple[str, bytes]]:
+    for kind in _PAGES:
+        for name, text in kind.pages(site):
+            yield name, _encoded(text)
+    yield from _pictures(site.entries)
+    for name in ("site.css", "site.js"):
+        yield name, (HERE / "static" / name).read_bytes()
+    yield "results.csv", _encoded(as_csv([entry.row for entry in site.entries]) + "\n")
+    yield index.FILE, _encoded(index.index(site) + "\n")
+    yield index.SCHEMA_FILE, _encoded(index.schema() + "\n")
+
+
+def _pictures(found: Sequence[Entry]) -> Iterator[tuple[str, bytes]]:
+    for entry in found:
+        if entry.picture is not None:
+            yield str(Path(entry.page).with_suffix("")) + ".png", entry.picture.read_bytes()
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", errors="backslashreplace")

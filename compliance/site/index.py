@@ -1,0 +1,174 @@
+"""The machine-readable index of a site, ``results.json``, and what changed between two of them."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compliance.leaderboard import row_object
+from compliance.leaderboard.numbers import digits, ranked
+from compliance.site.entry import Entry, Run
+from compliance.site.view import Site, link_from
+from rules.definition import SCHEMAS, first_schema_problem
+from rules.errors import UserError
+
+FILE = "results.json"
+SCHEMA = "results"
+SCHEMA_FILE = f"{SCHEMA}.schema.json"
+VERSION = 1
+
+
+def index(site: Site) -> str:
+    """Every result with its page, its runs and what was found; valid against the schema."""
+    ranks = _ranks(site.entries)
+    document = {
+        "schema": SCHEMA_FILE,
+        "version": VERSION,
+        "round": site.round,
+        "results": [_result(site, entry, ranks[entry.id]) for entry in site.entries],
+    }
+    return json.dumps(document, indent=1, allow_nan=False)
+
+
+def schema() -> str:
+    """The schema itself, which stands beside the index."""
+    return (SCHEMAS / SCHEMA_FILE).read_text(encoding="utf-8").rstrip()
+
+
+def _ranks(entries: Sequence[Entry]) -> dict[str, int | None]:
+    groups: dict[tuple[str, str, str], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.row.group, []).append(entry)
+    found: dict[str, int | None] = {}
+    for members in groups.values():
+        for entry, (_, rank) in zip(members, ranked([e.row for e in members]), strict=True):
+            found[entry.id] = rank
+    return found
+
+
+def _result(site: Site, entry: Entry, rank: int | None) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "page": entry.page,
+        "rank": rank,
+        "availability": entry.availability,
+        "batch_size": entry.batch_size,
+        **_finite(row_object(entry.row)),
+        "quality": _numbers(entry.row.quality),
+        "run_logs": [_run(site, run) for run in entry.runs],
+    }
+
+
+def _run(site: Site, run: Run) -> dict[str, Any]:
+    return {
+        "run": run.number,
+        "log": link_from(FILE, site.folder, run.path),
+        "status": run.status,
+        "minutes": run.minutes if math.isfinite(run.minutes) else None,
+        "counts": run.counts,
+        "samples_to_target": run.samples,
+        "seed": run.seed,
+        "energy_joules": run.joules if _is_finite(run.joules) else None,
+        **({"generation": _numbers(run.generation)} if run.generation else {}),
+    }
+
+
+def _finite(found: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON knows no infinite number."""
+    return {key: value if _is_finite(value) else None for key, value in found.items()}
+
+
+def _numbers(found: Mapping[str, float]) -> dict[str, float]:
+    return {key: value for key, value in found.items() if _is_finite(value)}
+
+
+def _is_finite(value: object) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def read(path: Path) -> Mapping[str, Any]:
+    """The index of a site: its folder, or the file itself. Raises UserError for anything else."""
+    file = path / FILE if path.is_dir() else path
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{file}: there is no such file; give a folder that `cepheid leaderboard` wrote"
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file}: cannot be read as JSON: {error}") from error
+    problem = first_schema_problem(document, SCHEMA)
+    if problem:
+        raise UserError(f"{file}: is not the index of a leaderboard: {problem[:300]}")
+    assert isinstance(document, dict)
+    return document
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of a result: ``added``, ``removed`` or ``changed``, and in what."""
+
+    id: str
+    kind: str
+    what: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind:<8} {self.id}" + "".join(f"\n           {line}" for line in self.what)
+
+
+SHOWN = (  # what is told of when it changes, in this order
+    "verdict", "score_minutes", "images_per_second", "latency_ms_p50", "latency_ms_p99", "rank",
+    "runs", "converged", "samples_to_target", "rcp_verdict", "energy_joules", "batch_size",
+    "accelerators", "accelerator", "processor", "nodes", "framework", "availability", "reasons",
+)  # fmt: skip
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+    """What changed between two indices, by the permalinks of results."""
+    before = {result["id"]: result for result in old["results"]}
+    after = {result["id"]: result for result in new["results"]}
+    for name in sorted(before.keys() | after.keys()):
+        if name not in before:
+            yield Change(name, "added", (_summary(after[name]),))
+        elif name not in after:
+            yield Change(name, "removed", (_summary(before[name]),))
+        else:
+            what = tuple(_differences(before[name], after[name]))
+            if what:
+                yield Change(name, "changed", what)
+
+
+def _summary(result: Mapping[str, Any]) -> str:
+    number = result.get("score_minutes")
+    if number is not None:
+        return f"{result['verdict']}, {digits(number)} minutes"
+    speed = result.get("images_per_second")
+    return (
+        f"{result['verdict']}, {digits(speed)} images/s" if speed is not None else result["verdict"]
+    )
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    for key in SHOWN:
+        old, new = before.get(key), after.get(key)
+        if old == new:
+            continue
+        if key == "reasons":
+            yield from (f"no more: {reason}" for reason in old or () if reason not in (new or ()))
+            yield from (f"new: {reason}" for reason in new or () if reason not in (old or ()))
+        else:
+            yield f"{key.replace('_', ' ')}: {_text(old)} → {_text(new)}{_percent(old, new)}"
+
+
+def _text(value: object) -> str:
+    if value is None or value == "":
+        return "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _percent(old: object, new: object) -> str:
+    if isinstance(old, float) and isinstance(new, float) and old:
+        return f" ({100 * (new - old) / old:+.1f}%)"
+    return ""

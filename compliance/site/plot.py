@@ -1,0 +1,279 @@
+"""Plots as plain geometry: what a template needs to draw an SVG, and the numbers for the table
+beneath it. No library: a build draws thousands of them, each in a millisecond or less.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+WIDTH, HEIGHT = 480.0, 300.0
+LEFT, RIGHT, TOP, BOTTOM = 70.0, 14.0, 12.0, 46.0
+COLOURS = 8  # further series are grey
+MARKS_WITH_TITLES_MAX = 400
+TICKS_MAX = 9
+LEAST, LARGEST = 1e-100, 1e100  # what a log may hold beyond is drawn as 0, or not at all
+LOG_RATIO = 8  # values further apart than this stand on a logarithmic axis
+
+Line = Literal["solid", "dashed", "none"]
+Mark = Literal["dot", "cross", "none"]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an axis shows. ``is_log`` None: logarithmic where the values ask for it.
+
+    Ticks stand at ``values`` where there are not too many of them, else at round numbers.
+    """
+
+    label: str
+    is_log: bool | None = None
+    from_zero: bool = False
+    values: tuple[float, ...] = ()
+    show: Callable[[float], str] = lambda value: short(value)
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points in one colour. ``ends`` are intervals in y, one for each point, or nothing."""
+
+    label: str
+    points: tuple[tuple[float, float], ...]
+    colour: int
+    line: Line = "solid"
+    mark: Mark = "dot"
+    ends: tuple[tuple[float, float] | None, ...] = ()
+    in_legend: bool = True
+
+
+@dataclass(frozen=True)
+class Guide:
+    """A dashed horizontal line with a name: a target, a ratio of 1."""
+
+    value: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """The numbers of a plot."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Where a tick stands and what it says."""
+
+    place: float
+    label: str
+
+
+@dataclass(frozen=True)
+class DrawnMark:
+    """A mark and what it says of itself."""
+
+    x: float
+    y: float
+    kind: Mark
+    title: str
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class DrawnSeries:
+    """A series in the units of the drawing."""
+
+    label: str
+    colour: int
+    line: Line
+    path: str
+    marks: tuple[DrawnMark, ...]
+
+
+@dataclass(frozen=True)
+class DrawnGuide:
+    """A guide in the units of the drawing; the label stands above or below the line."""
+
+    y: float
+    label_y: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Everything that a template draws."""
+
+    name: str
+    title: str
+    description: str
+    note: str
+    x_label: str
+    y_label: str
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    series: tuple[DrawnSeries, ...]
+    guides: tuple[DrawnGuide, ...]
+    legend: tuple[tuple[int, Line, str], ...]
+    table: Table | None
+    width: float = WIDTH
+    height: float = HEIGHT
+    left: float = LEFT
+    right: float = WIDTH - RIGHT
+    top: float = TOP
+    bottom: float = HEIGHT - BOTTOM
+
+
+def plot(
+    name: str,
+    title: str,
+    x: Axis,
+    y: Axis,
+    series: Sequence[Series],
+    *,
+    guides: Sequence[Guide] = (),
+    table: Table | None = None,
+    description: str = "",
+) -> Plot | None:
+    """A plot of all finite points; None where there are none. ``name`` is unique in its page."""
+    series = [_finite(one, x.is_log is True, y.is_log is True) for one in series]
+    xs = [point[0] for one in series for point in one.points]
+    ys = [point[1] for one in series for point in one.points]
+    if not xs:
+        return None
+    ends = [value for one in series for pair in one.ends if pair for value in pair]
+    across = _scale(xs, x, LEFT, WIDTH - RIGHT)
+    up = _scale([*ys, *ends, *(guide.value for guide in guides)], y, HEIGHT - BOTTOM, TOP)
+    titled = sum(len(one.points) for one in series) <= MARKS_WITH_TITLES_MAX
+    drawn = tuple(_drawn(one, across, up, x, y, titled) for one in series)
+    labels = dict.fromkeys((s.colour, s.line, s.label) for s in series if s.in_legend and s.points)
+    return Plot(
+        name=name,
+        title=title,
+        note=description,
+        description=description or f"{y.label} against {x.label}, {len(xs):,} points.",
+        x_label=x.label + (", log scale" if across.is_log else ""),
+        y_label=y.label + (", log scale" if up.is_log else ""),
+        x_ticks=across.ticks(x.show, x.values),
+        y_ticks=up.ticks(y.show, y.values),
+        series=drawn,
+        guides=tuple(_guide(guide, up) for guide in guides),
+        legend=tuple(labels) if len(labels) > 1 else (),
+        table=table,
+    )
+
+
+def colour(number: int) -> int:
+    """The colour of the n-th series."""
+    return min(number, COLOURS)
+
+
+def short(value: float) -> str:
+    """A number on an axis: ``1,000``, ``0.05``, ``2.5M``."""
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From values to places; ``places`` are those of the least and of the greatest value."""
+
+    low: float
+    high: float
+    is_log: bool
+    first: float
+    last: float
+
+    def __call__(self, value: float) -> float:
+        low, high = self._of(self.low), self._of(self.high)
+        share = (self._of(value) - low) / (high - low)
+        return round(self.first + share * (self.last - self.first), 1)
+
+    def _of(self, value: float) -> float:
+        return math.log10(value) if self.is_log else value
+
+    def ticks(self, show: Callable[[float], str], given: Sequence[float] = ()) -> tuple[Tick, ...]:
+        """Round values, or those given."""
+        if 0 < len(given) <= TICKS_MAX:
+            return tuple(Tick(self(value), show(value)) for value in sorted(given))
+        values = _log_ticks(self.low, self.high) if self.is_log else _ticks(self.low, self.high)
+        return tuple(Tick(self(value), show(value)) for value in values)
+
+
+def _scale(values: Sequence[float], axis: Axis, first: float, last: float) -> Scale:
+    low, high = min(values), max(values)
+    is_log = axis.is_log
+    if is_log is None:
+        is_log = low >= LEAST and high > LOG_RATIO * low
+    if is_log and low >= LEAST:
+        margin = (high / low) ** 0.06 if high > low * (1 + 1e-6) else 1.5
+        return Scale(low / margin, high * margin, True, first, last)
+    if axis.from_zero and low >= 0:
+        low = 0.0
+    size = max(abs(low), abs(high))
+    width = high - low if high - low > 1e-9 * size else size
+    if width < LEAST:
+        width = 1.0
+    below = 0.0 if axis.from_zero and low == 0 else 0.06 * width
+    return Scale(low - below, high + 0.06 * width, False, first, last)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Four to nine round values."""
+    rough = (high - low) / 6
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)):
+        found = [f * 10.0**decade for decade in decades for f in factors]
+        inside = [value for value in found if low <= value <= high]
+        if len(inside) >= 4 or (factors == (1, 2, 5) and len(inside) == 3):
+            break
+    if len(inside) < 2:
+        inside = [value for value in _ticks(low, high) if value > 0]
+    return inside[:: math.ceil(len(inside) / TICKS_MAX) or 1]
+
+
+def _finite(one: Series, x_log: bool, y_log: bool) -> Series:
+    kept = [
+        (point, one.ends[number] if one.ends else None)
+        for number, point in enumerate(one.points)
+        if all(abs(value) <= LARGEST for value in point)
+        and (point[0] >= LEAST or not x_log)
+        and (point[1] >= LEAST or not y_log)
+    ]
+    points, ends = tuple(point for point, _ in kept), tuple(pair for _, pair in kept)
+    return Series(one.label, points, one.colour, one.line, one.mark, ends, one.in_legend)
+
+
+def _drawn(one: Series, across: Scale, up: Scale, x: Axis, y: Axis, titled: bool) -> DrawnSeries:
+    places = [(across(a), up(b)) for a, b in one.points]
+    line = " ".join(f"{a:g},{b:g}" for a, b in places) if len(places) > 1 else ""
+    marks = []
+    if one.mark != "none":
+        for number, (a, b) in enumerate(places):
+            pair = one.ends[number] if one.ends else None
+            values = one.points[number]
+            title = f"{one.label}: {x.show(values[0])}, {y.show(values[1])}" if titled else ""
+            low, high = (up(pair[0]), up(pair[1])) if pair else (None, None)
+            marks.append(DrawnMark(a, b, one.mark, title, low, high))
+    path = line if one.line != "none" else ""
+    return DrawnSeries(one.label, one.colour, one.line, path, tuple(marks))
+
+
+def _guide(guide: Guide, up: Scale) -> DrawnGuide:
+    y = up(guide.value)
+    return DrawnGuide(y, y - 5 if y > TOP + 20 else y + 14, guide.label)
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
+    """A table of the texts of what is given."""
+    return Table(tuple(header), tuple(tuple(map(str, row)) for row in rows))

@@ -1,0 +1,331 @@
+"""Numbers from the literature and from published logs: data files, each with its source.
+
+Nothing here was run or checked by this project but the scores whose logs its own scorer has read
+(``scored_here``). The files stand in ``reported/``; the times that figures of the cosmology paper
+draw stand beside the benchmarks, in ``benchmarks/<name>/published.yaml``.
+"""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from compliance.site.plot import Axis, Guide, Plot, Series, Table, colour, plot, table
+from compliance.site.scaling import Family, scaling_plot
+from rules import definition
+
+FOLDER = Path(__file__).parent / "reported"
+SCORES = FOLDER / "mlperf_scores.csv"
+
+_SIZES = {"training": "batch size", "generation": "images"}
+_SECONDS = {
+    "training": "seconds for 100 epochs of 8,000 stamps",
+    "generation": "seconds to generate the images",
+}
+
+
+@dataclass(frozen=True)
+class ReportedTable:
+    """A table as its source prints it; an empty cell where there is no number."""
+
+    id: str
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ReportedSet:
+    """What one source reports. ``about`` names the benchmarks of ours that it speaks of."""
+
+    name: str
+    title: str
+    about: tuple[str, ...]
+    source: str
+    caveats: tuple[str, ...]
+    tables: tuple[ReportedTable, ...] = ()
+    plots: tuple[Plot, ...] = field(default=())
+
+
+@cache
+def load() -> tuple[ReportedSet, ...]:
+    """Everything there is: the cosmology paper, then the other sources, then scores of MLPerf."""
+    papers = [_paper(path) for path in sorted(FOLDER.glob("*.yaml"))]
+    return (*_figures(), *papers, *_mlperf())
+
+
+def _figures() -> Iterator[ReportedSet]:
+    """Figures 2 to 4 of the cosmology paper: times, and the ratio of the two machines."""
+    found = [
+        (path, yaml.safe_load(path.read_text(encoding="utf-8")))
+        for path in definition.BENCHMARKS.glob("*/published.yaml")
+    ]
+    for path, document in sorted(found, key=lambda item: int(item[1]["figure"])):
+        name, figure, measure = path.parent.name, document["figure"], document["measure"]
+        size, seconds = _SIZES[measure], _SECONDS[measure]
+        machines = {m: facts["seconds"] for m, facts in document["machines"].items()}
+        rows = [
+            [f"{n:,}", *(_cell(times.get(n)) for times in machines.values())]
+            for n in sorted({n for times in machines.values() for n in times})
+        ]
+        beyond = (
+            f"Beyond {max(document['in_figure'])} the numbers stand in the author's notebook only."
+        )
+        tables = [
+            ReportedTable(
+                f"{name}-times", seconds.capitalize(), (size, *machines), _texts(rows), beyond
+            )
+        ]
+        yield ReportedSet(
+            name=f"cosmology-{figure}",
+            title=f"IPU against V100: {document['network']} (figure {figure})",
+            about=(name,),
+            source=document["source"],
+            caveats=tuple(document["caveats"]),
+            tables=tuple(tables),
+            plots=tuple(_figure_plots(name, machines, size, tables[0])),
+        )
+
+
+def _figure_plots(
+    name: str, machines: Mapping[str, Mapping[int, float]], size: str, times: ReportedTable
+) -> Iterator[Plot]:
+    series = [
+        Series(machine, tuple((float(n), s) for n, s in sorted(values.items())), number)
+        for number, (machine, values) in enumerate(machines.items())
+    ]
+    first, second = machines
+    both = sorted(set(machines[first]) & set(machines[second]))
+    ratios = tuple((float(n), machines[second][n] / machines[first][n]) for n in both)
+    drawn = (
+        plot(
+            f"{name}-seconds",
+            f"Time against {size}",
+            Axis(size),
+            Axis("seconds"),
+            series,
+            table=Table(times.header, times.rows),
+            description=f"{times.title}.",
+        ),
+        plot(
+            f"{name}-ratio",
+            f"Speed ratio against {size}",
+            Axis(size),
+            Axis("speed ratio", from_zero=True),
+            [Series(f"{second} / {first}", ratios, 2)],
+            guides=[Guide(1.0, "1: as fast as each other")],
+            table=table((size, "ratio"), ((f"{int(n):,}", f"{r:.2f}") for n, r in ratios)),
+            description=f"Time of the {second} over that of the {first}: above 1 the {first} wins.",
+        ),
+    )
+    yield from (found for found in drawn if found)
+
+
+def _paper(path: Path) -> ReportedSet:
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    raw = {entry["id"]: entry for entry in document["tables"]}
+    tables = [
+        ReportedTable(
+            name,
+            entry["title"],
+            tuple(entry["columns"]),
+            _texts([_cell(value) for value in row] for row in entry["rows"]),
+            entry.get("note", ""),
+        )
+        for name, entry in raw.items()
+    ]
+    made = [_paper_plot(path.stem, asked, raw) for asked in document.get("plots", ())]
+    return ReportedSet(
+        name=path.stem.replace("_", "-"),
+        title=document["title"],
+        about=tuple(document["about"]),
+        source=document["source"],
+        caveats=tuple(document["caveats"]),
+        tables=tuple(tables),
+        plots=tuple(found for found in made if found),
+    )
+
+
+def _paper_plot(
+    name: str, asked: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]
+) -> Plot | None:
+    """``scaling``: time against devices, a line for each value of a column. ``throughput``: the
+    same of rates, a line for each table; as times they have the same ideal and efficiency."""
+    if asked["kind"] == "throughput":
+        families = [
+            Family(
+                label, {n: 1e6 / rate for n, rate in _columns(raw[table], asked["x"], asked["y"])}
+            )
+            for table, label in zip(asked["tables"], asked["labels"], strict=True)
+        ]
+        return scaling_plot(families, name, asked["x"], "seconds for a million images")
+    entry = raw[asked["table"]]
+    by = entry["columns"].index(asked["by"])
+    families = [
+        Family(
+            label,
+            dict(
+                _columns(
+                    {**entry, "rows": [row for row in entry["rows"] if row[by] == label]},
+                    asked["x"],
+                    asked["y"],
+                )
+            ),
+        )
+        for label in dict.fromkeys(row[by] for row in entry["rows"])
+    ]
+    return scaling_plot(families, name, asked["x"], asked["y"])
+
+
+def _columns(entry: Mapping[str, Any], x: str, y: str) -> list[tuple[int, float]]:
+    """Pairs of two columns; of several rows with the same number the fastest."""
+    at, of = entry["columns"].index(x), entry["columns"].index(y)
+    return sorted(((row[at], row[of]) for row in entry["rows"]), key=lambda p: (p[0], -p[1]))
+
+
+@dataclass(frozen=True)
+class PublishedScore:
+    """A score of MLPerf. ``cores`` is given for TPUs, whose systems are called by it."""
+
+    round: str
+    benchmark: str
+    submitter: str
+    system: str
+    batch_size: int | None
+    runs: int
+    minutes: float
+    epochs: tuple[float, ...]
+    scored_here: bool
+
+    @property
+    def cores(self) -> int | None:
+        """Of ``tpu-v3-1024``."""
+        kind, _, number = self.system.rpartition("-")
+        return int(number) if kind == "tpu-v3" and number.isdigit() else None
+
+
+def scores() -> list[PublishedScore]:
+    """The scores of published rounds, computed from their logs."""
+    with SCORES.open(encoding="utf-8", newline="") as file:
+        return [
+            PublishedScore(
+                row["round"],
+                row["benchmark"],
+                row["submitter"],
+                row["system"],
+                int(row["global_batch_size"]) if row["global_batch_size"] else None,
+                int(row["runs"]),
+                float(row["olympic_mean_minutes"]),
+                tuple(map(float, row["epochs_to_target_each_converged_run"].split())),
+                row["scored_here"] == "yes",
+            )
+            for row in csv.DictReader(file)
+        ]
+
+
+def _mlperf() -> Iterator[ReportedSet]:
+    found: dict[str, list[PublishedScore]] = {}
+    for one in scores():
+        found.setdefault(one.round, []).append(one)
+    for name, members in found.items():
+        header = ("benchmark", "submitter", "system", "batch size", "runs", "minutes", "epochs",
+                  "scored here")  # fmt: skip
+        rows = [
+            (
+                one.benchmark,
+                one.submitter,
+                one.system,
+                "" if one.batch_size is None else f"{one.batch_size:,}",
+                one.runs,
+                f"{one.minutes:.3f}",
+                " ".join(f"{epochs:g}" for epochs in one.epochs),
+                "yes" if one.scored_here else "",
+            )
+            for one in members
+        ]
+        tables = (ReportedTable(name, "Olympic mean of the times to train", header, _texts(rows)),)
+        yield ReportedSet(
+            name=name,
+            title=f"{_title(name)}: scores computed from the published logs",
+            about=("resnet50", "transformer", "ssd", "mask_rcnn", "gnmt"),
+            source=(
+                f"run logs of {_title(name)}, mlcommons' results repositories (Apache-2.0); the "
+                "logs are not part of this project"
+            ),
+            caveats=(
+                "A run that did not end in success counts as the slowest. No verdict of ours "
+                "stands behind these numbers: they were judged by MLPerf's own review.",
+                "“Scored here”: this project's scorer has read the logs and gives this number. "
+                "The others were computed from the published logs in the same way.",
+            ),
+            tables=tables,
+            plots=tuple(_tpu_plots(members)) if name == "mlperf-training-0.6" else (),
+        )
+
+
+def _title(name: str) -> str:
+    return name.replace("mlperf-training-", "MLPerf Training v").replace(
+        "mlperf-hpc-", "MLPerf HPC v"
+    )
+
+
+def _tpu_plots(members: Sequence[PublishedScore]) -> Iterator[Plot]:
+    """Figures 7 to 9 of the TPU paper: batch size, epochs and seconds of Google's results."""
+    mine: dict[str, list[PublishedScore]] = {}
+    for one in sorted((one for one in members if one.cores), key=lambda one: one.cores or 0):
+        mine.setdefault(one.benchmark, []).append(one)
+    batches, epochs = [], []
+    for number, (benchmark, found) in enumerate(mine.items()):
+        sized = [one for one in found if one.batch_size]
+        batch = tuple((float(one.cores or 0), float(one.batch_size or 0)) for one in sized)
+        batches.append(Series(benchmark, batch, colour(number)))
+        mean = {one.batch_size: sum(one.epochs) / len(one.epochs) for one in sized if one.epochs}
+        by_batch = tuple(sorted((float(size or 0), value) for size, value in mean.items()))
+        epochs.append(Series(benchmark, by_batch, colour(number)))
+    families = [
+        Family(benchmark, {one.cores or 0: 60 * one.minutes for one in found})
+        for benchmark, found in mine.items()
+    ]
+    drawn = (
+        plot(
+            "tpu-batches",
+            "Batch size against TPU cores (figure 7 of the TPU paper)",
+            Axis("TPU v3 cores", is_log=True),
+            Axis("global batch size", is_log=True),
+            batches,
+            table=_points(batches, ("benchmark", "cores", "batch size")),
+        ),
+        plot(
+            "tpu-epochs",
+            "Epochs to the target against batch size (figure 8)",
+            Axis("global batch size", is_log=True),
+            Axis("epochs to the target, mean", is_log=True),
+            epochs,
+            table=_points(epochs, ("benchmark", "batch size", "epochs")),
+        ),
+        scaling_plot(families, "tpu-seconds", "TPU v3 cores", "seconds"),
+    )
+    yield from (found for found in drawn if found)
+
+
+def _points(series: Sequence[Series], header: tuple[str, ...]) -> Table:
+    return table(
+        header, ((one.label, f"{x:,.0f}", f"{y:,.4g}") for one in series for x, y in one.points)
+    )
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)
+
+
+def _texts(rows: Any) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(str(cell) for cell in row) for row in rows)

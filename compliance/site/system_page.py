@@ -1,0 +1,49 @@
+"""A system: its description, all its results, the versions they were made with."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from compliance.finding import printable
+from compliance.site.entry import Entry
+from compliance.site.view import Site, half_width_of, name_of, render, score_cell
+
+TEXT_MAX = 2000
+
+
+def pages(site: Site) -> Iterator[tuple[str, str]]:
+    """A page for each submitter's system."""
+    found: dict[str, list[Entry]] = {}
+    for entry in site.entries:
+        found.setdefault(entry.system_page, []).append(entry)
+    for page, entries in found.items():
+        yield page, _page(site, page, entries)
+
+
+def _page(site: Site, page: str, entries: Sequence[Entry]) -> str:
+    described = next((entry.system for entry in entries if entry.system), {})
+    return render(
+        site,
+        "system.html",
+        page,
+        row=entries[0].row,
+        facts=list(facts(described)),
+        lines=[
+            (entry, name_of(entry), score_cell(entry, half_width_of([entry]))) for entry in entries
+        ],
+    )
+
+
+def facts(system: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """The fields of a description as words, those of software one by one."""
+    for key, value in system.items():
+        name = printable(str(key)[:80]).replace("_", " ")
+        if isinstance(value, Mapping):
+            for inner, text in value.items():
+                yield f"{name}: {printable(str(inner)[:80])}", _text(text)
+        elif value is not None:
+            yield name, _text(value)
+
+
+def _text(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return printable(text[:TEXT_MAX])

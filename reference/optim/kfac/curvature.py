@@ -1,0 +1,269 @@
+"""The curvature of all layers: factors collected, exchanged, averaged and inverted."""
+
+import logging
+import math
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reference.optim.kfac import inverse
+from reference.optim.kfac.exchange import Exchange, Sums
+from reference.optim.kfac.layers import KroneckerLayer, Layer, Statistic
+from reference.optim.kfac.options import Options
+from reference.optim.kfac.owners import assigned
+from reference.optim.kfac.staleness import Interval, steps_to_next
+from rules.errors import UserError
+
+NON_FINITE_IN_A_ROW_MAX = 20  # a loss scale that adapts has settled by then
+
+logger = logging.getLogger(__name__)
+
+
+class Curvature:
+    """The factors of ``layers``, each on the ranks that invert it."""
+
+    def __init__(self, layers: list[Layer], options: Options, exchange: Exchange) -> None:
+        self.layers, self.options, self.exchange = layers, options, exchange
+        self.damping = options.damping
+        self.steps = 0
+        self.owners = assigned([layer.cost for layer in layers], exchange.world_size)
+        self.owner_of = dict(zip(layers, self.owners.of_layer, strict=True))
+        self.layer_of = {stat: layer for layer in layers for stat in layer.statistics}
+        self._input_sums: Sums | None = None
+        # Alone a rank sends nothing, and folding matrices would be for nothing.
+        self._sends_triangles = options.symmetric and exchange.world_size > 1
+
+    @property
+    def inputs_are_sent(self) -> bool:
+        """True between ``send_inputs`` and the refresh."""
+        return self._input_sums is not None
+
+    def is_due(self, statistic: Statistic) -> bool:
+        """True where this step refreshes it."""
+        return statistic.interval.due <= self.steps
+
+    def is_mine(self, layer: Layer) -> bool:
+        """True where this rank preconditions its gradient."""
+        return not self.options.distribute_inverse or self.owner_of[layer] == self.exchange.rank
+
+    def send_inputs(self) -> Sums:
+        """Begin to send the inputs' factors, which are complete, unless that has begun."""
+        if self._input_sums is None:
+            self._input_sums = self._start_sums(self._due(of_inputs=True), 1.0)
+        return self._input_sums
+
+    def refresh(self, loss_scale: float) -> None:
+        """Bring the factors that are due up to date, averages and inverses, where they live."""
+        inputs, outputs = self._due(of_inputs=True), self._due(of_inputs=False)
+        input_sums = self.send_inputs()
+        output_sums = self._start_sums(outputs, loss_scale)
+        due = inputs + outputs
+        means = self._received(inputs, input_sums()) | self._received(outputs, output_sums())
+        if not self.options.distribute_inverse:
+            means = self._shared(due, means)
+        fresh = self._finite(means)
+        following = {statistic: self._fold(statistic, fresh[statistic]) for statistic in fresh}
+        self._factorise(set(fresh))
+        self._schedule(due, following)
+        for statistic in self.layer_of:
+            statistic.collected = None
+        for layer in self.layers:
+            layer.samples = 0
+        self._input_sums = None
+        self.steps += 1
+
+    def _due(self, of_inputs: bool) -> list[Statistic]:
+        due = filter(self.is_due, self.layer_of)
+        return [statistic for statistic in due if statistic.of_inputs == of_inputs]
+
+    def _start_sums(self, due: list[Statistic], loss_scale: float) -> Sums:
+        """Begin to send this rank's share of the mean over all samples of all ranks."""
+        parts = [
+            statistic.packed(self._batch_mean(statistic, loss_scale), self._sends_triangles)
+            for statistic in due
+        ]
+        owners = [self._owner(statistic) for statistic in due]
+        return self.exchange.start_sums(parts, owners, "factors", self.options.float21)
+
+    def _batch_mean(self, statistic: Statistic, loss_scale: float) -> Tensor:
+        """Over this rank's samples, divided by the number of ranks.
+
+        The loss is the mean over samples, so the gradient of one of n samples is n times what the
+        backward pass has.
+        """
+        layer = self.layer_of[statistic]
+        if statistic.collected is None:
+            return torch.zeros(statistic.shape, device=layer.device)
+        per_sample = 1 / layer.samples if statistic.of_inputs else layer.samples / loss_scale**2
+        return statistic.collected * (per_sample / self.exchange.world_size)
+
+    def _owner(self, statistic: Statistic) -> int:
+        return self.owner_of[self.layer_of[statistic]]
+
+    def _received(self, due: list[Statistic], sums: list[Tensor]) -> dict[Statistic, Tensor]:
+        """What this rank owns of it; a layer that no pass has reached has no mean."""
+        mine = [statistic for statistic in due if self._owner(statistic) == self.exchange.rank]
+        return {
+            statistic: statistic.unpacked(flat, self._sends_triangles)
+            for statistic, flat in zip(mine, sums, strict=True)
+            if statistic.collected is not None
+        }
+
+    def _shared(
+        self, due: list[Statistic], means: dict[Statistic, Tensor]
+    ) -> dict[Statistic, Tensor]:
+        """The means that the owners have, on every rank."""
+        seen = [statistic for statistic in due if statistic.collected is not None]
+        parts = [
+            statistic.packed(means[statistic], self._sends_triangles)
+            if statistic in means
+            else torch.empty(
+                statistic.packed_size(self._sends_triangles),
+                device=self.layer_of[statistic].device,
+            )
+            for statistic in seen
+        ]
+        owners = [self._owner(statistic) for statistic in seen]
+        flat = self.exchange.gather(parts, owners, "factors", self.options.float21)
+        return {
+            statistic: statistic.unpacked(part, self._sends_triangles)
+            for statistic, part in zip(seen, flat, strict=True)
+        }
+
+    def _finite(self, means: dict[Statistic, Tensor]) -> dict[Statistic, Tensor]:
+        """Without those that hold an infinity or NaN, as after an overflow with a loss scale."""
+        if not means:
+            return {}
+        finite = torch.stack([mean.sum().isfinite() for mean in means.values()]).tolist()
+        for statistic, is_finite in zip(means, finite, strict=True):
+            statistic.non_finite = 0 if is_finite else statistic.non_finite + 1
+            if is_finite:
+                continue
+            logger.warning("K-FAC: %s is not finite; it is left as it was", statistic.name)
+            if statistic.non_finite > NON_FINITE_IN_A_ROW_MAX:
+                raise UserError(
+                    f"K-FAC: {statistic.name} was not finite in {statistic.non_finite} steps in a "
+                    "row: the training has diverged; lower the learning rate or raise damping"
+                )
+        return {statistic: mean for statistic, mean in means.items() if not statistic.non_finite}
+
+    def _fold(self, statistic: Statistic, mean: Tensor) -> tuple[int, float]:
+        """Put the mean of this batch into the running average. The steps to the next refresh, and
+        how far the average has moved."""
+        old = statistic.average
+        # Never the mean itself, which may be part of all that was received.
+        average = mean.clone() if old is None else mean.lerp(old, self.options.average_decay)
+        statistic.average = average
+        if not self.options.stale:
+            return 1, math.inf
+        statistic.before = [] if old is None else [old, *statistic.before][:2]
+        distances = [float((average - one).norm() / one.norm()) for one in statistic.before]
+        one_before, two_before = [*distances, math.inf, math.inf][:2]
+        tolerance = self.options.stale_tolerance
+        steps = steps_to_next(statistic.interval, one_before, two_before, tolerance)
+        return steps, one_before
+
+    def _factorise(self, fresh: set[Statistic]) -> None:
+        """Invert what has changed, each factor with its share of the damping as it is now."""
+        chosen: list[Statistic] = []
+        matrices: list[Tensor] = []
+        dampings: list[Tensor] = []
+        for layer in self.layers:
+            if not (isinstance(layer, KroneckerLayer) and layer.is_ready):
+                continue
+            averages = layer.averages
+            shares = inverse.shared_damping(averages, self.damping, self.options.pi_correction)
+            for statistic, matrix, share in zip(layer.statistics, averages, shares, strict=True):
+                if statistic in fresh or statistic.factored is None:
+                    chosen.append(statistic)
+                    matrices.append(matrix)
+                    dampings.append(share)
+        self._invert(chosen, matrices, dampings)
+
+    def _invert(
+        self, chosen: list[Statistic], matrices: list[Tensor], dampings: list[Tensor]
+    ) -> None:
+        if self.options.inverse == "eigen":
+            factored = inverse.eigen(matrices, dampings)
+        else:
+            names = [statistic.name for statistic in chosen]
+            factored = inverse.cholesky(names, matrices, dampings)
+        for statistic, result in zip(chosen, factored, strict=True):
+            statistic.factored = result
+
+    def _schedule(
+        self, due: list[Statistic], following: dict[Statistic, tuple[int, float]]
+    ) -> None:
+        """When each factor is refreshed next; with stale ones its owner tells all ranks."""
+        if not self.options.stale:
+            told = [(1.0, math.inf)] * len(due)
+        elif due:
+            known = [
+                following.get(statistic, (0, math.inf))
+                if self._owner(statistic) == self.exchange.rank
+                else (0, 0.0)
+                for statistic in due
+            ]
+            device = self.layer_of[due[0]].device
+            told = self.exchange.sum(torch.tensor(known, device=device), "intervals").tolist()
+        else:
+            told = []
+        for statistic, (steps, distance) in zip(due, told, strict=True):
+            interval = statistic.interval
+            statistic.interval = (
+                interval.after_refresh(self.steps, int(steps), distance)
+                if steps
+                else interval.after_failure(self.steps)
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Steps, damping, and all factors, whoever has them: every rank calls it and gets all."""
+        device = self.layers[0].device
+        kept = {
+            statistic: statistic.kept() if self._owner(statistic) == self.exchange.rank else []
+            for statistic in self.layer_of
+        }
+        lengths = torch.tensor([len(tensors) for tensors in kept.values()], device=device)
+        counts = self.exchange.sum(lengths, "state").tolist()
+        parts: list[Tensor] = []
+        owners: list[int] = []
+        for (statistic, tensors), count in zip(kept.items(), counts, strict=True):
+            parts += tensors or statistic.like_kept(count, device)
+            owners += [self._owner(statistic)] * count
+        values = iter(self.exchange.gather(parts, owners, "state"))
+        return {
+            "steps": self.steps,
+            "damping": self.damping,
+            "factors": {
+                statistic.name: {
+                    "interval": asdict(statistic.interval),
+                    "tensors": [next(values).clone() for _ in range(count)],
+                }
+                for statistic, count in zip(kept, counts, strict=True)
+            },
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a ``state_dict``. Raises UserError where it is of another model."""
+        saved = state["factors"]
+        for statistic in self.layer_of:
+            tensors = saved.get(statistic.name, {"tensors": []})["tensors"]
+            shapes = {tuple(tensor.shape) for tensor in tensors[1:]}
+            if statistic.name not in saved or not shapes <= {statistic.shape}:
+                raise UserError(
+                    f"K-FAC: the saved state has no {statistic.name} of size {statistic.size}: it "
+                    "is of another model, or other layers were skipped"
+                )
+        self.steps, self.damping = state["steps"], state["damping"]
+        dampings: dict[Statistic, Tensor] = {}
+        for statistic, layer in self.layer_of.items():
+            statistic.interval = Interval(**saved[statistic.name]["interval"])
+            tensors = [tensor.to(layer.device) for tensor in saved[statistic.name]["tensors"]]
+            if self.is_mine(layer) and tensors:
+                damping, statistic.average, *statistic.before = tensors
+                if damping.isfinite():
+                    dampings[statistic] = damping
+        matrices = [statistic.average for statistic in dampings if statistic.average is not None]
+        self._invert(list(dampings), matrices, list(dampings.values()))

@@ -1,0 +1,270 @@
+"""What travels between ranks: sums to the owners, results back to all, every byte counted.
+
+Algorithm 1 of Ueno et al. 2020. Numbers travel as float32, or packed as float21; in one level over
+all ranks, or in two, within each node and then between nodes (section 4.1), so that only the share
+of one rank of a node leaves it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from reference.optim.kfac import float21
+from rules.errors import UserError
+
+Guard = Callable[[], AbstractContextManager[None]]
+Sums = Callable[[], list[Tensor]]
+TINY = torch.finfo(torch.float32).tiny
+
+
+@dataclass(frozen=True)
+class Level:
+    """A group of ranks, and this rank's place in it."""
+
+    name: str
+    group: Any
+    members: tuple[int, ...]  # global ranks, ascending
+    place: int
+
+
+class Exchange:
+    """The collectives of K-FAC over all ranks of torch.distributed, in groups of their own so that
+    they never mix with anybody else's.
+
+    ``sent`` counts, per purpose and level, the bytes that this rank hands over for other ranks:
+    for a reduction the parts that others own, for a gathering its own part, once for each other
+    rank. Over all ranks that is what has to arrive somewhere, whatever way the library takes.
+
+    Every rank makes the same calls in the same order. ``guard`` is entered around every collective,
+    to turn the loss of a rank into the caller's own error. Raises UserError where the number of
+    ranks is no multiple of ``ranks_per_node``.
+    """
+
+    def __init__(self, ranks_per_node: int = 0, guard: Guard = nullcontext) -> None:
+        self.sent: Counter[tuple[str, str]] = Counter()
+        self._guard = guard
+        started = dist.is_available() and dist.is_initialized()
+        self.world_size = dist.get_world_size() if started else 1
+        self.rank = dist.get_rank() if started else 0
+        everyone = range(self.world_size)
+        if self.world_size == 1:
+            self._levels: tuple[Level, ...] = ()
+            return
+        if self.world_size % (ranks_per_node or 1):
+            raise UserError(
+                f"ranks_per_node {ranks_per_node}: {self.world_size} ranks do not fill whole "
+                "nodes; choose a divisor, or 0 for communication in one level"
+            )
+        self._all = self._level("all", [everyone])
+        if 1 < ranks_per_node < self.world_size:
+            starts = range(0, self.world_size, ranks_per_node)
+            nodes = [range(start, start + ranks_per_node) for start in starts]
+            rails = [
+                range(local, self.world_size, ranks_per_node) for local in range(ranks_per_node)
+            ]
+            self._levels = (self._level("node", nodes), self._level("between nodes", rails))
+        else:
+            self._levels = (self._all,)
+
+    def _level(self, name: str, groups: Sequence[Iterable[int]]) -> Level:
+        """Every rank makes all groups, in the same order, as torch.distributed asks."""
+        mine: Level | None = None
+        for members in map(tuple, groups):
+            with self._guard():
+                group = dist.new_group(list(members))
+            if self.rank in members:
+                mine = Level(name, group, members, members.index(self.rank))
+        assert mine is not None
+        return mine
+
+    def start_sums(
+        self, parts: Sequence[Tensor], owners: Sequence[int], purpose: str, packed: bool = False
+    ) -> Sums:
+        """Begin to sum each part over all ranks, for its owner only (a reduce-scatter).
+
+        Parts are float32 and flat, equal in number and size on every rank. What is returned waits
+        and gives the sums of this rank's own parts, in order. ``packed`` sends float21: each rank's
+        part is rounded once, and once more between nodes in two levels; sums are in float32, and
+        results below the smallest normal number are 0.
+        """
+        mine = [part for part, owner in zip(parts, owners, strict=True) if owner == self.rank]
+        if self.world_size == 1:
+            return lambda: mine
+        sizes = [part.numel() for part in mine]
+        first, *further = self._levels
+        buffers = [
+            _joined(
+                [part for part, owner in zip(parts, owners, strict=True) if owner == rank], parts
+            )
+            for rank in range(self.world_size)
+        ]
+        if further:  # to the rank of this node on the owner's rail
+            shares = [buffers[place :: len(first.members)] for place in range(len(first.members))]
+        else:
+            shares = [[buffer] for buffer in buffers]
+        started = self._start_reduction(
+            [torch.cat(share) for share in shares], first, purpose, packed
+        )
+        share_sizes = [buffer.numel() for buffer in shares[first.place]]
+
+        def finish() -> list[Tensor]:
+            summed = started()
+            for level in further:
+                by_node = list(summed.split(share_sizes))
+                summed = self._start_reduction(by_node, level, purpose, packed)()
+            return list(summed.split(sizes)) if sizes else []
+
+        return finish
+
+    def _start_reduction(
+        self, buffers: list[Tensor], level: Level, purpose: str, packed: bool
+    ) -> Callable[[], Tensor]:
+        """Sum buffer k of all members of a level on its k-th member."""
+        size = buffers[level.place].numel()
+        if packed:
+            return self._start_packed_reduction(buffers, size, level, purpose)
+        self._count(buffers, level, purpose)
+        total = torch.empty_like(buffers[level.place])
+        with self._guard():
+            work = dist.reduce_scatter(total, buffers, group=level.group, async_op=True)
+
+        def finish() -> Tensor:
+            with self._guard():
+                work.wait()
+            return total
+
+        return finish
+
+    def _start_packed_reduction(
+        self, buffers: list[Tensor], size: int, level: Level, purpose: str
+    ) -> Callable[[], Tensor]:
+        """The library cannot add float21, so each owner gets all contributions and adds them."""
+        words = [float21.pack(buffer) for buffer in buffers]
+        self._count(words, level, purpose)
+        own = words[level.place].numel()
+        members = len(level.members)
+        received = words[0].new_empty(own * members)
+        splits = [word.numel() for word in words]
+        with self._guard():
+            work = dist.all_to_all_single(
+                received,
+                torch.cat(words),
+                [own] * members,
+                splits,
+                group=level.group,
+                async_op=True,
+            )
+
+        def finish() -> Tensor:
+            with self._guard():
+                work.wait()
+            total = torch.zeros(size, device=received.device)
+            for contribution in received.split(own) if own else []:
+                total += float21.unpack(contribution, size)
+            return _flushed(total)
+
+        return finish
+
+    def gather(
+        self, parts: Sequence[Tensor], owners: Sequence[int], purpose: str, packed: bool = False
+    ) -> list[Tensor]:
+        """Each part as its owner has it, on every rank (an all-gather of uneven shares).
+
+        Parts are float32 and flat, equal in number and size on every rank; on ranks that do not own
+        one, its values do not matter. With ``packed`` all ranks, the owner too, get what float21
+        leaves of the values.
+        """
+        if self.world_size == 1:
+            return list(parts)
+        indices = [
+            [index for index, owner in enumerate(owners) if owner == rank]
+            for rank in range(self.world_size)
+        ]
+        sizes = [sum(parts[index].numel() for index in of_rank) for of_rank in indices]
+        own = _joined([parts[index] for index in indices[self.rank]], parts)
+        if packed:
+            own = float21.pack(own)
+            lengths = [float21.words_for(size) for size in sizes]
+        else:
+            lengths = sizes
+        by_rank = {self.rank: own}
+        for level in reversed(self._levels):
+            by_rank = self._spread(by_rank, level, lengths, purpose)
+        results = list(parts)
+        for rank, of_rank in enumerate(indices):
+            if not of_rank:
+                continue
+            flat = by_rank[rank]
+            if packed:
+                flat = _flushed(float21.unpack(flat, sizes[rank]))
+            shares = flat.split([parts[index].numel() for index in of_rank])
+            for index, share in zip(of_rank, shares, strict=True):
+                results[index] = share.view(parts[index].shape)
+        return results
+
+    def _spread(
+        self, held: dict[int, Tensor], level: Level, lengths: Sequence[int], purpose: str
+    ) -> dict[int, Tensor]:
+        """Every member of a level gets what each of them holds, by the rank it comes from."""
+        # Within a node each rank holds what came along its rail, else only its own.
+        sources = {
+            member: self._rail_of(member) if level.name == "node" else (member,)
+            for member in level.members
+        }
+        own = torch.cat([held[source] for source in sources[self.rank]])
+        others = len(level.members) - 1
+        self.sent[purpose, level.name] += own.numel() * own.element_size() * others
+        results: dict[int, Tensor] = {}
+        works = []
+        for member in level.members:
+            sizes = [lengths[source] for source in sources[member]]
+            flat = own if member == self.rank else own.new_empty(sum(sizes))
+            if flat.numel():
+                with self._guard():
+                    works.append(dist.broadcast(flat, member, group=level.group, async_op=True))
+            results |= zip(sources[member], flat.split(sizes), strict=True)
+        for work in works:
+            with self._guard():
+                work.wait()
+        return results
+
+    def _rail_of(self, rank: int) -> tuple[int, ...]:
+        """The ranks with the same place in their node."""
+        per_node = len(self._levels[0].members)
+        return tuple(range(rank % per_node, self.world_size, per_node))
+
+    def sum(self, values: Tensor, purpose: str) -> Tensor:
+        """``values`` summed over all ranks, on every rank (an all-reduce)."""
+        if self.world_size == 1:
+            return values
+        # A reduce-scatter and an all-gather of equal shares.
+        share = 2 * (self.world_size - 1) / self.world_size
+        self.sent[purpose, "all"] += round(values.numel() * values.element_size() * share)
+        total = values.clone()
+        with self._guard():
+            dist.all_reduce(total, group=self._all.group)
+        return total
+
+    def _count(self, buffers: Sequence[Tensor], level: Level, purpose: str) -> None:
+        for place, buffer in enumerate(buffers):
+            if place != level.place:
+                self.sent[purpose, level.name] += buffer.numel() * buffer.element_size()
+
+
+def _joined(parts: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
+    """One flat tensor of all parts, empty where there are none, as on the device of ``like``."""
+    if parts:
+        return torch.cat([part.reshape(-1) for part in parts])
+    return like[0].new_empty(0) if like else torch.empty(0)
+
+
+def _flushed(values: Tensor) -> Tensor:
+    """Numbers below the smallest normal one become 0: float21 makes a subnormal number of each 0,
+    and they are slow to compute with."""
+    return torch.where(values.abs() < TINY, 0.0, values)

@@ -1,0 +1,262 @@
+"""The Kronecker factors of one batch, as sums over its samples.
+
+For a layer with inputs a and gradients g of the loss with respect to its outputs, A = E[a aᵀ] and
+B = E[g gᵀ] (Ueno et al. 2020, equations 10 and 11). Where a layer is applied at many positions of a
+sample (convolutions, tokens), A is the mean over positions and B the sum (Grosse & Martens 2016,
+arXiv:1602.01407, section 3, with the same product). Inputs of layers with a bias end in a 1.
+
+The columns of a convolution's inputs are ordered (row of the kernel, column of the kernel, channel)
+here, and are never materialised where the layer has many channels: sums of products of shifted
+images are what the weight gradient of a convolution computes.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.grad import conv2d_weight
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a convolution moves over its images; pairs are (vertical, horizontal)."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: tuple[int, int, int, int]  # left, right, top, bottom
+
+    def outputs(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of the output for unpadded images."""
+        left, right, top, bottom = self.padding
+        spans = [self.dilation[axis] * (self.kernel[axis] - 1) + 1 for axis in (0, 1)]
+        return (
+            (height + top + bottom - spans[0]) // self.stride[0] + 1,
+            (width + left + right - spans[1]) // self.stride[1] + 1,
+        )
+
+
+def window_of(module: nn.Conv2d) -> Window:
+    """The window of a convolution that pads with zeros."""
+    kernel, stride, dilation = (
+        _pair(module.kernel_size),
+        _pair(module.stride),
+        _pair(module.dilation),
+    )
+    if module.padding == "valid":
+        padding = (0, 0, 0, 0)
+    elif module.padding == "same":
+        rows, columns = (dilation[axis] * (kernel[axis] - 1) for axis in (0, 1))
+        padding = (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)
+    else:
+        assert not isinstance(module.padding, str)
+        vertical, horizontal = _pair(module.padding)
+        padding = (horizontal, horizontal, vertical, vertical)
+    return Window(kernel, stride, dilation, padding)
+
+
+def _pair(values: tuple[int, ...]) -> tuple[int, int]:
+    first, second = values
+    return first, second
+
+
+def linear_inputs(inputs: Tensor, with_bias: bool) -> Tensor:
+    """A of a linear layer, summed over samples: (n, …, d) to (d, d), or d + 1 with a bias."""
+    samples = inputs.shape[0]
+    rows = inputs.reshape(-1, inputs.shape[-1])
+    total = rows.T @ rows
+    if with_bias:
+        total = _bordered(total, rows.sum(0), rows.shape[0])
+    return total * (samples / max(1, rows.shape[0]))
+
+
+def linear_outputs(gradients: Tensor) -> Tensor:
+    """B of a linear layer, summed over samples: (n, …, d) to (d, d)."""
+    rows = gradients.reshape(-1, gradients.shape[-1])
+    return rows.T @ rows
+
+
+def convolution_outputs(gradients: Tensor) -> Tensor:
+    """B of a convolution, summed over samples: (n, c, y, x) to (c, c)."""
+    return _products(gradients, gradients, (1, 1)).flatten(1)
+
+
+def convolution_inputs(images: Tensor, window: Window, with_bias: bool) -> Tensor:
+    """A of a convolution, summed over samples: (n, c, y, x) to (k, k), k = c × kernel positions,
+    or k + 1 with a bias. Equal to that of the unfolded input, up to rounding."""
+    rows, columns = window.outputs(*images.shape[2:])
+    if window.kernel == (1, 1):
+        seen = _seen_from(_padded(images, window), window, (0, 0), (rows, columns))
+        total = convolution_outputs(seen)
+    else:
+        images = images.contiguous(memory_format=torch.channels_last)  # the faster layout here
+        moves_by_pixels = window.stride == window.dilation == (1, 1)
+        total = (_from_correlations if moves_by_pixels else _from_shifts)(images, window)
+    if with_bias:
+        sums = _sums_over_windows(images, window)
+        total = _bordered(total, sums, images.shape[0] * rows * columns)
+    return total.div_(max(1, rows * columns))
+
+
+def _from_shifts(images: Tensor, window: Window) -> Tensor:
+    """Σ u uᵀ over all columns u of the unfolded images, for any stride and dilation: each row of
+    the kernel with itself and those below it."""
+    (rows, columns), channels = window.kernel, images.shape[1]
+    outputs = window.outputs(*images.shape[2:])
+    padded = _padded(images, window)
+    of_row = [
+        torch.cat(
+            [_seen_from(padded, window, (row, column), outputs) for column in range(columns)], 1
+        )
+        for row in range(rows)
+    ]
+    width = columns * channels
+    total = images.new_empty(rows * width, rows * width)
+    for row in range(rows):
+        start, end = row * width, (row + 1) * width
+        products = _products(of_row[row], torch.cat(of_row[row:], 1), (1, 1)).flatten(1)
+        total[start:end, start:] = products
+        total[end:, start:end] = products[:, width:].T
+    return total
+
+
+def _seen_from(
+    padded: Tensor, window: Window, place: tuple[int, int], outputs: tuple[int, int]
+) -> Tensor:
+    """What one place of the kernel sees as it moves over padded images: (n, c, *outputs)."""
+    starts = [window.dilation[axis] * place[axis] for axis in (0, 1)]
+    rows, columns = (
+        slice(starts[axis], starts[axis] + window.stride[axis] * outputs[axis], window.stride[axis])
+        for axis in (0, 1)
+    )
+    return padded[:, :, rows, columns]
+
+
+def _sums_over_windows(images: Tensor, window: Window) -> Tensor:
+    """Σ u over all columns u of the unfolded images."""
+    outputs = window.outputs(*images.shape[2:])
+    padded = _padded(images.sum(0, keepdim=True), window)
+    places = [
+        (row, column) for row in range(window.kernel[0]) for column in range(window.kernel[1])
+    ]
+    return torch.cat(
+        [_seen_from(padded, window, place, outputs).sum((0, 2, 3)) for place in places]
+    )
+
+
+def _from_correlations(images: Tensor, window: Window) -> Tensor:
+    """The same for windows that move by one pixel. The products of two positions of the kernel
+    depend on the shift between them alone, but for the borders of the image that one of the two
+    does not reach: so each shift is summed once over the whole image, and borders are taken off."""
+    (rows, columns), channels = window.kernel, images.shape[1]
+    height, width = images.shape[2:]
+    outputs = window.outputs(height, width)
+    left, _, top, _ = window.padding
+    missed_rows = [_outside(row - top, outputs[0], height) for row in range(rows)]
+    missed_columns = [_outside(column - left, outputs[1], width) for column in range(columns)]
+    shifts = _Shifts(images, window.kernel)
+    total = images.new_empty(rows, columns, channels, rows, columns, channels)
+    places = [(row, column) for row in range(rows) for column in range(columns)]
+    for index, (row, column) in enumerate(places):
+        for other_row, other_column in places[index:]:
+            block = shifts.over_window(
+                (other_row - row, other_column - column), missed_rows[row], missed_columns[column]
+            )
+            total[row, column, :, other_row, other_column] = block
+            total[other_row, other_column, :, row, column] = block.T
+    size = rows * columns * channels
+    return total.view(size, size)
+
+
+def _outside(start: int, length: int, size: int) -> list[int]:
+    """The pixels of a line that a window from ``start`` on does not cover."""
+    return [pixel for pixel in range(size) if not start <= pixel < start + length]
+
+
+class _Shifts:
+    """Σ x(t) x(t + Δ)ᵀ over samples and positions t, per shift Δ; x is 0 outside the image."""
+
+    def __init__(self, images: Tensor, kernel: tuple[int, int]) -> None:
+        self._images, (self._rows, self._columns) = images, kernel
+        reach = self._columns - 1
+        around = functional.pad(images, (reach, reach, 0, self._rows - 1))
+        products = _products(images, around, (self._rows, 2 * reach + 1))
+        self._everywhere = products.permute(2, 3, 0, 1).contiguous()
+        self._of_row: dict[tuple[int, int], Tensor] = {}
+        self._of_column: dict[tuple[int, int], Tensor] = {}
+
+    def over_window(
+        self, shift: tuple[int, int], missed_rows: list[int], missed_columns: list[int]
+    ) -> Tensor:
+        """(c, c): the sum for one shift, downwards or to the right, without t in those rows or
+        columns."""
+        down, right = shift
+        height, width = self._images.shape[2:]
+        rows = [row for row in missed_rows if row + down < height]
+        columns = [column for column in missed_columns if 0 <= column + right < width]
+        total = self._everywhere[down, right + self._columns - 1]
+        for row in rows:
+            total = total - self._along_row(row, down)[right + self._columns - 1]
+        for column in columns:
+            total = total - self._along_column(column, right)[down]
+            for row in rows:
+                corner = self._images[:, :, row, column]
+                total = total + corner.T @ self._images[:, :, row + down, column + right]
+        return total
+
+    def _along_row(self, row: int, down: int) -> Tensor:
+        """(shifts to the right, c, c): t in one row only."""
+        if (row, down) not in self._of_row:
+            reach = self._columns - 1
+            other = functional.pad(self._images[:, :, row + down, None], (reach, reach))
+            products = _products(self._images[:, :, row, None], other, (1, 2 * reach + 1))
+            self._of_row[row, down] = products[:, :, 0].permute(2, 0, 1)
+        return self._of_row[row, down]
+
+    def _along_column(self, column: int, right: int) -> Tensor:
+        """(shifts downwards, c, c): t in one column only."""
+        if (column, right) not in self._of_column:
+            start = column + right
+            other = functional.pad(self._images[..., start : start + 1], (0, 0, 0, self._rows - 1))
+            products = _products(self._images[..., column : column + 1], other, (self._rows, 1))
+            self._of_column[column, right] = products[..., 0].permute(2, 0, 1)
+        return self._of_column[column, right]
+
+
+def batch_norm(inputs: Tensor, gradients: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    """The unit-wise Fisher of a batch normalisation, summed over samples: (n, c, …) to (3, c), the
+    means of γ², γβ and β² gradients per sample (Osawa et al. 2020, arXiv:2002.06015, section 3)."""
+    samples, channels = inputs.shape[:2]
+    inputs = inputs.reshape(samples, channels, -1)
+    gradients = gradients.reshape(samples, channels, -1)
+    of_shift = gradients.sum(2)
+    of_scale = ((gradients * inputs).sum(2) - mean * of_shift) / deviation
+    return torch.stack(
+        [of_scale.square().sum(0), (of_scale * of_shift).sum(0), of_shift.square().sum(0)]
+    )
+
+
+def _products(
+    images: Tensor,
+    shifted: Tensor,
+    kernel: tuple[int, int],
+) -> Tensor:
+    """(c, c', rows, columns): Σ images[n, c, t] · shifted[n, c', t + place] over n and t."""
+    size = (images.shape[1], shifted.shape[1], *kernel)
+    products: Tensor = conv2d_weight(shifted, size, images)
+    return products
+
+
+def _padded(images: Tensor, window: Window) -> Tensor:
+    return functional.pad(images, window.padding) if any(window.padding) else images
+
+
+def _bordered(products: Tensor, sums: Tensor, ones: int) -> Tensor:
+    """The products of rows that end in a 1, from those of the rows without it."""
+    size = len(sums)
+    total = products.new_empty(size + 1, size + 1)
+    total[:size, :size] = products
+    total[:size, size] = total[size, :size] = sums
+    total[size, size] = ones
+    return total

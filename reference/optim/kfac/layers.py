@@ -1,0 +1,313 @@
+"""The layers that K-FAC has factors for, and what it keeps of each."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from reference.optim.kfac import factors, inverse, symmetric
+from reference.optim.kfac.inverse import Factored
+from reference.optim.kfac.options import Options
+from reference.optim.kfac.owners import inversion_cost
+from reference.optim.kfac.staleness import Interval
+from rules.errors import UserError, did_you_mean
+
+
+@dataclass(eq=False)
+class Statistic:
+    """One factor: a symmetric matrix, (size, size), or the unit-wise Fisher of ``size`` channels.
+
+    ``collected`` is this rank's sum over the samples since the last step. On ranks that invert it,
+    ``average`` is the running average, ``before`` are the two that it replaced, newest first.
+    """
+
+    name: str
+    size: int
+    is_matrix: bool
+    of_inputs: bool
+    collected: Tensor | None = None
+    average: Tensor | None = None
+    before: list[Tensor] = field(default_factory=list)
+    factored: Factored | None = None
+    interval: Interval = field(default_factory=Interval)
+    non_finite: int = 0  # batches in a row that were left out
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the factor."""
+        return (self.size if self.is_matrix else 3, self.size)
+
+    def packed(self, values: Tensor, triangle: bool) -> Tensor:
+        """Flat float32, for sending."""
+        return symmetric.pack(values) if self.is_matrix and triangle else values.flatten()
+
+    def packed_size(self, triangle: bool) -> int:
+        """The numbers that are sent."""
+        rows, columns = self.shape
+        return symmetric.packed_size(columns) if self.is_matrix and triangle else rows * columns
+
+    def unpacked(self, flat: Tensor, triangle: bool) -> Tensor:
+        """What was packed, in its own shape."""
+        if self.is_matrix and triangle:
+            return symmetric.unpack(flat, self.size)
+        return flat.view(self.shape)
+
+    def kept(self) -> list[Tensor]:
+        """What a saved state has of it: the damping of its inverse, NaN without one, the average
+        and those before. Empty where it is not known yet."""
+        if self.average is None:
+            return []
+        nan = torch.full((), float("nan"), device=self.average.device)
+        damping = nan if self.factored is None else self.factored.damping
+        return [damping, self.average, *self.before]
+
+    def like_kept(self, count: int, device: torch.device) -> list[Tensor]:
+        """Tensors of the shapes of ``kept()`` of another rank."""
+        shapes = [(), *[self.shape] * (count - 1)] if count else []
+        return [torch.empty(shape, device=device) for shape in shapes]
+
+    def collect(self, values: Tensor) -> None:
+        """Add the sum over some samples."""
+        self.collected = values if self.collected is None else self.collected + values
+
+
+class Layer(ABC):
+    """A module with its statistics; its gradient as one matrix."""
+
+    statistics: tuple[Statistic, ...]
+    shape: tuple[int, int]  # of the gradient as a matrix
+
+    def __init__(self, name: str, module: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
+        self.name, self.module, self.parameters = name, module, tuple(parameters)
+        self.samples = 0  # since the last step
+
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return self.parameters[0].device
+
+    @property
+    def cost(self) -> float:
+        """Of its inverses, up to a constant."""
+        matrices = [statistic.size for statistic in self.statistics if statistic.is_matrix]
+        return inversion_cost(matrices) + sum(parameter.numel() for parameter in self.parameters)
+
+    @property
+    def has_gradient(self) -> bool:
+        """True after a backward pass that reached it."""
+        return all(parameter.grad is not None for parameter in self.parameters)
+
+    @property
+    def is_ready(self) -> bool:
+        """True once all its factors are known."""
+        return all(statistic.average is not None for statistic in self.statistics)
+
+    @abstractmethod
+    def collect_inputs(self, inputs: Tensor) -> None:
+        """Add the inputs of a forward pass to their factor."""
+
+    @property
+    def averages(self) -> list[Tensor]:
+        """Of those of its statistics that are known."""
+        return [stat.average for stat in self.statistics if stat.average is not None]
+
+    @abstractmethod
+    def collect_outputs(self, inputs: Tensor, gradients: Tensor) -> None:
+        """Add the gradients with respect to the outputs to their factor."""
+
+    @abstractmethod
+    def gradient(self) -> Tensor:
+        """The gradient of all its parameters, float32, in the order of the factors."""
+
+    @abstractmethod
+    def write(self, gradient: Tensor) -> None:
+        """Put a gradient, as of ``gradient()``, into its parameters."""
+
+    @abstractmethod
+    def direction(self, gradient: Tensor, damping: float, options: Options) -> Tensor:
+        """The gradient times the inverse of the damped Fisher block."""
+
+
+class KroneckerLayer(Layer):
+    """Linear or Conv2d: F ≈ B ⊗ A."""
+
+    def __init__(self, name: str, module: nn.Linear | nn.Conv2d) -> None:
+        self.with_bias = module.bias is not None and module.bias.requires_grad
+        parameters = [cast(nn.Parameter, module.weight)]
+        if module.bias is not None and self.with_bias:
+            parameters.append(cast(nn.Parameter, module.bias))
+        super().__init__(name, module, parameters)
+        outputs, inputs = module.weight.shape[0], module.weight[0].numel() + self.with_bias
+        self.shape = (outputs, inputs)
+        self.inputs = Statistic(f"{name}.A", inputs, is_matrix=True, of_inputs=True)
+        self.outputs = Statistic(f"{name}.B", outputs, is_matrix=True, of_inputs=False)
+        self.statistics = (self.inputs, self.outputs)
+        self._window = factors.window_of(module) if isinstance(module, nn.Conv2d) else None
+
+    def collect_inputs(self, inputs: Tensor) -> None:
+        """(n, c, y, x) or (n, …, d)."""
+        if self._window:
+            found = factors.convolution_inputs(inputs, self._window, self.with_bias)
+        else:
+            found = factors.linear_inputs(inputs, self.with_bias)
+        self.inputs.collect(found)
+
+    def collect_outputs(self, inputs: Tensor, gradients: Tensor) -> None:
+        """(n, c, y, x) or (n, …, d); the inputs are not needed."""
+        if self._window:
+            self.outputs.collect(factors.convolution_outputs(gradients))
+        else:
+            self.outputs.collect(factors.linear_outputs(gradients))
+
+    def gradient(self) -> Tensor:
+        """(outputs, inputs), with the bias as last column."""
+        gradients = [parameter.grad for parameter in self.parameters]
+        assert gradients[0] is not None
+        weight = gradients[0].float()
+        rows = weight.permute(0, 2, 3, 1).flatten(1) if self._window else weight
+        if self.with_bias:
+            assert gradients[1] is not None
+            rows = torch.cat([rows, gradients[1].float()[:, None]], dim=1)
+        return rows
+
+    def write(self, gradient: Tensor) -> None:
+        """(outputs, inputs)."""
+        weight, *bias = self.parameters
+        assert weight.grad is not None
+        rows = gradient[:, :-1] if self.with_bias else gradient
+        if self._window:
+            outputs, channels, *kernel = weight.shape
+            rows = rows.view(outputs, *kernel, channels).permute(0, 3, 1, 2)
+        weight.grad.copy_(rows)
+        for parameter in bias:
+            assert parameter.grad is not None
+            parameter.grad.copy_(gradient[:, -1])
+
+    def direction(self, gradient: Tensor, damping: float, options: Options) -> Tensor:
+        """B⁻¹ G A⁻¹."""
+        assert self.inputs.factored is not None
+        assert self.outputs.factored is not None
+        return inverse.preconditioned(
+            gradient, self.inputs.factored, self.outputs.factored, damping
+        )
+
+
+class BatchNormLayer(Layer):
+    """Batch normalisation: a 2 × 2 Fisher for scale and shift of each channel.
+
+    What it normalises by is taken from the samples of this rank, also where the module shares
+    statistics with other ranks.
+    """
+
+    def __init__(self, name: str, module: _BatchNorm) -> None:
+        super().__init__(name, module, [module.weight, module.bias])
+        self._module = module
+        self.shape = (2, module.num_features)
+        self.fisher = Statistic(f"{name}.F", module.num_features, is_matrix=False, of_inputs=False)
+        self.statistics = (self.fisher,)
+
+    def collect_inputs(self, inputs: Tensor) -> None:
+        """The inputs alone have no factor here."""
+
+    def collect_outputs(self, inputs: Tensor, gradients: Tensor) -> None:
+        """Both (n, c, …)."""
+        module = self._module
+        if module.training or module.running_mean is None or module.running_var is None:
+            axes = [0, *range(2, inputs.ndim)]
+            variance, mean = torch.var_mean(inputs, dim=axes, correction=0)
+        else:
+            mean, variance = module.running_mean, module.running_var
+        deviation = torch.sqrt(variance + module.eps)
+        self.fisher.collect(factors.batch_norm(inputs, gradients, mean, deviation))
+
+    def gradient(self) -> Tensor:
+        """(2, channels): of scale and shift."""
+        gradients = [parameter.grad for parameter in self.parameters]
+        return torch.stack([gradient.float() for gradient in gradients if gradient is not None])
+
+    def write(self, gradient: Tensor) -> None:
+        """(2, channels)."""
+        for parameter, values in zip(self.parameters, gradient, strict=True):
+            assert parameter.grad is not None
+            parameter.grad.copy_(values)
+
+    def direction(self, gradient: Tensor, damping: float, options: Options) -> Tensor:
+        """(F + λI)⁻¹ g, per channel."""
+        assert self.fisher.average is not None
+        return inverse.unit_wise(
+            gradient, self.fisher.average, damping * options.batch_norm_damping
+        )
+
+
+def layers_of(model: nn.Module, options: Options) -> tuple[list[Layer], dict[str, str]]:
+    """The layers that K-FAC preconditions, in the model's order, and why others with parameters
+    are left out, by name.
+
+    Raises UserError where a pattern to skip matches nothing, where an unsupported layer is to be
+    refused, and where nothing is left.
+    """
+    found: list[Layer] = []
+    left_out: dict[str, str] = {}
+    names = [name for name, module in model.named_modules() if list(module.parameters())]
+    for pattern in options.skip:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise UserError(
+                f'K-FAC: skip "{pattern}" matches no layer{did_you_mean(pattern, names)}'
+            )
+    used: dict[nn.Parameter, str] = {}
+    for name, module in model.named_modules():
+        own = [p for p in module.parameters(recurse=False) if p.requires_grad]
+        if not own:
+            continue
+        sharing = next((used[parameter] for parameter in own if parameter in used), None)
+        used |= dict.fromkeys(own, name)
+        if any(_is_within(name, pattern) for pattern in options.skip):
+            left_out[name] = "skipped by name"
+            continue
+        reason = f"shares a parameter with {sharing}" if sharing else unsupported_because(module)
+        if reason is None:
+            found.append(_layer(name, module))
+            continue
+        left_out[name] = reason
+        if options.unsupported == "refuse":
+            raise UserError(
+                f'K-FAC: layer "{name}" ({type(module).__name__}) is not supported: {reason}; '
+                'skip it by name, or set unsupported to "skip"'
+            )
+    if not found:
+        raise UserError("K-FAC: the model has no layer to precondition (Linear, Conv2d, BatchNorm)")
+    return found, left_out
+
+
+def _is_within(name: str, pattern: str) -> bool:
+    """True if the pattern matches the name or that of a module around it."""
+    parts = name.split(".")
+    return any(fnmatchcase(".".join(parts[:end]), pattern) for end in range(1, len(parts) + 1))
+
+
+def unsupported_because(module: nn.Module) -> str | None:
+    """Why K-FAC has no factors for a module with parameters; None where it has."""
+    if not isinstance(module, nn.Linear | nn.Conv2d | _BatchNorm):
+        return f"no factors for {type(module).__name__}"
+    if module.weight is None or not module.weight.requires_grad:
+        return "its weight is not trained"
+    if isinstance(module, _BatchNorm) and not module.bias.requires_grad:
+        return "its shift is not trained"
+    if isinstance(module, nn.Conv2d):
+        if module.groups != 1:
+            return f"a convolution in {module.groups} groups"
+        if module.padding_mode != "zeros":
+            return f"a convolution that pads with {module.padding_mode}"
+    return None
+
+
+def _layer(name: str, module: nn.Module) -> Layer:
+    if isinstance(module, _BatchNorm):
+        return BatchNormLayer(name, module)
+    assert isinstance(module, nn.Linear | nn.Conv2d)
+    return KroneckerLayer(name, module)

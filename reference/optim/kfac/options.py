@@ -1,0 +1,83 @@
+"""What K-FAC does and how, each with its own switch."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from rules.errors import UserError
+
+Fisher = Literal["empirical", "sampled"]
+Inverse = Literal["cholesky", "eigen"]
+Rescaling = Literal["none", "kl_clip", "norm"]
+Unsupported = Literal["skip", "refuse"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of K-FAC; by default one level, full precision, refreshed at every step.
+
+    The mathematics: ``damping`` λ; ``average_decay``, the share of the running average that a
+    refresh keeps (0 as published); which ``fisher``; which ``inverse``; ``pi_correction``, to share
+    damping between the two factors of a layer by their mean eigenvalues; ``batch_norm_damping``,
+    as a multiple of λ (64 in chainerkfac); ``rescaling`` of the preconditioned gradient, by a bound
+    on the (approximate) KL divergence of the step, ``kl_clip``, or to the norm that each layer's
+    gradient had.
+
+    The layers: names (with ``*`` and ``?``) to ``skip``, whether layers that K-FAC has no factors
+    for are left to the optimizer or refused.
+
+    The switches of table 1 of Ueno et al. 2020, which change the update by rounding only, but for
+    the last: ``distribute_inverse`` (else every rank inverts everything); ``symmetric`` (upper
+    triangles travel); ``float21``; ``overlap`` (inputs' factors travel during the backward pass);
+    ``ranks_per_node`` (0: one level); ``stale`` (a factor is refreshed only as often as it changes,
+    by ``stale_tolerance``).
+
+    Algorithm 1: ``average_gradients`` takes over the averaging of gradients over ranks, each to the
+    owner of its layer; ``shard_update`` leaves gradients with the owners, who alone update their
+    weights, and ``KFAC.share_weights`` sends these round.
+    """
+
+    damping: float = 1e-3
+    average_decay: float = 0.95
+    fisher: Fisher = "empirical"
+    inverse: Inverse = "cholesky"
+    pi_correction: bool = True
+    batch_norm_damping: float = 1.0
+    rescaling: Rescaling = "none"
+    kl_clip: float = 1e-3
+
+    skip: tuple[str, ...] = ()
+    unsupported: Unsupported = "skip"
+
+    distribute_inverse: bool = True
+    symmetric: bool = True
+    float21: bool = False
+    overlap: bool = False
+    ranks_per_node: int = 0
+    stale: bool = False
+    stale_tolerance: float = 0.1
+
+    average_gradients: bool = False
+    shard_update: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises UserError that names the option that cannot be."""
+        for name, choices in (
+            ("fisher", get_args(Fisher)),
+            ("inverse", get_args(Inverse)),
+            ("rescaling", get_args(Rescaling)),
+            ("unsupported", get_args(Unsupported)),
+        ):
+            if getattr(self, name) not in choices:
+                value = getattr(self, name)
+                raise UserError(f'K-FAC: {name} is "{value}"; choose one of {", ".join(choices)}')
+        for name in ("damping", "batch_norm_damping", "kl_clip", "stale_tolerance"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"K-FAC: {name} is {getattr(self, name)}; it must be above 0")
+        if not 0 <= self.average_decay < 1:
+            raise UserError(f"K-FAC: average_decay is {self.average_decay}; it must be in [0, 1)")
+        if self.ranks_per_node < 0:
+            raise UserError(f"K-FAC: ranks_per_node is {self.ranks_per_node}; it must be 0 or more")
+        if self.shard_update and not self.distribute_inverse:
+            raise UserError(
+                "K-FAC: shard_update needs distribute_inverse: only then has each layer one owner"
+            )

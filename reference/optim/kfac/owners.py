@@ -1,0 +1,45 @@
+"""Which rank inverts which layer (Ueno et al. 2020, section 3.3.1 and figure 5)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Owners:
+    """The owner of each layer, by the layer's index, and what each rank has to do."""
+
+    of_layer: tuple[int, ...]
+    cost_by_rank: tuple[float, ...]
+
+    @property
+    def imbalance(self) -> float:
+        """The work of the busiest rank over the mean of all: 1 where it is shared evenly."""
+        mean = sum(self.cost_by_rank) / len(self.cost_by_rank)
+        return max(self.cost_by_rank) / mean if mean else 1.0
+
+    def table(self) -> str:
+        """One line per rank: layers, share of the work. For people to read."""
+        total = sum(self.cost_by_rank) or 1.0
+        lines = [f"rank  layers  share of the inverses   (busiest / mean: {self.imbalance:.2f})"]
+        for rank, cost in enumerate(self.cost_by_rank):
+            share = cost / total
+            bar = "#" * round(40 * share)
+            lines.append(f"{rank:4d}  {self.of_layer.count(rank):6d}  {share:6.1%}  {bar}")
+        return "\n".join(lines)
+
+
+def inversion_cost(factor_sizes: Sequence[int]) -> float:
+    """What a layer's inverses cost, up to a constant: cubic in the size of each factor."""
+    return float(sum(size**3 for size in factor_sizes))
+
+
+def assigned(costs: Sequence[float], ranks: int) -> Owners:
+    """Owners of layers with these costs: the costliest first, each to the rank with the least to
+    do so far (Graham 1969: at most 4/3 of the best balance). The same on every rank."""
+    loads = [0.0] * ranks
+    owners = [0] * len(costs)
+    for layer in sorted(range(len(costs)), key=lambda layer: (-costs[layer], layer)):
+        rank = loads.index(min(loads))
+        owners[layer] = rank
+        loads[rank] += costs[layer]
+    return Owners(tuple(owners), tuple(loads))

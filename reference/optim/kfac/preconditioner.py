@@ -1,0 +1,301 @@
+"""K-FAC as a preconditioner in front of any optimizer of torch.optim."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn import functional
+
+from reference.optim.kfac.curvature import Curvature
+from reference.optim.kfac.exchange import Exchange, Guard
+from reference.optim.kfac.layers import Layer, layers_of
+from reference.optim.kfac.options import Options
+from reference.optim.kfac.owners import Owners
+from reference.optim.kfac.staleness import Interval
+from rules.errors import UserError
+
+
+class KFAC:
+    """Replaces gradients by the inverse of the (empirical) Fisher matrix times them.
+
+    Ueno et al. 2020 (doi:10.1145/3394486.3403265): block-diagonal by layer, Kronecker-factored for
+    ``Linear`` and ``Conv2d``, unit-wise for batch normalisation. ::
+
+        kfac = KFAC(model, Options(damping=1e-3))
+        loss.backward()   # the mean over the samples; gradients averaged over ranks, as DDP does
+        kfac.step()
+        optimizer.step()
+
+    The factors are those of all samples that passed through the model since the last ``step``, so
+    gradients may be accumulated, as long as they add up to the mean over these samples. Every rank
+    has the same number of them and calls the same methods in the same order. Nothing is observed
+    under ``torch.no_grad``. A module called twice in a pass counts as twice the samples; modules
+    run by ``torch.compile`` or recomputed by activation checkpointing are not supported.
+
+    ``guard`` is entered around every collective, to turn the loss of a rank into an error of the
+    caller's. Raises UserError for a model or options that cannot be.
+    """
+
+    def __init__(
+        self, model: nn.Module, options: Options | None = None, guard: Guard = nullcontext
+    ) -> None:
+        self.options = options or Options()
+        self.layers, self.left_out = layers_of(model, self.options)
+        self.exchange = Exchange(self.options.ranks_per_node, guard)
+        self.curvature = Curvature(self.layers, self.options, self.exchange)
+        self.bytes_sent: dict[tuple[str, str], int] = {}  # by this rank in the last update
+        inside = {parameter for layer in self.layers for parameter in layer.parameters}
+        self._outside = [p for p in model.parameters() if p.requires_grad and p not in inside]
+        self._edges: list[tuple[Layer, Tensor, GradientEdge]] = []
+        self._is_accumulating = False
+        self._hooks = [
+            layer.module.register_forward_hook(partial(self._after_forward, layer))
+            for layer in self.layers
+        ]
+
+    def remove(self) -> None:
+        """Take the hooks off the model."""
+        for hook in self._hooks:
+            hook.remove()
+
+    @property
+    def damping(self) -> float:
+        """λ; may be changed between steps."""
+        return self.curvature.damping
+
+    @damping.setter
+    def damping(self, damping: float) -> None:
+        self.curvature.damping = damping
+
+    @property
+    def owners(self) -> Owners:
+        """Who inverts what, and how well that is balanced."""
+        return self.curvature.owners
+
+    # What is observed while the model runs.
+
+    def _after_forward(
+        self, layer: Layer, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor
+    ) -> None:
+        if not (torch.is_grad_enabled() and output.requires_grad):
+            return
+        if self.curvature.inputs_are_sent:
+            raise UserError(
+                "K-FAC: a forward pass came after the factors of the inputs were sent; with "
+                "overlap, wrap all but the last pass of a step in `with kfac.accumulating():`"
+            )
+        seen = inputs[0].detach()
+        layer.samples += len(seen)
+        due = [statistic for statistic in layer.statistics if self.curvature.is_due(statistic)]
+        if any(statistic.of_inputs for statistic in due):
+            with _exactly(seen):
+                layer.collect_inputs(seen.float())
+        if all(statistic.of_inputs for statistic in due):
+            return
+        if self.options.fisher == "sampled":
+            self._edges.append((layer, seen, get_gradient_edge(output)))
+        else:
+            output.register_hook(partial(self._on_gradient, layer, seen))
+
+    def _on_gradient(self, layer: Layer, inputs: Tensor, gradients: Tensor) -> None:
+        """Nothing is returned: the gradient itself stays as it is."""
+        if self.options.overlap and not self._is_accumulating:
+            self.curvature.send_inputs()
+        with torch.no_grad(), _exactly(gradients):
+            layer.collect_outputs(inputs.float(), gradients.float())
+
+    def observe_sampled(self, loss: Tensor) -> None:
+        """For the true Fisher: a backward pass of the mean ``loss`` of targets drawn from the
+        model's own predictions, before the real one. No gradient of a parameter is touched.
+
+        ``sampled_cross_entropy`` makes such a loss; scale it as the real one. Raises UserError
+        without the option ``fisher="sampled"``.
+        """
+        if self.options.fisher != "sampled":
+            raise UserError('K-FAC: observe_sampled needs the option fisher="sampled"')
+        observed, self._edges = self._edges, []
+        edges = [edge for _, _, edge in observed]
+        gradients = torch.autograd.grad(loss, edges, retain_graph=True, allow_unused=True)
+        for (layer, inputs, _), gradient in zip(observed, gradients, strict=True):
+            if gradient is not None:
+                self._on_gradient(layer, inputs, gradient)
+
+    @contextmanager
+    def accumulating(self) -> Iterator[None]:
+        """Around every pass but the last one of a step that accumulates gradients; only ``overlap``
+        needs it, to know when the inputs' factors are complete."""
+        self._is_accumulating = True
+        try:
+            yield
+        finally:
+            self._is_accumulating = False
+
+    # One step.
+
+    @torch.no_grad()
+    def step(self, learning_rate: float | None = None, loss_scale: float = 1.0) -> None:
+        """Refresh the factors that are due and precondition all gradients in place.
+
+        ``learning_rate`` is needed with ``kl_clip`` only. ``loss_scale`` is what the loss was
+        multiplied by in the backward pass, where the gradients have been unscaled since
+        (``torch.amp.GradScaler``). With ``shard_update`` the gradients of layers that other ranks
+        own are None afterwards, so that an optimizer leaves them alone.
+
+        Raises UserError for factors that stay singular or not finite.
+        """
+        if self.options.rescaling == "kl_clip" and learning_rate is None:
+            raise UserError("K-FAC: rescaling by kl_clip needs step(learning_rate=…)")
+        if self._edges:
+            raise UserError(
+                "K-FAC: with sampled Fisher call observe_sampled before step, with the loss of "
+                "targets drawn from the model"
+            )
+        self.curvature.refresh(loss_scale)
+        gradients = self._mean_gradients()
+        directions = {
+            layer: layer.direction(gradient, self.damping, self.options)
+            if layer.is_ready
+            else gradient
+            for layer, gradient in gradients.items()
+        }
+        self._rescale(directions, gradients, learning_rate)
+        self._hand_out(directions)
+        self.bytes_sent = dict(self.exchange.sent)
+        self.exchange.sent.clear()
+
+    def _mean_gradients(self) -> dict[Layer, Tensor]:
+        """Over all ranks, of the layers that this rank preconditions."""
+        layers = [layer for layer in self.layers if layer.has_gradient]
+        ranks = self.exchange.world_size
+        if not self.options.average_gradients or ranks == 1:
+            return {layer: layer.gradient() for layer in layers if self.curvature.is_mine(layer)}
+        self._average(self._outside)
+        if not self.options.distribute_inverse:
+            self._average([parameter for layer in layers for parameter in layer.parameters])
+            return {layer: layer.gradient() for layer in layers}
+        parts = [(layer.gradient() / ranks).flatten() for layer in layers]
+        owners = [self.curvature.owner_of[layer] for layer in layers]
+        sums = self.exchange.start_sums(parts, owners, "gradients")()
+        mine = [layer for layer in layers if self.curvature.is_mine(layer)]
+        return {layer: flat.view(layer.shape) for layer, flat in zip(mine, sums, strict=True)}
+
+    def _average(self, parameters: list[nn.Parameter]) -> None:
+        """Replace gradients by their means over all ranks."""
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        if not gradients:
+            return
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        total = self.exchange.sum(flat / self.exchange.world_size, "gradients")
+        means = total.split([gradient.numel() for gradient in gradients])
+        for gradient, mean in zip(gradients, means, strict=True):
+            gradient.copy_(mean.view(gradient.shape))
+
+    def _rescale(
+        self,
+        directions: dict[Layer, Tensor],
+        gradients: dict[Layer, Tensor],
+        learning_rate: float | None,
+    ) -> None:
+        """In place, by the norms of each layer's gradient or one bound for all."""
+        if self.options.rescaling == "norm":
+            for layer, direction in directions.items():
+                norm = direction.norm()
+                ratio = gradients[layer].norm() / norm
+                direction.mul_(torch.where(norm > 0, ratio, 1.0))
+        if self.options.rescaling != "kl_clip":
+            return
+        assert learning_rate is not None
+        products = [(directions[layer] * gradients[layer]).sum() for layer in directions]
+        device = self.layers[0].device
+        product = torch.stack(products).sum() if products else torch.zeros((), device=device)
+        if self.options.distribute_inverse:
+            product = self.exchange.sum(product, "rescaling")
+        bound = torch.sqrt(self.options.kl_clip / (learning_rate**2 * product))
+        for direction in directions.values():
+            direction.mul_(bound.clamp(max=1.0))
+
+    def _hand_out(self, directions: dict[Layer, Tensor]) -> None:
+        """Into the gradients, of all ranks unless each updates its own weights only."""
+        if self.options.shard_update:
+            for layer in self.layers:
+                if not self.curvature.is_mine(layer):
+                    for parameter in layer.parameters:
+                        parameter.grad = None
+        elif self.options.distribute_inverse:
+            directions = self._gathered(directions)
+        for layer, direction in directions.items():
+            layer.write(direction)
+
+    def _gathered(self, directions: dict[Layer, Tensor]) -> dict[Layer, Tensor]:
+        layers = [layer for layer in self.layers if layer.has_gradient]
+        parts = [
+            directions[layer]
+            if layer in directions
+            else torch.empty(layer.shape, device=layer.device)
+            for layer in layers
+        ]
+        owners = [self.curvature.owner_of[layer] for layer in layers]
+        everything = self.exchange.gather(parts, owners, "gradients")
+        return dict(zip(layers, everything, strict=True))
+
+    @torch.no_grad()
+    def share_weights(self) -> None:
+        """With ``shard_update``, after the optimizer's step: every layer's weights from the rank
+        that has updated them."""
+        parts = [
+            torch.cat([parameter.detach().float().flatten() for parameter in layer.parameters])
+            for layer in self.layers
+        ]
+        owners = [self.curvature.owner_of[layer] for layer in self.layers]
+        for layer, flat in zip(
+            self.layers, self.exchange.gather(parts, owners, "weights"), strict=True
+        ):
+            sizes = [parameter.numel() for parameter in layer.parameters]
+            for parameter, values in zip(layer.parameters, flat.split(sizes), strict=True):
+                parameter.copy_(values.view(parameter.shape))
+        self.bytes_sent |= dict(self.exchange.sent)
+        self.exchange.sent.clear()
+
+    # What is known about it, and what is kept.
+
+    @property
+    def intervals(self) -> dict[str, Interval]:
+        """Of every factor: how often it is refreshed, and was; the same on all ranks."""
+        return {statistic.name: statistic.interval for statistic in self.curvature.layer_of}
+
+    @property
+    def refreshed_share(self) -> float:
+        """The refreshes that were made, of all factors, over those without ``stale``."""
+        possible = self.curvature.steps * len(self.curvature.layer_of)
+        made = sum(interval.refreshes for interval in self.intervals.values())
+        return made / possible if possible else 1.0
+
+    @torch.no_grad()
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later steps depend on. Of several ranks all call it together and each
+        gets everything, so that any of them can save it, for any number of ranks to load."""
+        state = self.curvature.state_dict()
+        self.exchange.sent.clear()
+        return state
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a ``state_dict``. Raises UserError where it is of another model."""
+        self.curvature.load_state_dict(state)
+
+
+def sampled_cross_entropy(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """The mean cross-entropy of labels drawn from the predictions themselves: logits (n, classes).
+    Its gradients have the true Fisher matrix of a classifier as second moment."""
+    probabilities = logits.detach().float().softmax(1)
+    drawn = torch.multinomial(probabilities, 1, generator=generator)[:, 0]
+    return functional.cross_entropy(logits, drawn)
+
+
+def _exactly(values: Tensor) -> AbstractContextManager[Any]:
+    """Factors are computed in float32, whatever the layers around are."""
+    return torch.autocast(values.device.type, enabled=False)

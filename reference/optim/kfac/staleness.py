@@ -1,0 +1,44 @@
+"""When a factor is due for a refresh: its interval adapts to how much it changes.
+
+After Osawa et al. 2020 (arXiv:2002.06015), whose rule compares a refreshed matrix with its two
+predecessors by the relative Frobenius distance.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The steps between two refreshes of one factor, and its history."""
+
+    steps: int = 1
+    previous_steps: int = 1
+    due: int = 0  # the step at which it is refreshed next
+    refreshes: int = 0
+    # From the version before, at the last refresh; not known, or not asked for, it is infinite.
+    distance: float = field(default=math.inf, compare=False)
+
+    def after_refresh(self, step: int, steps: int, distance: float = math.inf) -> "Interval":
+        """With ``steps`` to go from a refresh at ``step``."""
+        return Interval(steps, self.steps, step + steps, self.refreshes + 1, distance)
+
+    def after_failure(self, step: int) -> "Interval":
+        """Due again at the next step."""
+        return replace(self, due=step + 1)
+
+
+def steps_to_next(
+    interval: Interval, one_before: float, two_before: float, tolerance: float
+) -> int:
+    """The interval after a refresh that moved the factor by these relative distances.
+
+    With Δ₋₁ and Δ₋₂ the last two intervals: max(1, ⌊Δ₋₁ / 2⌋) where the matrix differs from the
+    one before by ``tolerance`` or more; Δ₋₁ where it differs from the one before that only;
+    Δ₋₁ + Δ₋₂ where it is similar to both. A distance that is not known is infinite.
+    """
+    if not one_before < tolerance:
+        return max(1, interval.steps // 2)
+    if not two_before < tolerance:
+        return interval.steps
+    return interval.steps + interval.previous_steps

@@ -1,0 +1,119 @@
+"""The masked autoregressive flow: a density, its samples, and the published counts."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
+
+SMALL = 5
+SLOPE = 1e-6
+
+
+def lively(
+    features: int, layers: int = 3, hidden: tuple[int, ...] = (12, 12), change: float = 0.3
+) -> MaskedAutoregressiveFlow:
+    """A flow in float64 with biases and weights far from those of a fresh one."""
+    torch.manual_seed(3)
+    flow = MaskedAutoregressiveFlow(features, layers, hidden).double()
+    with torch.no_grad():
+        for parameter in flow.parameters():
+            parameter.add_(change * torch.randn_like(parameter))
+    return flow
+
+
+def jacobian(function: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
+    found: Tensor = torch.autograd.functional.jacobian(function, at)
+    return found
+
+
+def test_the_published_counts() -> None:
+    flow = MaskedAutoregressiveFlow(32)
+    assert sum(parameter.numel() for parameter in flow.parameters()) == 725_504
+    biases = sum(
+        layer.bias.numel() for made in flow.layers for layer in [*made.hidden, made.output]
+    )
+    seen = sum(
+        int(layer.mask.sum()) for made in flow.layers for layer in [*made.hidden, made.output]
+    )
+    assert seen + biases == 373_536
+
+
+def test_masks_are_those_of_tensorflow_probability() -> None:
+    # Those of AutoregressiveNetwork(params=2, event_shape=4, hidden_units=[6]), by hand.
+    made = MaskedAutoregressiveFlow(4, 1, (6,)).layers[0]
+    assert made.degrees[1].tolist() == [1, 1, 2, 2, 3, 3]
+    assert made.hidden[0].mask[2].tolist() == [1, 1, 0, 0]
+    assert made.output.mask[4].tolist() == [1, 1, 1, 1, 0, 0]  # shift of the third feature
+    assert made.output.mask[0].sum() == 0
+
+
+def test_each_feature_depends_on_the_earlier_ones_only() -> None:
+    made = lively(SMALL, layers=1).layers[0]
+    for index in range(2):
+
+        def output(values: Tensor, index: int = index) -> Tensor:
+            found: Tensor = made(values)[index]
+            return found
+
+        dependence = jacobian(output, torch.randn(SMALL).double())
+        assert torch.equal(dependence.triu(), torch.zeros_like(dependence))
+        assert (dependence[1:].abs().sum(1) > 0).all()
+
+
+def test_samples_give_their_noise_back() -> None:
+    flow = lively(SMALL)
+    noise = torch.randn(64, SMALL, dtype=torch.float64)
+    latents = flow.sample(noise)
+    assert not torch.allclose(latents, noise, atol=0.1)
+    torch.testing.assert_close(flow.noise(latents)[0], noise)
+
+
+def test_density_is_that_of_the_samples_by_autograd() -> None:
+    flow = lively(SMALL)
+    noise = torch.randn(SMALL, dtype=torch.float64)
+    latents = flow.sample(noise[None])[0]
+    stretch = jacobian(lambda given: flow.sample(given[None])[0], noise)
+    normal = -0.5 * noise.square().sum() - 0.5 * SMALL * math.log(2 * math.pi)
+    expected = normal - torch.linalg.slogdet(stretch).logabsdet
+    torch.testing.assert_close(flow.log_prob(latents[None])[0], expected)
+
+
+def test_density_integrates_to_one() -> None:
+    flow = lively(2, change=0.1)
+    sampled = flow.sample(torch.randn(20_000, 2, dtype=torch.float64)).detach()
+    sides, area = [], 1.0
+    for feature in range(2):
+        low, high = sampled[:, feature].min().item(), sampled[:, feature].max().item()
+        margin = 0.3 * (high - low)
+        sides.append(torch.linspace(low - margin, high + margin, 1500, dtype=torch.float64))
+        area *= float(sides[-1][1] - sides[-1][0])
+    grid = torch.cartesian_prod(*sides)
+    with torch.no_grad():
+        assert float(flow.log_prob(grid).exp().sum() * area) == pytest.approx(1, abs=5e-3)
+
+
+def test_agrees_with_zuko() -> None:
+    """Where zuko is installed: the same affine autoregressive transform, by its own inverse."""
+    zuko = pytest.importorskip("zuko")
+    flow = lively(SMALL, layers=1)
+
+    def affine(values: Tensor) -> Any:
+        shift, log_scale = flow.layers[0](values)
+        # zuko goes from values to noise, as scale · value + shift, and squeezes the log scale.
+        squeezed = -log_scale / (1 - log_scale.abs() / -math.log(SLOPE))
+        return zuko.transforms.MonotonicAffineTransform(
+            -shift * torch.exp(-log_scale), squeezed, slope=SLOPE
+        )
+
+    transform = zuko.transforms.AutoregressiveTransform(affine, passes=SMALL)
+    noise = torch.randn(8, SMALL, dtype=torch.float64)
+    latents = flow.sample(noise)
+    torch.testing.assert_close(transform.inv(noise), latents)
+    given_back, log_determinant = transform.call_and_ladj(latents)
+    torch.testing.assert_close(given_back, noise)
+    torch.testing.assert_close(log_determinant.sum(1), flow.noise(latents)[1])

@@ -1,0 +1,161 @@
+"""The task of galaxy_generation: its weights, its precision, and the plain code beside it."""
+
+import dataclasses
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+pytest.importorskip("galsim", reason="needs the extra galsim")
+
+from benchmarks.galaxy_generation import plain, task, weights
+from benchmarks.galaxy_vae.sampling import NoCompilerError
+from reference import checkpoint, precision, targets
+from reference.config import Execution, RunConfig
+from reference.distributed import Ranks
+from rules import evidence
+from rules.errors import UserError
+from rules.evidence import Evidence
+from tests.test_benchmark_contract import GENERATION, configuration
+
+ALONE = Ranks(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    """A few galaxies, a few images at a time."""
+    return configuration("galaxy_generation", tmp_path_factory.mktemp("data"))
+
+
+def test_the_plain_code_makes_the_same_images(config: RunConfig) -> None:
+    ours, plainly = (made(config, ALONE) for made in (task.create, plain.create))
+    assert ours.build() == plainly.build()
+    first, _ = plainly.model.decoder.blocks[0].parameters()
+    assert first.is_contiguous()
+    assert next(iter(ours.model.decoder.blocks.parameters())).stride() != first.stride()
+    latents, as_written = (made.sample(12, 0) for made in (ours, plainly))
+    torch.testing.assert_close(latents, as_written, rtol=1e-4, atol=1e-4)
+    images, again = ours.decode(latents), plainly.decode(latents)
+    torch.testing.assert_close(images, again, rtol=1e-3, atol=1e-4)
+
+
+def test_a_sampler_in_cpp_draws_the_same(config: RunConfig) -> None:
+    made = task.create(config, ALONE)
+    made.build()
+    eager = made.sample(12, 0)
+    try:
+        native = made._native(made._noise("generated images", 12, 0))
+    except NoCompilerError as error:
+        pytest.skip(str(error))
+    torch.testing.assert_close(native, eager, rtol=1e-4, atol=1e-4)
+
+
+def test_compiling_that_fails_is_told_or_refused(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(flow: object) -> None:
+        raise NoCompilerError("no g++ here")
+
+    monkeypatch.setattr(task, "native_sampler", fails)
+    made = task.create(config, ALONE)
+    made.build()
+    made._compute_as(Execution("fp32", "on", "1"))
+    assert made._no_compiler == "no g++ here"
+    assert made.sampling_note == "torch"
+    insisting = dataclasses.replace(config, execution=Execution("fp32", "on", "1"))
+    made = task.create(insisting, ALONE)
+    with pytest.raises(UserError, match="compile=off runs without"):
+        made.build()
+
+
+@pytest.mark.parametrize("largest", [0.0, 10.0])
+def test_bfloat16_only_where_images_stay_as_they_are(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch, largest: float
+) -> None:
+    monkeypatch.setattr(task, "LARGEST_DISTANCE", largest)
+    monkeypatch.setattr(precision, "candidates", lambda device: ("bf16", "fp32"))
+    made = task.create(config, ALONE)
+    made.build()
+    chosen = made._faithful(Execution(), made.sample(12, 0))
+    assert chosen.precision == ("auto" if largest else "fp32")
+    if not largest:
+        assert "bf16 moves" in chosen.because["precision"]
+
+
+def test_weights_are_read_as_they_were_written(
+    config: RunConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(weights, "FOLDER", tmp_path)
+    state = dict(weights.untrained(config).tensors) | {"encoder.mean.bias": torch.zeros(2)}
+    checkpoint.save(tmp_path / "run_0.pt", {"model": state})
+    assert weights.main([str(tmp_path / "run_0.pt")]) == 0
+    digest = capsys.readouterr().out.split()[-1]
+    found = weights.read(weights.path_of("mini"), digest)
+    assert found.digest == digest
+    assert found.tensors.keys() == state.keys() - {"encoder.mean.bias"}
+    for key, value in found.tensors.items():
+        assert torch.equal(value, state[key]), key
+
+
+def test_weights_that_cannot_be_used_are_refused_in_one_line(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "FOLDER", tmp_path)
+    with pytest.raises(UserError, match="missing"):
+        weights.published(config)
+    assert weights.published_or_untrained(config).digest == weights.UNTRAINED
+    weights.path_of("mini").write_bytes(b"no weights")
+    with pytest.raises(UserError, match="T25"):
+        weights.published_or_untrained(config)
+    with pytest.raises(UserError, match="not a safetensors file"):
+        weights.published(dataclasses.replace(config, division="open"))
+    with pytest.raises(UserError, match="is it one of galaxy_vae"):
+        weights.exported({"trunk.weight": torch.zeros(1)})
+
+
+def test_one_device_only(config: RunConfig) -> None:
+    with pytest.raises(UserError, match="without torchrun"):
+        task.create(config, Ranks(0, 2, torch.device("cpu")))
+
+
+def test_other_weights_generate_in_the_open_division_only(config: RunConfig) -> None:
+    other = MappingProxyType({**config.definition.model, "weights_digest": "0" * 64})
+    chosen = dataclasses.replace(config.definition, model=other)
+    with pytest.raises(UserError, match="--division open"):
+        task.create(dataclasses.replace(config, definition=chosen), ALONE)
+
+
+def test_evidence_of_a_run_is_its_quality_when_all_images_are_made(config: RunConfig) -> None:
+    curve, told = targets.measure("no_flow", task.create, config, ALONE, lambda progress: None)
+    ((images, quality),) = curve.evaluations
+    assert images == GENERATION.images
+    assert quality.keys() >= {target.metric for target in config.definition.quality}
+    assert told["sampling"] == "torch"
+    short = dataclasses.replace(curve, evaluations=((images - 1, quality),))
+    for one, is_whole in ((curve, True), (short, False)):
+        chosen = dataclasses.replace(
+            config.definition,
+            quality=tuple(
+                dataclasses.replace(target, target=9e9 if target.better == "higher" else -9e9)
+                for target in config.definition.quality
+            ),
+        )
+        found = evidence.problems(Evidence(chosen.digest, {}, (one,)), chosen, ("no_flow",))
+        assert ("full budget" not in str(found)) == is_whole
+
+
+def test_pictures_show_real_and_generated_galaxies(config: RunConfig) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra site")
+    made = task.create(config, ALONE)
+    made.build()
+    made.open_data()
+    generated = made.decode(made.sample(12, 0))
+    made.quality(generated)
+    made.decode(made.sample(12, 1))  # what was judged is shown, whatever came after it
+    above, below = made.pictures().subfigs
+    assert (len(above.axes), len(below.axes)) == (len(made.held_out), 12)
+    assert torch.equal(made.judged, made.decode(made.sample(12, 0)))

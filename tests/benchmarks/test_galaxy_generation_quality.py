@@ -1,0 +1,77 @@
+"""The quality of generated images tells galaxies from tricks, and real galaxies pass."""
+
+from types import MappingProxyType
+
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.galaxy_generation import quality
+from reference.generate import Times
+
+BANDS, PIXELS = "gr", 16
+MODEL = MappingProxyType({"mean_maxima": (5.0, 5.0)})
+DATA = MappingProxyType({"bands": BANDS, "pixel_scale_arcsec": 0.2})
+
+
+def galaxies(count: int, seed: int) -> Tensor:
+    """Gaussian blobs of random flux, colour, size and shape: (count, bands, pixels, pixels)."""
+    random = torch.Generator().manual_seed(seed)
+    flux, colour, size, stretch, tilt = torch.rand(5, count, 1, 1, 1, generator=random)
+    axis = torch.arange(PIXELS) - (PIXELS - 1) / 2
+    y, x = axis[:, None], axis[None, :]
+    wide, narrow = 2 + size + stretch, 2 + size
+    along, across = x * tilt.cos() + y * tilt.sin(), y * tilt.cos() - x * tilt.sin()
+    profile = torch.exp(-0.5 * ((along / wide) ** 2 + (across / narrow) ** 2))
+    bands = torch.stack([torch.ones(count), 1 + colour.flatten()], dim=1)[..., None, None]
+    images: Tensor = 10 ** (1 + flux) * bands * profile
+    return images
+
+
+HELD_OUT, TRAINING, NEW = galaxies(300, 1), galaxies(500, 2), galaxies(400, 3)
+
+
+def judged(images: Tensor) -> dict[str, float]:
+    return quality.metrics(images, HELD_OUT, TRAINING, MODEL, DATA)
+
+
+def test_real_galaxies_pass() -> None:
+    found = judged(NEW)
+    assert found["generated_distance"] < 0.2
+    assert found["distinct_share"] > 0.95
+    assert found["new_share"] > 0.95
+
+
+def test_one_image_repeated_is_not_distinct() -> None:
+    assert judged(NEW[:1].expand_as(NEW))["distinct_share"] == 0
+
+
+def test_images_that_come_twice_are_not_distinct() -> None:
+    twice = NEW[:200].repeat(2, 1, 1, 1)[torch.randperm(400)]
+    assert judged(twice)["distinct_share"] < 0.6
+
+
+@pytest.mark.parametrize("orientation", range(8))
+def test_training_images_are_not_new_however_they_are_turned(orientation: int) -> None:
+    replayed = torch.rot90(TRAINING, orientation % 4, (2, 3))
+    if orientation >= 4:
+        replayed = replayed.flip(3)
+    assert judged(replayed)["new_share"] == 0
+
+
+def test_noise_has_another_distribution() -> None:
+    assert judged(torch.rand_like(NEW))["generated_distance"] > 1
+
+
+def test_nan_is_never_as_far() -> None:
+    assert judged(torch.full_like(NEW, torch.nan))["distinct_share"] == 0
+
+
+def test_the_speed_table_extrapolates_to_cosmodc2() -> None:
+    times = [Times(1, (0.001, 0.003), (0.001, 0.001)), Times(100, (0.05,), (0.05,))]
+    table = quality.speed_table(times, "mini")
+    assert table.rows[1]["images_per_second"] == pytest.approx(1000)
+    assert "26.2 days" in table.note  # 2.26e9 / 1000 / 86,400
+    assert "17.7 days" in table.note
+    assert "Not comparable" in table.note
+    assert "Not comparable" not in quality.speed_table(times, "full").note

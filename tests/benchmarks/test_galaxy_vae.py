@@ -1,0 +1,249 @@
+"""What is special to galaxy_vae: the published layout, flux scaling, properties, quality."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from torch import Tensor, nn
+
+from benchmarks.galaxy_vae import properties, quality, torch_properties
+from benchmarks.galaxy_vae.framework_free import OVERFLOW
+from benchmarks.galaxy_vae.model import (
+    DoublingConv2d,
+    FluxScaling,
+    GalaxyVae,
+    kl_divergence,
+    reconstruction_loss,
+)
+from benchmarks.galaxy_vae.task import within_reach
+
+FULL: dict[str, Any] = {
+    "bands": 6, "pixels": 64, "filters": (32, 64, 128, 256), "latents": 32, "flow_layers": 8,
+    "flow_hidden": (256, 256), "prelu": "position", "batch_norm_epsilon": 1e-3,
+    "batch_norm_momentum": 0.99, "mean_maxima": (1.59, 6.41, 12.15, 12.27, 8.73, 4.72),
+}  # fmt: skip
+BANDS, PIXEL_SCALE = "ugrizy", 0.2
+
+
+def count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_published_parameter_counts() -> None:
+    model = GalaxyVae(**FULL)
+    moving_statistics = sum(buffer.numel() for buffer in model.encoder.buffers())
+    assert count(model.encoder) + moving_statistics == 2_545_880
+    assert count(model.decoder) == 3_319_942
+    assert count(model.flow) == 725_504
+
+
+def test_images_and_latents_have_the_shapes_of_the_definition() -> None:
+    model = GalaxyVae(**FULL)
+    mean, scale = model.encode(torch.rand(2, 6, 64, 64))
+    assert mean.shape == scale.shape == (2, 32)
+    assert (scale > 0).all()
+    assert model.decoder.images(mean).shape == (2, 6, 64, 64)
+
+
+def test_fluxes_are_scaled_as_published() -> None:
+    images = torch.tensor([-0.5, 0.0, 1e-3, 2.0, 300.0]).view(1, 1, 5)
+    scaled = FluxScaling([12.5])(images)
+    torch.testing.assert_close(scaled, torch.tanh(torch.asinh(images / 5)))
+
+
+def test_fluxes_come_back_from_logits() -> None:
+    # From 1e-4 of the sky noise to the brightest pixel there is, in the faintest band.
+    images = torch.logspace(-4, 2, 13).view(1, 1, 13)
+    scaling = FluxScaling([1.59])
+    logits = torch.logit(FluxScaling([1.59]).double()(images).double()).float()
+    torch.testing.assert_close(scaling.inverse(logits), images, rtol=2e-3, atol=0)
+    assert torch.isfinite(scaling.inverse(torch.tensor([[[1e9]]]))).all()
+
+
+def test_stride_two_is_the_transpose_of_the_encoders_padding() -> None:
+    # ⟨up(a), b⟩ = ⟨a, down(b)⟩ where down is the trunk's convolution of stride 2.
+    layer = DoublingConv2d(3, 2)
+    small, large = torch.randn(1, 3, 4, 4), torch.randn(1, 2, 8, 8)
+    down = nn.functional.conv2d(large, layer.weight, stride=2, padding=1)
+    assert layer.bias is not None
+    up = layer(small) - layer.bias.view(-1, 1, 1)
+    torch.testing.assert_close((up * large).sum(), (small * down).sum())
+
+
+def test_kl_equals_torchs() -> None:
+    mean, scale = torch.randn(5, 32), torch.rand(5, 32) + 0.1
+    normal = torch.distributions.Normal
+    expected = torch.distributions.kl_divergence(normal(mean, scale), normal(0.0, 1.0)).sum(1)
+    torch.testing.assert_close(kl_divergence(mean, scale), expected)
+
+
+def test_reconstruction_loss_is_least_at_the_image() -> None:
+    scaled = torch.rand(3, 6, 4, 4) * 0.9 + 0.05
+    logits = torch.logit(scaled)
+    least = reconstruction_loss(logits, scaled)
+    entropy = torch.distributions.Bernoulli(scaled).entropy().sum((1, 2, 3))
+    torch.testing.assert_close(least, entropy)
+    assert (reconstruction_loss(logits + 0.1, scaled) > least).all()
+
+
+def test_no_gradient_flows_from_the_flow_to_the_encoder() -> None:
+    model = GalaxyVae(**{**FULL, "filters": (2, 2, 2, 2)})
+    mean, scale = model.encode(torch.rand(2, 6, 64, 64))
+    model.flow.log_prob((mean + scale).detach()).sum().backward()
+    assert all(parameter.grad is None for parameter in model.encoder.parameters())
+
+
+def test_the_flow_starts_as_the_identity_but_for_its_seven_reversals() -> None:
+    noise = 30 * torch.randn(4, 32)  # far out, where a flow of random weights overflows
+    torch.testing.assert_close(GalaxyVae(**FULL).flow.sample(noise), noise.flip(-1))
+
+
+def test_signals_keep_their_size_at_first() -> None:
+    torch.manual_seed(0)
+    model = GalaxyVae(**{**FULL, "filters": (16, 16, 32, 64)})
+    with torch.no_grad():
+        mean, scale = model.encoder(torch.randn(8, 6, 64, 64))
+        logits = model.decoder(torch.randn(8, 32))
+    assert 0.2 < mean.std() < 5
+    assert 0.3 < (logits - logits.mean(0)).std() < 10  # Keras' defaults: 0.003
+    assert scale.median() == pytest.approx(0.05, rel=0.7)
+
+
+# Properties ---------------------------------------------------------------------------------------
+
+
+def gaussian_galaxy(
+    *, sigma: float = 0.6, e1: float = 0.0, e2: float = 0.0, offset: float = 0.0, flux: float = 1e3
+) -> Tensor:
+    """Six bands, each twice as bright as the one before; sigma and offset along x in arcsec."""
+    axis = (torch.arange(64, dtype=torch.float64) - 31.5) * PIXEL_SCALE
+    y, x = torch.meshgrid(axis, axis, indexing="ij")
+    x = x - offset
+    covariance = sigma**2 * torch.tensor([[1 + e1, e2], [e2, 1 - e1]], dtype=torch.float64)
+    inverse = torch.linalg.inv(covariance)
+    radius = inverse[0, 0] * x * x + 2 * inverse[0, 1] * x * y + inverse[1, 1] * y * y
+    image = torch.exp(-radius / 2)
+    image = flux * image / image.sum()
+    images: Tensor = torch.stack([image * 2**band for band in range(6)])[None].float()
+    return images
+
+
+def named(images: Tensor) -> dict[str, float]:
+    found = properties.measured(images.numpy(), BANDS, PIXEL_SCALE)[0].tolist()
+    return dict(zip(properties.names(BANDS), found, strict=True))
+
+
+def test_properties_in_torch_are_those_in_numpy() -> None:
+    images = torch.cat([gaussian_galaxy(e1=0.3), gaussian_galaxy(flux=10.0, offset=0.3)]).half()
+    np.testing.assert_allclose(
+        torch_properties.measured(images, BANDS, PIXEL_SCALE),
+        properties.measured(images.numpy(), BANDS, PIXEL_SCALE),
+        atol=1e-4,
+    )
+
+
+def test_a_round_galaxy_is_measured_as_the_window_says() -> None:
+    found = named(gaussian_galaxy())
+    window, sigma = properties.WINDOW_SIGMA_ARCSEC**2, 0.6**2
+    assert found["size_arcsec"] == pytest.approx((sigma * window / (sigma + window)) ** 0.5, 1e-4)
+    seen = 4e3 * window / (sigma + window)  # r is the third band
+    assert found["magnitude"] == pytest.approx(-2.5 * np.log10(seen), abs=1e-4)
+    assert (found["e1"], found["e2"]) == pytest.approx((0, 0), abs=1e-5)
+
+
+def test_colours_do_not_depend_on_shape_or_flux() -> None:
+    expected = 2.5 * np.log10(2)
+    for galaxy in (gaussian_galaxy(), gaussian_galaxy(e1=0.4, e2=-0.2, sigma=0.9, flux=3.0)):
+        found = named(galaxy)
+        assert [found[f"{a}_{b}"] for a, b in ("ug", "gr", "ri", "iz", "zy")] == pytest.approx(
+            [expected] * 5, abs=1e-4
+        )
+
+
+def test_ellipticity_has_the_frame_of_the_data() -> None:
+    along_x, along_diagonal = named(gaussian_galaxy(e1=0.3)), named(gaussian_galaxy(e2=0.3))
+    assert along_x["e1"] > 0.2
+    assert along_x["e2"] == pytest.approx(0, abs=1e-5)
+    assert along_diagonal["e2"] == pytest.approx(along_x["e1"], rel=0.01)
+
+
+def test_a_galaxy_off_the_centre_keeps_its_shape() -> None:
+    assert named(gaussian_galaxy(e1=0.3, offset=0.1))["e1"] == pytest.approx(
+        named(gaussian_galaxy(e1=0.3))["e1"], rel=1e-3
+    )
+
+
+def test_an_empty_image_has_finite_properties() -> None:
+    assert np.isfinite(properties.measured(np.zeros((1, 6, 64, 64)), BANDS, 0.2)).all()
+
+
+def test_wasserstein_equals_scipys() -> None:
+    scipy_stats = pytest.importorskip("scipy.stats")
+    random = np.random.default_rng(0)
+    first, second = random.normal(size=300), random.normal(0.3, 1.4, size=211)
+    expected = scipy_stats.wasserstein_distance(first, second)
+    assert properties.wasserstein(first, second) == pytest.approx(expected)
+
+
+def test_a_shift_is_a_distance_in_standard_deviations() -> None:
+    real = np.random.default_rng(0).normal(0, 3, size=(500, 9))
+    distances = properties.distances(real + 0.6, real, BANDS)
+    assert distances["z_y"] == pytest.approx(0.6 / real[:, -1].std())
+    assert properties.overall({"e1": 0.1, "e2": 0.5}) == pytest.approx(0.3)
+
+
+# Quality ------------------------------------------------------------------------------------------
+
+
+def test_explained_signal() -> None:
+    signals = np.array([1e6, 1e4, 1.0])
+    assert quality.explained(np.zeros(3), signals, 32) == 1
+    assert quality.explained(signals, signals, 32) == pytest.approx(0)
+    # A tenth of each bright galaxy is missing; the one below the noise floor hardly counts.
+    errors = np.array([1e5, 1e3, 1.0])
+    assert quality.explained(errors, signals, 32) == pytest.approx(0.886, abs=0.005)
+    # One galaxy of a million times its flux is one that is not explained, and no more than that.
+    errors = np.array([1e18, 0.0, 0.0])
+    assert quality.explained(errors, signals, 32) == pytest.approx(0.5, abs=0.02)
+
+
+def test_flow_gain_of_the_right_gaussian_is_zero() -> None:
+    torch.manual_seed(0)
+    mean = torch.randn(4000, 4) @ torch.randn(4, 4)
+    scale = torch.full_like(mean, 0.3)
+    covariance = mean.T.cov(correction=0) + 0.09 * torch.eye(4)
+    normal = torch.distributions.MultivariateNormal(mean.mean(0), covariance)
+    nll = -normal.log_prob(mean + scale * torch.randn_like(mean))
+    gain = quality.flow_gain(mean.numpy(), scale.numpy(), nll.numpy())
+    assert gain == pytest.approx(0, abs=0.03)
+    assert quality.gaussian_entropy(covariance.numpy()) == pytest.approx(
+        normal.entropy().item(), rel=1e-4
+    )
+
+
+def test_what_overflows_is_finite() -> None:
+    values = torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0])
+    assert within_reach(values).tolist() == [OVERFLOW, OVERFLOW, -OVERFLOW, 1.0]
+
+
+# Pictures -----------------------------------------------------------------------------------------
+
+
+def test_each_real_galaxy_stands_above_a_new_one_of_like_brightness() -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra site")
+    pytest.importorskip("galsim", reason="needs the extra galsim")
+    from benchmarks.galaxy_vae import pictures
+    from reference.data import colour
+    from reference.data.galaxies import SkyParameters
+
+    parameters = SkyParameters(samples=8)
+    real = np.concatenate([gaussian_galaxy(flux=flux).numpy() for flux in (10.0, 1e3)])
+    generated = np.concatenate([gaussian_galaxy(flux=flux).numpy() for flux in (900.0, 5.0, 11.0)])
+    figure = pictures.panel(parameters, real, real, generated)
+    shown = [np.asarray(axes.get_images()[0].get_array()) for axes in figure.axes]
+    assert len(shown) == 6
+    expected = colour.in_colour(generated[[2, 0]], parameters)[:, 16:48, 16:48]
+    assert np.array_equal(np.stack(shown[4:]), expected)

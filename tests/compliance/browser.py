@@ -1,0 +1,56 @@
+"""A real Chromium for the tests of the site: Debian's, driven by Playwright."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@contextmanager
+def chromium() -> "Iterator[Browser]":
+    """A browser; the test is skipped where there is none, or nothing to drive it with."""
+    driver = pytest.importorskip(
+        "playwright.sync_api", reason="Playwright, of the extra test, is not installed"
+    )
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium here; Debian has it as the package chromium")
+    with driver.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+class Visitor:
+    """A page of a built site, from its folder. What must not happen is in ``complaints``."""
+
+    def __init__(self, browser: "Browser", folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.context = browser.new_context(accept_downloads=True, **options)
+        self.page: Page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
+        self.page.on("request", self._requested)
+        self.page.on("requestfailed", lambda request: self.complaints.append(request.url))
+
+    def _requested(self, request: Any) -> None:
+        inside = f"file://{self.folder.resolve()}/"
+        if not request.url.startswith((inside, "data:", "blob:")):
+            self.complaints.append(f"asked for {request.url}")
+
+    def open(self, name: str) -> "Page":
+        """Open a page anew, also where only what follows # is another."""
+        self.page.goto("about:blank")
+        self.page.goto(f"file://{self.folder.resolve()}/{name}")
+        return self.page

@@ -1,0 +1,286 @@
+"""The site in a real browser: what a reader does with it, and that nothing goes wrong meanwhile."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compliance import package, site
+from compliance.comparison import ratio, sentence
+from compliance.judge import judge
+from compliance.site import Entry
+from compliance.site.view import name_of
+from rules import definition, rounds
+from tests.compliance import small
+from tests.compliance.browser import Visitor, chromium
+from tests.compliance.field import write_field
+
+ROUND = "mini-closed.html"
+BENCHMARK = "benchmarks/star_shape-mini.html"
+PAGES = (
+    "index.html", ROUND, "mini-open.html", BENCHMARK, "benchmarks/star_images-mini.html",
+    "systems/acme/a100.x1.html", "systems/dodgy/odd.html",
+    "results/acme/a100.x1/star_shape-mini-closed.html",
+    "results/acme/a100.x1/star_images-mini-closed.html",
+    "results/dodgy/odd/star_shape-mini-closed.html",
+    "results/cepheid/reference/star_shape-mini-closed.html", "compare.html",
+    "compare.html#r=acme/a100.x1/star_shape-mini-closed&r=bolt/tpu-1/star_shape-mini-closed",
+    "elsewhere.html",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def field(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A site, built once for all tests of this file."""
+    root = tmp_path_factory.mktemp("field")
+    with pytest.MonkeyPatch.context() as patch:
+        definition._document.cache_clear()
+        mini = small.install(root / "benchmarks", patch)
+        write_field(root / "submissions", mini)
+        judgement = judge([package.read(root / "submissions")], rounds.load("v1.0"))
+        entries = tuple(site.entries(judgement))
+        made = site.Site(judgement.round, entries, root / "site")
+        for name, content in site.build(made):
+            path = root / "site" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        ENTRIES[:] = entries
+        yield root / "site"
+    definition._document.cache_clear()
+
+
+ENTRIES: list[Entry] = []
+
+
+@pytest.fixture
+def visitor(browser: Any, field: Path) -> Iterator[Visitor]:
+    """Fails a test in which the browser complained or asked for anything but the site's files."""
+    made = Visitor(browser, field)
+    yield made
+    made.context.close()
+    assert made.complaints == []
+
+
+def rows(visitor: Visitor, column: str = "system") -> list[str]:
+    """The texts of a column in the rows that are shown."""
+    found = visitor.page.locator(f'table[data-table] tbody [data-label="{column}"]:visible')
+    return [text.strip().split("\n")[0] for text in found.all_inner_texts()]
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"viewport": {"width": 1280, "height": 900}},
+        {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"},
+    ],
+    ids=["wide", "narrow-dark"],
+)
+def test_every_page_fits_and_nothing_complains(
+    browser: Any, field: Path, name: str, options: dict[str, Any]
+) -> None:
+    visitor = Visitor(browser, field, **options)
+    page = visitor.open(name)
+    excess = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.evaluate(excess) <= 0
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    brightness = sum(map(int, background.removeprefix("rgb(").removesuffix(")").split(",")))
+    assert (brightness < 150) == (options.get("color_scheme") == "dark")
+    visitor.context.close()
+    assert visitor.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("scheme", "names"), [("light", (ROUND, *PAGES[3:])), ("dark", (ROUND, BENCHMARK, PAGES[-2]))]
+)
+def test_axe_finds_no_serious_violation(
+    browser: Any, field: Path, scheme: Any, names: tuple[str, ...]
+) -> None:
+    """All texts have contrast, all fields labels, all pages landmarks: what axe-core can see."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not there")
+    visitor = Visitor(browser, field, color_scheme=scheme, bypass_csp=True)
+    found = []
+    for name in names:
+        page = visitor.open(name)
+        for details in page.locator("details").all():
+            details.evaluate("found => { found.open = true; }")
+        answer = axe.Axe().run(page).response
+        assert len(answer["passes"]) > 10  # it did look
+        for violation in answer["violations"]:
+            if violation["impact"] in ("serious", "critical"):
+                nodes = [node["html"][:150] for node in violation["nodes"][:3]]
+                found.append((name, violation["id"], nodes))
+    visitor.context.close()
+    assert found == []
+
+
+def test_sort(visitor: Visitor) -> None:
+    page = visitor.open(ROUND)
+    page.get_by_role("button", name="star_shape").click()
+    assert rows(visitor)[:2] == ["a100.x8", "tpu-8"]
+    assert "odd" in rows(visitor)[-2:]  # without a number: last, whichever way
+    page.get_by_role("button", name="star_shape").click()
+    assert rows(visitor)[0] == "reference"
+    assert "odd" in rows(visitor)[-2:]
+    page.get_by_role("button", name="star_images").click()  # more is better: the best first
+    assert rows(visitor)[0] == "a100.x8"
+    head = page.locator("th[data-key=star_images]")
+    assert head.get_attribute("aria-sort") == "descending"
+
+
+def test_sort_with_the_keyboard(visitor: Visitor) -> None:
+    page = visitor.open(ROUND)
+    page.get_by_role("button", name="system", exact=True).focus()
+    page.keyboard.press("Enter")
+    shown = [name for name in rows(visitor) if name[0].isalpha()]
+    assert shown == sorted(shown)
+
+
+def test_filter(visitor: Visitor) -> None:
+    page = visitor.open(ROUND)
+    page.get_by_label("filter").fill("bolt")
+    assert rows(visitor, "submitter") == ["bolt"] * 4
+    assert page.locator("output").inner_text() == "4 of 11 rows"
+    page.get_by_label("filter").fill("")
+    page.locator("select[name=accelerator]").select_option("Example A100")
+    assert rows(visitor, "submitter") == ["acme"] * 4
+    page.locator("select[name=accelerator]").select_option("")
+    page.locator("select[name=availability]").select_option("preview")
+    assert set(rows(visitor, "submitter")) == {"bolt"}
+
+
+def test_a_view_is_shared_by_its_address(visitor: Visitor) -> None:
+    page = visitor.open(ROUND)
+    page.get_by_label("filter").fill("a100")
+    page.get_by_text("columns").click()
+    page.get_by_label("framework").uncheck()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="star_shape").click()
+    page.get_by_role("button", name="star_shape").click()
+    seen, address = rows(visitor), page.url
+    page.goto("about:blank")
+    page.goto(address)
+    assert rows(visitor) == seen == ["a100.x1", "a100.x2", "a100.x4", "a100.x8"]
+    assert page.get_by_label("filter").input_value() == "a100"
+    assert page.locator("th[data-key=framework]").is_hidden()
+    assert rows(visitor, "framework") == []
+
+
+def test_what_is_saved_is_what_is_shown(visitor: Visitor) -> None:
+    page = visitor.open(f"{ROUND}#q=bolt&hide=framework&sort=star_shape")
+    saved = {}
+    for kind in ("CSV", "JSON"):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=kind).click()
+        assert download.value.suggested_filename == f"mini-closed.{kind.lower()}"
+        saved[kind] = download.value.path().read_text(encoding="utf-8")
+    lines = list(csv.DictReader(io.StringIO(saved["CSV"])))
+    objects = json.loads(saved["JSON"])
+    assert (
+        [line["system"] for line in lines] == rows(visitor) == ["tpu-8", "tpu-4", "tpu-2", "tpu-1"]
+    )
+    assert [found["system"] for found in objects] == rows(visitor)
+    assert "framework" not in lines[0] | objects[0]
+    scores = {entry.row.system: entry.row.score_minutes for entry in ENTRIES if entry.level}
+    assert float(lines[0]["star_shape"]) == objects[0]["star_shape"] == scores["tpu-8"]
+    assert objects[0]["star_images"] is None
+
+
+def test_compare_says_what_python_says(visitor: Visitor) -> None:
+    scored = {entry.id: entry for entry in ENTRIES if entry.level}
+    pairs = [
+        ("bolt/tpu-8/star_shape-mini-closed", f"{who}/star_shape-mini-closed")
+        for who in ("acme/a100.x8", "acme/a100.x1", "bolt/tpu-4", "cepheid/reference")
+    ]
+    images = "star_images-mini-closed"
+    pairs.append((f"cepheid/reference/{images}", f"acme/a100.x2/{images}"))
+    for first, other in ((scored[a], scored[b]) for a, b in pairs):
+        assert first.level is not None
+        assert other.level is not None
+        said = sentence(name_of(other), name_of(first), ratio(other.level, first.level))
+        page = visitor.open(f"compare.html#r={first.id}&r={other.id}")
+        assert page.locator(".sentence").all_inner_texts() == [said]
+
+
+def test_choose_and_compare(visitor: Visitor) -> None:
+    page = visitor.open(BENCHMARK)
+    compare = page.get_by_role("button", name="compare", exact=True)
+    assert compare.is_disabled()
+    page.get_by_label("compare acme/a100.x1").check()
+    assert compare.is_disabled()
+    page.get_by_label("compare bolt/tpu-1").check()
+    compare.click()
+    page.wait_for_url("**/compare.html#**")
+    assert "faster than" in page.locator(".sentence").inner_text()
+    assert page.locator("#comparison svg").count() == 2  # of results, and against batch size
+    page.get_by_text("the numbers").nth(1).click()
+    (row,) = page.locator("#comparison figure").nth(1).locator("tbody tr").all_inner_texts()
+    batch_size, machine, _, interval = row.split("\t")
+    assert (batch_size, machine) == ("10", "acme, Example A100, torch 2.13.0")
+    assert "–" in interval
+    page.get_by_label("find a result").fill("reference star_images")
+    page.get_by_role("button", name="add").click()
+    assert page.locator("#comparison h2").all_inner_texts() == [
+        "star_shape, mini",
+        "star_images, mini",
+    ]
+    page.get_by_role("button", name="remove acme/a100.x1").click()
+    assert "acme/a100.x1" not in page.locator("#comparison").inner_text()
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    assert page.locator("#comparison h2").count() == 2
+
+
+def test_a_result_that_is_no_more_there(visitor: Visitor) -> None:
+    page = visitor.open("compare.html#r=<img src=x onerror=alert(1)>&r=nobody")
+    text = page.locator("#comparison").inner_text()
+    assert "<img src=x onerror=alert(1)>: there is no such result" in text
+    assert page.locator("#comparison img").count() == 0
+
+
+def test_hostile_names_are_text(visitor: Visitor) -> None:
+    page = visitor.open(ROUND)
+    cell = page.locator("tbody tr", has_text="<script>").first.locator("[data-label=accelerators]")
+    assert cell.inner_text().startswith("<script>alert('box')</script> \"quoted\" \\u202eCPU long")
+    page = visitor.open("results/dodgy/odd/star_shape-mini-closed.html")
+    assert "<script>alert(1)</script>sgd" in page.locator("main").inner_text()
+    page = visitor.open("systems/dodgy/odd.html")
+    assert "x" * 2000 in page.locator("main").inner_text()  # of 10,000
+    page = visitor.open(ROUND)
+    (name,) = [name for name in rows(visitor) if "img" in name]
+    assert name == "'\"><img src=x onerror=alert(1)>\\u202e&amp;#?%2e"
+    page.get_by_role("link", name=name).first.click()
+    page.get_by_role("link", name="5 of 5").click()
+    assert name in page.locator("h1").inner_text()
+    page.get_by_role("link", name="result_0.txt").first.click()
+    assert page.url.endswith("result_0.txt")
+    visitor.complaints = [text for text in visitor.complaints if not text.endswith("result_0.txt")]
+
+
+def test_without_javascript_everything_is_there(browser: Any, field: Path) -> None:
+    visitor = Visitor(browser, field, java_script_enabled=False)
+    visitor.open(ROUND)
+    assert len(rows(visitor)) == 11
+    assert visitor.page.get_by_label("filter").is_hidden()
+    visitor.open("compare.html")
+    assert "needs JavaScript" in visitor.page.locator("main").inner_text()
+    visitor.context.close()
+
+
+def test_a_page_prints(visitor: Visitor) -> None:
+    page = visitor.open(BENCHMARK)
+    page.emulate_media(media="print")
+    assert page.get_by_label("filter").is_hidden()
+    assert page.locator("figure svg").first.is_visible()
+    assert page.pdf()[:5] == b"%PDF-"

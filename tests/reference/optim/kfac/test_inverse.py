@@ -1,0 +1,123 @@
+"""Damping, its shares and its raising; owners; intervals."""
+
+import logging
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor
+
+from reference.optim.kfac import inverse
+from reference.optim.kfac.owners import assigned, inversion_cost
+from reference.optim.kfac.staleness import Interval, steps_to_next
+from rules.errors import UserError
+
+
+def _definite(size: int, seed: int) -> Tensor:
+    rows = torch.randn(3 * size, size, generator=torch.Generator().manual_seed(seed))
+    return rows.T @ rows / len(rows)
+
+
+def test_pi_shares_damping_by_the_mean_eigenvalues() -> None:
+    inputs, outputs = 8 * torch.eye(2), 2 * torch.eye(3)
+    of_inputs, of_outputs = inverse.shared_damping([inputs, outputs], 0.01, pi_correction=True)
+    assert of_inputs.item() == pytest.approx(0.2)
+    assert of_outputs.item() == pytest.approx(0.05)
+    plain = inverse.shared_damping([inputs, outputs], 0.01, pi_correction=False)
+    assert [share.item() for share in plain] == pytest.approx([0.1, 0.1])
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
+def test_pi_is_one_beside_a_factor_of_zeros(inputs: float, outputs: float) -> None:
+    shares = inverse.shared_damping([inputs * torch.eye(2), outputs * torch.eye(3)], 0.04, True)
+    assert [share.item() for share in shares] == pytest.approx([0.2, 0.2])
+
+
+def test_both_inverses_precondition() -> None:
+    inputs, outputs, gradient = _definite(5, 1), _definite(4, 2), torch.randn(4, 5)
+    shares = [torch.tensor(0.3), torch.tensor(0.2)]
+    first, second = inverse.cholesky(["A", "B"], [inputs, outputs], shares)
+    damped = [inputs + 0.3 * torch.eye(5), outputs + 0.2 * torch.eye(4)]
+    expected = damped[1].inverse() @ gradient @ damped[0].inverse()
+    assert torch.allclose(
+        inverse.preconditioned(gradient, first, second, 0.06), expected, atol=1e-5
+    )
+    first, second = inverse.eigen([inputs, outputs], shares)
+    dense = torch.kron(outputs, inputs) + 0.06 * torch.eye(20)
+    expected = torch.linalg.solve(dense, gradient.flatten()).view(4, 5)
+    found = inverse.preconditioned(gradient, first, second, 0.06)
+    assert torch.allclose(found, expected, atol=1e-4)
+
+
+def test_equal_sizes_are_inverted_together_and_come_back_in_order() -> None:
+    matrices = [_definite(size, seed) for seed, size in enumerate([3, 5, 3, 4, 5])]
+    results = inverse.cholesky(list("abcde"), matrices, [torch.tensor(0.1)] * 5)
+    for matrix, result in zip(matrices, results, strict=True):
+        damped = matrix + 0.1 * torch.eye(len(matrix))
+        assert torch.allclose(result.factor @ result.factor.T, damped, atol=1e-5)
+
+
+def test_damping_of_a_singular_factor_is_raised_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    broken = torch.diag(torch.tensor([1.0, -0.5]))
+    with caplog.at_level(logging.WARNING):
+        sound, raised = inverse.cholesky(
+            ["fc.A", "conv.A"], [torch.eye(2), broken], [torch.tensor(0.01)] * 2
+        )
+    assert sound.damping.item() == pytest.approx(0.01)
+    assert raised.damping.item() == pytest.approx(1.0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "K-FAC: conv.A is singular; its damping is raised to 0.1",
+        "K-FAC: conv.A is singular; its damping is raised to 1",
+    ]
+
+
+def test_damping_is_not_raised_for_ever() -> None:
+    broken = torch.diag(torch.tensor([1.0, -1e12]))
+    with pytest.raises(UserError, match=r"conv\.A cannot be inverted .* raise damping"):
+        inverse.cholesky(["conv.A"], [broken], [torch.tensor(0.01)])
+
+
+def test_a_channel_is_preconditioned_by_its_own_block() -> None:
+    fisher, gradient = torch.tensor([[2.0, 1.0], [0.5, 0.0], [1.0, 3.0]]), torch.randn(2, 2)
+    found = inverse.unit_wise(gradient, fisher, 0.1)
+    for channel in range(2):
+        squares, mixed, shifts = fisher[:, channel].tolist()
+        block = torch.tensor([[squares + 0.1, mixed], [mixed, shifts + 0.1]])
+        expected = torch.linalg.solve(block, gradient[:, channel])
+        assert torch.allclose(found[:, channel], expected)
+
+
+def test_the_costliest_layers_are_shared_out_first() -> None:
+    costs = [inversion_cost([size]) for size in (1, 2, 3, 4, 5, 6)]  # 1 8 27 64 125 216
+    owners = assigned(costs, 2)
+    assert owners.of_layer == (1, 0, 1, 1, 1, 0)
+    assert owners.cost_by_rank == (224, 217)
+    assert owners.imbalance == pytest.approx(224 / 220.5)
+    assert "2   50.8%" in owners.table()
+
+
+def test_ranks_beyond_the_layers_stay_idle() -> None:
+    owners = assigned([8.0, 27.0], 4)
+    assert sorted(owners.cost_by_rank) == [0, 0, 8, 27]
+    assert sorted(owners.of_layer) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("one_before", "two_before", "steps"),
+    [(0.2, 0.0, 4), (0.1, 0.0, 4), (0.05, 0.2, 8), (0.05, 0.05, 13), (float("nan"), 0.0, 4)],
+)
+def test_intervals_adapt(one_before: float, two_before: float, steps: int) -> None:
+    assert steps_to_next(Interval(8, 5), one_before, two_before, 0.1) == steps
+
+
+def test_a_factor_that_stands_still_is_refreshed_less_and_less_often() -> None:
+    interval, steps = Interval(), []
+    for _ in range(6):
+        count = steps_to_next(interval, 0.0, 0.0, 0.1)
+        interval = interval.after_refresh(interval.due, count)
+        steps.append(count)
+    assert steps == [2, 3, 5, 8, 13, 21]
+    assert interval.due == sum(steps)
+    assert interval.after_failure(40).due == 41

@@ -1,0 +1,414 @@
+"""K-FAC on one rank: against dense matrices, finite differences, and itself."""
+
+import copy
+import logging
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from reference.optim.kfac import KFAC, Options, sampled_cross_entropy
+from rules.errors import UserError
+
+Criterion = Callable[[Tensor, Tensor], Tensor]
+EXACT = Options(inverse="eigen", damping=0.1, average_decay=0)
+
+
+def _network() -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(
+        nn.Conv2d(5, 6, 3, padding=1),
+        nn.BatchNorm2d(6),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(6, 4, 3, stride=2, padding=1, bias=False),
+        nn.ReLU(inplace=True),
+        nn.Flatten(),
+        nn.Linear(16, 3),
+    )
+
+
+def _batch(samples: int = 12, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randn(samples, 5, 4, 4, generator=generator)
+    return images, torch.randint(3, (samples,), generator=generator)
+
+
+def _gradients(network: nn.Module) -> list[Tensor]:
+    return [p.grad.clone() for p in network.parameters() if p.grad is not None]
+
+
+def _preconditioned(
+    network: nn.Module,
+    options: Options,
+    inputs: Tensor,
+    targets: Tensor,
+    criterion: Criterion = functional.cross_entropy,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The gradients before and after."""
+    kfac = KFAC(network, options)
+    network.zero_grad()
+    criterion(network(inputs), targets).backward()
+    before = _gradients(network)
+    kfac.step(learning_rate=0.1)
+    return before, _gradients(network)
+
+
+def _dense_direction(
+    layer: nn.Module, rows: list[Tensor], gradients: list[Tensor], damping: float
+) -> list[Tensor]:
+    """(F + λI)⁻¹ g from the gradients of each sample, (samples, parameters)."""
+    samples = torch.stack(rows)
+    fisher = samples.T @ samples / len(rows)
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    direction = torch.linalg.solve(fisher + damping * torch.eye(len(flat)), flat)
+    shapes = [gradient.shape for gradient in gradients]
+    parts = direction.split([gradient.numel() for gradient in gradients])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _sample_gradients(
+    network: nn.Module, inputs: Tensor, targets: Tensor, criterion: Criterion
+) -> list[Tensor]:
+    return [
+        torch.cat(
+            [
+                gradient.flatten()
+                for gradient in torch.autograd.grad(
+                    criterion(network(inputs[[k]]), targets[[k]]), list(network.parameters())
+                )
+            ]
+        )
+        for k in range(len(inputs))
+    ]
+
+
+def _weighted_sum(outputs: Tensor, targets: Tensor) -> Tensor:
+    """A loss whose gradient is the same for all samples."""
+    return (outputs.flatten(1) * torch.arange(1.0, 1 + outputs[0].numel())).sum(1).mean()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_equals_the_dense_fisher_where_kronecker_is_exact(bias: bool) -> None:
+    targets = torch.randint(3, (20,))
+    linear = nn.Linear(4, 3, bias=bias)
+    same_inputs = torch.randn(1, 4).repeat(20, 1)
+    kernel = nn.Conv2d(2, 3, 2, bias=bias)  # as large as the image: one position
+    images = torch.randn(20, 2, 2, 2)
+    cases: list[tuple[nn.Module, Tensor, Criterion]] = [
+        (linear, same_inputs, functional.cross_entropy),
+        (linear, torch.randn(20, 4), _weighted_sum),
+        (kernel, images, _weighted_sum),
+    ]
+    for network, inputs, criterion in cases:
+        rows = _sample_gradients(network, inputs, targets, criterion)
+        before, after = _preconditioned(network, EXACT, inputs, targets, criterion)
+        for found, expected in zip(
+            after, _dense_direction(network, rows, before, 0.1), strict=True
+        ):
+            assert torch.allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_batch_norm_equals_the_dense_fisher_of_each_channel() -> None:
+    network, inputs = nn.BatchNorm2d(3).eval(), torch.randn(20, 3, 2, 2)
+    targets = torch.zeros(20)
+    rows = torch.stack(_sample_gradients(network, inputs, targets, _weighted_sum))
+    before, after = _preconditioned(network, EXACT, inputs, targets, _weighted_sum)
+    for channel in range(3):
+        own = list(rows[:, [channel, 3 + channel]])
+        expected = _dense_direction(network, own, [torch.stack(before)[:, channel]], 0.1)[0]
+        assert torch.allclose(torch.stack(after)[:, channel], expected, rtol=1e-3)
+
+
+def test_one_sample_agrees_with_finite_differences() -> None:
+    """With one sample F = g gᵀ, so that (F + λI)⁻¹ g = g / (λ + ‖g‖²) for each linear layer."""
+    torch.manual_seed(1)
+    network = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    inputs, targets = torch.randn(1, 3), torch.tensor([1])
+    exact = copy.deepcopy(network).double()
+    differences = []
+    for parameter in exact.parameters():
+        found = torch.zeros_like(parameter)
+        for index in range(parameter.numel()):
+            losses = []
+            for step in (1e-5, -1e-5):
+                parameter.data.view(-1)[index] += step
+                losses.append(functional.cross_entropy(exact(inputs.double()), targets).item())
+                parameter.data.view(-1)[index] -= step
+            found.view(-1)[index] = (losses[0] - losses[1]) / 2e-5
+        differences.append(found)
+    _, after = _preconditioned(network, EXACT, inputs, targets)
+    for weight in (0, 2):
+        square = sum(float(part.square().sum()) for part in differences[weight : weight + 2])
+        for index in (weight, weight + 1):
+            expected = (differences[index] / (0.1 + square)).float()
+            assert torch.allclose(after[index], expected, rtol=1e-3, atol=1e-6)
+
+
+def test_sampled_fisher_is_that_of_the_predictions() -> None:
+    torch.manual_seed(0)
+    network = nn.Linear(2, 3)
+    inputs = torch.ones(1, 2).repeat(40_000, 1)
+    kfac = KFAC(network, Options(fisher="sampled", average_decay=0))
+    logits = network(inputs)
+    kfac.observe_sampled(sampled_cross_entropy(logits))
+    assert network.weight.grad is None
+    functional.cross_entropy(logits, torch.zeros(40_000, dtype=torch.long)).backward()
+    kfac.step()
+    p = logits[0].detach().softmax(0)
+    found = kfac.layers[0].averages[1]
+    assert torch.allclose(found, p.diag() - torch.outer(p, p), atol=0.01)
+
+
+def test_sampled_fisher_sees_what_comes_before_an_activation_in_place() -> None:
+    network, (images, targets) = _network(), _batch()
+    copied = copy.deepcopy(network)
+    kfac = KFAC(network, Options(fisher="sampled"))
+    loss = functional.cross_entropy(network(images), targets)
+    kfac.observe_sampled(loss)  # the real targets, so that both kinds are the same
+    loss.backward()
+    kfac.step()
+    _, expected = _preconditioned(copied, Options(), images, targets)
+    for found, wanted in zip(_gradients(network), expected, strict=True):
+        assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_accumulated_passes_equal_one() -> None:
+    network, (images, targets) = _network().eval(), _batch()
+    _, expected = _preconditioned(network, Options(), images, targets)
+    kfac = KFAC(network, Options(overlap=True))
+    network.zero_grad()
+    with kfac.accumulating():
+        (functional.cross_entropy(network(images[:6]), targets[:6]) / 2).backward()
+    (functional.cross_entropy(network(images[6:]), targets[6:]) / 2).backward()
+    kfac.step()
+    for found, wanted in zip(_gradients(network), expected, strict=True):
+        assert torch.allclose(found, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_overlap_needs_to_know_which_pass_is_the_last() -> None:
+    network, (images, targets) = _network(), _batch()
+    KFAC(network, Options(overlap=True))
+    functional.cross_entropy(network(images), targets).backward()
+    with pytest.raises(UserError, match=r"kfac\.accumulating"):
+        network(images)
+
+
+def test_a_scaled_loss_changes_nothing() -> None:
+    network, (images, targets) = _network(), _batch()
+    _, expected = _preconditioned(copy.deepcopy(network), Options(), images, targets)
+    kfac = KFAC(network, Options())
+    (1024 * functional.cross_entropy(network(images), targets)).backward()
+    for parameter in network.parameters():
+        assert parameter.grad is not None
+        parameter.grad /= 1024
+    kfac.step(loss_scale=1024)
+    for found, wanted in zip(_gradients(network), expected, strict=True):
+        assert torch.equal(found, wanted)
+
+
+def test_factors_are_float32_under_autocast() -> None:
+    network, (images, targets) = _network(), _batch()
+    kfac = KFAC(network, Options())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = functional.cross_entropy(network(images).float(), targets)
+    loss.backward()
+    kfac.step()
+    first = kfac.layers[0].averages[0]
+    assert first.dtype == torch.float32
+    expected = _network()
+    other = KFAC(expected, Options())
+    functional.cross_entropy(expected(images), targets).backward()
+    other.step()
+    # The images themselves are float32: their factor must not be rounded to bfloat16.
+    assert torch.allclose(first, other.layers[0].averages[0], rtol=1e-5, atol=1e-6)
+
+
+def test_averages_keep_their_share() -> None:
+    network = nn.Linear(2, 2, bias=False)
+    kfac = KFAC(network, Options(average_decay=0.75))
+    for value in (1.0, 3.0):
+        network(torch.full((4, 2), value)).sum().backward()
+        kfac.step()
+    assert torch.allclose(kfac.layers[0].averages[0], torch.full((2, 2), 0.75 * 1 + 0.25 * 9))
+
+
+def test_norms_are_kept_or_the_step_is_bounded() -> None:
+    network, (images, targets) = _network(), _batch()
+    before, after = _preconditioned(network, Options(rescaling="norm"), images, targets)
+    for weight, bias in ((0, 1), (2, 3)):
+        for_layer = [torch.cat([g[weight].flatten(), g[bias]]).norm() for g in (before, after)]
+        assert for_layer[0].item() == pytest.approx(for_layer[1].item(), rel=1e-4)
+    plain = _preconditioned(network, Options(), images, targets)[1]
+    clipped = _preconditioned(network, Options(rescaling="kl_clip", kl_clip=1e-4), images, targets)[
+        1
+    ]
+    scale = clipped[0].flatten()[0] / plain[0].flatten()[0]
+    product = sum(float((a * b).sum()) for a, b in zip(clipped, before, strict=True))
+    assert 0.1**2 * product * scale == pytest.approx(1e-4, rel=1e-3)
+    assert all(torch.allclose(a, scale * b, atol=1e-7) for a, b in zip(clipped, plain, strict=True))
+
+
+@pytest.mark.parametrize(
+    "options", [Options(), Options(inverse="eigen"), Options(stale=True)], ids=str
+)
+def test_a_saved_state_goes_on_with_the_same_steps(options: Options) -> None:
+    def trained(network: nn.Module, kfac: KFAC, optimizer: torch.optim.SGD, steps: range) -> None:
+        for step in steps:
+            images, targets = _batch(seed=step % 2)
+            optimizer.zero_grad()
+            functional.cross_entropy(network(images), targets).backward()
+            kfac.step()
+            optimizer.step()
+
+    network = _network()
+    kfac, optimizer = KFAC(network, options), torch.optim.SGD(network.parameters(), 0.05, 0.9)
+    trained(network, kfac, optimizer, range(6))
+    states = copy.deepcopy([network.state_dict(), kfac.state_dict(), optimizer.state_dict()])
+    trained(network, kfac, optimizer, range(6, 12))
+
+    resumed = _network()
+    other, second = KFAC(resumed, options), torch.optim.SGD(resumed.parameters(), 0.05, 0.9)
+    resumed.load_state_dict(states[0])
+    other.load_state_dict(states[1])
+    second.load_state_dict(states[2])
+    trained(resumed, other, second, range(6, 12))
+    for one, two in zip(network.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, two)
+    assert kfac.intervals == other.intervals
+
+
+def test_a_state_of_another_model_is_refused() -> None:
+    state = KFAC(nn.Linear(3, 2)).state_dict()
+    kfac = KFAC(nn.Sequential(nn.Linear(3, 2)))
+    with pytest.raises(UserError, match=r"no 0\.A of size 4"):
+        kfac.load_state_dict(state)
+
+
+def test_stale_factors_are_refreshed_less_often_and_say_so() -> None:
+    network, (images, targets) = _network(), _batch()
+    kfac = KFAC(network, Options(stale=True))
+    for _ in range(20):
+        functional.cross_entropy(network(images), targets).backward()
+        kfac.step()  # no optimizer: nothing but the sum of gradients changes
+        network.zero_grad()
+    assert kfac.intervals["0.A"].refreshes == 6  # at 0, 1, 3, 6, 11, 19
+    assert kfac.refreshed_share == pytest.approx(6 / 20)
+
+
+def test_stale_is_exact_while_everything_changes() -> None:
+    results = []
+    for options in (Options(stale=True, stale_tolerance=1e-9), Options()):
+        network = _network()
+        kfac = KFAC(network, options)
+        for seed in range(4):
+            images, targets = _batch(seed=seed)
+            network.zero_grad()
+            functional.cross_entropy(network(images), targets).backward()
+            kfac.step()
+        results.append(_gradients(network))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_layers_are_left_out_by_name_and_by_kind() -> None:
+    network = nn.Sequential(
+        nn.Conv2d(4, 4, 3, groups=2), nn.PReLU(), nn.Linear(2, 2), nn.Linear(2, 2)
+    )
+    network[3].weight = network[2].weight
+    network.append(nn.Sequential(nn.Linear(2, 2)))
+    kfac = KFAC(network, Options(skip=("4",)))
+    assert [layer.name for layer in kfac.layers] == ["2"]
+    assert kfac.left_out == {
+        "0": "a convolution in 2 groups",
+        "1": "no factors for PReLU",
+        "3": "shares a parameter with 2",
+        "4.0": "skipped by name",
+    }
+    with pytest.raises(UserError, match=r'"0" \(Conv2d\) is not supported: a convolution in 2'):
+        KFAC(network, Options(unsupported="refuse"))
+    with pytest.raises(UserError, match=r'skip "head\.\*" matches no layer'):
+        KFAC(network, Options(skip=("head.*",)))
+    with pytest.raises(UserError, match="no layer to precondition"):
+        KFAC(nn.PReLU())
+
+
+def test_other_parameters_keep_their_gradients() -> None:
+    network, inputs = nn.Sequential(nn.Linear(3, 3), nn.PReLU(), nn.Linear(3, 2)), torch.randn(5, 3)
+    before, after = _preconditioned(network, Options(skip=("2",)), inputs, torch.zeros(5).long())
+    changed = [not torch.equal(a, b) for a, b in zip(before, after, strict=True)]
+    assert changed == [True, True, False, False, False]
+
+
+def test_a_layer_that_no_pass_reaches_is_no_trouble() -> None:
+    network = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+    kfac = KFAC(network)
+    network[0](torch.randn(3, 2)).sum().backward()
+    kfac.step()
+    assert not kfac.layers[1].is_ready
+
+
+def test_nothing_is_observed_without_gradients() -> None:
+    network, (images, _) = _network(), _batch()
+    kfac = KFAC(network)
+    with torch.no_grad():
+        network(images)
+    assert all(layer.samples == 0 for layer in kfac.layers)
+    kfac.remove()
+    network(images)
+    assert all(layer.samples == 0 for layer in kfac.layers)
+
+
+def test_a_batch_that_overflowed_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    network, (images, targets) = _network(), _batch()
+    kfac = KFAC(network, Options(average_decay=0))
+
+    def step(scale: float) -> None:
+        network.zero_grad()
+        (scale * functional.cross_entropy(network(images), targets)).backward()
+        kfac.step()
+
+    step(1.0)
+    known = kfac.layers[3].averages[1].clone()
+    with caplog.at_level(logging.WARNING):
+        step(float("inf"))
+    assert "K-FAC: 6.B is not finite; it is left as it was" in caplog.messages
+    assert torch.equal(kfac.layers[3].averages[1], known)
+    step(1.0)
+    assert all(gradient.isfinite().all() for gradient in _gradients(network))
+    for _ in range(20):
+        step(float("nan"))
+    with pytest.raises(UserError, match="not finite in 21 steps"):
+        step(float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"damping": 0.0}, "damping is 0.0; it must be above 0"),
+        ({"damping": float("nan")}, "damping is nan"),
+        ({"average_decay": 1.0}, "average_decay is 1.0"),
+        ({"fisher": "exact"}, 'fisher is "exact"; choose one of empirical, sampled'),
+        ({"inverse": "lu"}, "choose one of cholesky, eigen"),
+        ({"shard_update": True, "distribute_inverse": False}, "needs distribute_inverse"),
+        ({"ranks_per_node": -1}, "ranks_per_node is -1"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Options(**options)  # type: ignore[arg-type]
+
+
+def test_what_a_step_needs_is_asked_for() -> None:
+    network, (images, targets) = _network(), _batch()
+    with pytest.raises(UserError, match=r"needs step\(learning_rate"):
+        KFAC(network, Options(rescaling="kl_clip")).step()
+    with pytest.raises(UserError, match='needs the option fisher="sampled"'):
+        KFAC(network).observe_sampled(torch.zeros(()))
+    kfac = KFAC(network, Options(fisher="sampled"))
+    functional.cross_entropy(network(images), targets).backward()
+    with pytest.raises(UserError, match="call observe_sampled before step"):
+        kfac.step()

@@ -1,0 +1,300 @@
+"""K-FAC on several gloo ranks: equal to one rank, each switch within its bound, bytes counted."""
+
+import copy
+import functools
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from reference.distributed import started
+from reference.optim.kfac import KFAC, Options
+from reference.optim.kfac.float21 import RELATIVE_ERROR
+from rules.errors import UserError
+from tests.distributed import on_ranks
+
+SAMPLES = 16
+BASE = Options(average_decay=0.5, damping=0.1, symmetric=False)
+ROUNDING = 1e-5  # of float32, in the norm of the whole update, relatively
+VARIANTS = {
+    "base": BASE,
+    "not distributed": replace(BASE, distribute_inverse=False),
+    "symmetric": replace(BASE, symmetric=True),
+    "float21": replace(BASE, float21=True),
+    "overlap": replace(BASE, overlap=True),
+    "averages gradients": replace(BASE, average_gradients=True, rescaling="kl_clip"),
+    "stale": replace(BASE, stale=True, stale_tolerance=0.3),
+    "stale everywhere": replace(
+        BASE, stale=True, stale_tolerance=0.3, distribute_inverse=False, rescaling="norm"
+    ),
+    "shards": replace(BASE, shard_update=True, average_gradients=True),
+    "all": replace(
+        BASE,
+        symmetric=True,
+        float21=True,
+        overlap=True,
+        stale=True,
+        stale_tolerance=0.3,
+        shard_update=True,
+        average_gradients=True,
+    ),
+}
+STEPS = 4
+
+
+def _network() -> nn.Module:
+    """Its batch normalisation uses running statistics: those of a batch depend on the ranks."""
+    torch.manual_seed(5)
+    return nn.Sequential(
+        nn.Conv2d(5, 6, 3, padding=1),
+        nn.BatchNorm2d(6).eval(),
+        nn.ReLU(),
+        nn.Conv2d(6, 5, 3, stride=2, padding=1, bias=False),
+        nn.PReLU(),
+        nn.Flatten(),
+        nn.Linear(20, 3),
+    )
+
+
+def _trained(options: Options, rank: int, ranks: int) -> dict[str, Any]:
+    """Weights after some steps on this rank's share of the samples, and what was sent."""
+    network = _network()
+    kfac = KFAC(network, options)
+    optimizer = torch.optim.SGD(network.parameters(), 0.05, momentum=0.9)
+    share = slice(rank * SAMPLES // ranks, (rank + 1) * SAMPLES // ranks)
+    sent = []
+    for step in range(STEPS):
+        generator = torch.Generator().manual_seed(step)
+        images = torch.randn(SAMPLES, 5, 4, 4, generator=generator)[share]
+        targets = torch.randint(3, (SAMPLES,), generator=generator)[share]
+        optimizer.zero_grad()
+        functional.cross_entropy(network(images), targets).backward()
+        if ranks > 1 and not options.average_gradients:
+            for parameter in network.parameters():
+                assert parameter.grad is not None
+                torch.distributed.all_reduce(parameter.grad)
+                parameter.grad.div_(ranks)
+        kfac.step(learning_rate=0.05)
+        optimizer.step()
+        if options.shard_update:
+            kfac.share_weights()
+        sent.append(kfac.bytes_sent)
+    return {
+        "weights": torch.cat([parameter.detach().flatten() for parameter in network.parameters()]),
+        "sent": sent,
+        "intervals": kfac.intervals,
+        "owners": kfac.owners,
+        "state": kfac.state_dict(),
+    }
+
+
+def _all_variants(names: list[str], ranks_per_node: int) -> bytes:
+    """Pickled: the memory of a tensor that is sent as such is gone with its process."""
+    torch.set_num_threads(1)
+    with started() as ranks:
+        results = {
+            name: _trained(
+                replace(VARIANTS[name], ranks_per_node=ranks_per_node), ranks.rank, ranks.world_size
+            )
+            for name in names
+        }
+    return pickle.dumps(results)
+
+
+@functools.cache
+def _alone(name: str) -> dict[str, Any]:
+    return _trained(VARIANTS[name], 0, 1)
+
+
+@functools.cache
+def _on_two_ranks() -> list[dict[str, dict[str, Any]]]:
+    return list(map(pickle.loads, on_ranks(2, _all_variants, list(VARIANTS), 0)))
+
+
+@functools.cache
+def _on_four_ranks() -> list[dict[str, dict[str, Any]]]:
+    """Two nodes of two ranks; rank 3 owns the batch normalisation only."""
+    names = ["base", "not distributed", "symmetric", "all"]
+    return list(map(pickle.loads, on_ranks(4, _all_variants, names, 2)))
+
+
+def _update(weights: Tensor) -> Tensor:
+    start = torch.cat([parameter.detach().flatten() for parameter in _network().parameters()])
+    return weights - start
+
+
+def _difference(found: dict[str, Any], expected: dict[str, Any]) -> float:
+    """Of the updates since the start, relative to their norm."""
+    updates = [_update(result["weights"]) for result in (found, expected)]
+    return float((updates[0] - updates[1]).norm() / updates[1].norm())
+
+
+def _float21_bound() -> float:
+    """A perturbation of X by E moves (X + γI)⁻¹ by no more than ‖E‖ / γ, relatively; here, per
+    step, for the worst of all factors, with ‖E‖ ≤ 2⁻¹³ ‖X‖_F, added up over steps and both
+    factors of a layer."""
+    worst = 0.0
+    for name, saved in _alone("base")["state"]["factors"].items():
+        damping, average = saved["tensors"][:2]
+        floor = 0.1 if name.endswith(".F") else float(damping)
+        worst = max(worst, RELATIVE_ERROR * float(average.norm()) / floor)
+    return 2 * STEPS * worst
+
+
+def test_the_bound_for_float21_says_something() -> None:
+    assert _float21_bound() < 0.3
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_two_ranks_equal_one(name: str) -> None:
+    results = [result[name] for result in _on_two_ranks()]
+    assert torch.equal(results[0]["weights"], results[1]["weights"])
+    assert results[0]["intervals"] == results[1]["intervals"]
+    bound = _float21_bound() if VARIANTS[name].float21 else ROUNDING
+    assert _difference(results[0], _alone(name)) <= bound
+
+
+@pytest.mark.parametrize("name", ["base", "not distributed", "symmetric", "all"])
+def test_two_nodes_of_two_ranks_equal_one(name: str) -> None:
+    results = [result[name] for result in _on_four_ranks()]
+    for result in results[1:]:
+        assert torch.equal(results[0]["weights"], result["weights"])
+    # In two levels float21 rounds twice.
+    bound = 2 * _float21_bound() if VARIANTS[name].float21 else ROUNDING
+    assert _difference(results[0], _alone(name)) <= bound
+
+
+@pytest.mark.parametrize("name", ["not distributed", "overlap", "shards"])
+def test_switches_that_change_no_bit(name: str) -> None:
+    first = _on_two_ranks()[0]
+    assert torch.equal(first["base"]["weights"], first[name]["weights"])
+
+
+def test_triangles_change_what_rounding_made_asymmetric() -> None:
+    first = _on_two_ranks()[0]
+    assert _difference(first["symmetric"], first["base"]) < 1e-6
+
+
+def test_float21_is_really_used() -> None:
+    first = _on_two_ranks()[0]
+    assert _difference(first["float21"], first["base"]) > 1e-6
+
+
+def test_stale_factors_spare_refreshes_on_all_ranks_alike() -> None:
+    first = _on_two_ranks()[0]
+    refreshes = [interval.refreshes for interval in first["stale"]["intervals"].values()]
+    assert min(refreshes) < STEPS
+    assert first["stale"]["intervals"] == _alone("stale")["intervals"]
+
+
+def _bytes(results: list[dict[str, dict[str, Any]]], name: str, purpose: str, level: str) -> int:
+    return sum(result[name]["sent"][0].get((purpose, level), 0) for result in results)
+
+
+def _numbers() -> tuple[int, int]:
+    """In all factors, full and as triangles."""
+    full = triangles = 0
+    for saved in _alone("base")["state"]["factors"].values():
+        rows, columns = saved["tensors"][1].shape
+        full += rows * columns
+        triangles += columns * (columns + 1) // 2 if rows == columns else rows * columns
+    return full, triangles
+
+
+def test_bytes_are_those_of_the_numbers_sent() -> None:
+    results = _on_two_ranks()
+    full, triangles = _numbers()
+    assert _bytes(results, "base", "factors", "all") == 4 * full  # from each rank the other's
+    assert _bytes(results, "symmetric", "factors", "all") == 4 * triangles
+    float21 = _bytes(results, "float21", "factors", "all")
+    both = _bytes(results, "all", "factors", "all")
+    assert 0 <= float21 - 8 * full / 3 < 4 * 8  # at most a word is not full, per owner and phase
+    assert 0 <= both - 8 * triangles / 3 < 4 * 8
+    weights = _alone("base")["weights"].numel() - 1  # without the slope of the PReLU
+    assert _bytes(results, "base", "gradients", "all") == 4 * weights
+    assert _bytes(results, "shards", "weights", "all") == 4 * weights
+    # To the owners, and the slope of the PReLU to everybody.
+    assert _bytes(results, "shards", "gradients", "all") == 4 * weights + 2 * 4
+    # Both ways: to the owner and from there to all.
+    assert _bytes(results, "not distributed", "factors", "all") == 2 * 4 * full
+    assert _bytes(results, "stale", "intervals", "all") > 0
+
+
+def test_only_one_share_of_each_node_leaves_it() -> None:
+    results = _on_four_ranks()
+    full, _ = _numbers()
+    assert _bytes(results, "base", "factors", "node") == 4 * full * 2  # two nodes, one level
+    assert _bytes(results, "base", "factors", "between nodes") == 4 * full
+    weights = _alone("base")["weights"].numel() - 1
+    assert _bytes(results, "base", "gradients", "between nodes") == 4 * weights
+    assert _bytes(results, "base", "gradients", "node") == 4 * weights * 2
+
+
+def test_a_state_of_two_ranks_loads_on_one() -> None:
+    state = _on_two_ranks()[1]["stale"]["state"]
+    kfac = KFAC(_network(), VARIANTS["stale"])
+    kfac.load_state_dict(copy.deepcopy(state))
+    assert kfac.intervals == _alone("stale")["intervals"]
+    for name, saved in kfac.state_dict()["factors"].items():
+        for found, expected in zip(
+            saved["tensors"], _alone("stale")["state"]["factors"][name]["tensors"], strict=True
+        ):
+            assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_ranks_must_fill_their_nodes() -> None:
+    (message, _) = on_ranks(2, _with_nodes_of_three)
+    assert "2 ranks do not fill whole nodes" in message
+
+
+def _with_nodes_of_three() -> str:
+    with started():
+        try:
+            KFAC(_network(), Options(ranks_per_node=3))
+        except UserError as error:
+            return str(error)
+    return ""
+
+
+class LostError(Exception):
+    """What the caller makes of a rank that is gone."""
+
+
+@contextmanager
+def _guard() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise LostError(str(error)) from error
+
+
+def test_a_rank_that_is_gone_is_noticed() -> None:
+    """In the exchange that overlaps the backward pass, and in the one of a step."""
+    for overlap in (True, False):
+        remaining, gone = on_ranks(2, _with_a_rank_that_leaves, overlap)
+        assert remaining.startswith("LostError: ")
+        assert gone == "left"
+
+
+def _with_a_rank_that_leaves(overlap: bool) -> str:
+    with started() as ranks:
+        network = _network()
+        kfac = KFAC(network, Options(overlap=overlap), guard=_guard)
+        for step in range(2):
+            if step == 1 and ranks.rank == 1:
+                return "left"
+            try:
+                network(torch.randn(2, 5, 4, 4)).sum().backward()
+                kfac.step()
+            except LostError as error:
+                return f"LostError: {error}"
+    return "nothing was noticed"

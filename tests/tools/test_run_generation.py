@@ -1,0 +1,122 @@
+"""`cepheid run` of a benchmark that generates, as its user meets it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="runs need the extra torch")
+pytest.importorskip("galsim", reason="runs need the extra galsim")
+
+from tests.tools.test_run_benchmark import ROOT, events, partials, wait_until
+
+# The definition as it is, but for sizes and targets. Set in the started process, so that the
+# command under test is the real one.
+SMALL = """
+import dataclasses, sys
+from types import MappingProxyType
+from rules import definition
+whole = definition.load
+def small(name, scale):
+    chosen = whole(name, scale)
+    data = {**chosen.data, "train_samples": 64, "evaluation_samples": 32}
+    asked = definition.Generation((1, 3, 40), (REPETITIONS, 3, 2), 4)
+    quality = tuple(dataclasses.replace(target, target=9e9 if target.better == "lower" else -9e9)
+                    for target in chosen.quality)
+    return dataclasses.replace(chosen, data=MappingProxyType(data), generation=asked,
+                               quality=quality)
+definition.load = small
+from tools import run_benchmark
+from tools.cli import run_tool
+run_tool(run_benchmark.main)
+"""
+USUAL = 200
+
+
+def started(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -> list[str]:
+    """The command line of a small run."""
+    code = SMALL.replace("REPETITIONS", str(repetitions))
+    fast = ["galaxy_generation", "--scale", "mini", "--set", "compile=off"]
+    where = ["--data", str(data_root), "--output", str(output)]
+    return [sys.executable, "-c", code, *fast, *where, *more]
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+
+
+def cepheid(
+    data_root: Path, output: Path, *more: str, repetitions: int = USUAL
+) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    line = started(data_root, output, *more, repetitions=repetitions)
+    return subprocess.run(
+        line, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+def folder(output: Path) -> Path:
+    (found,) = (output / "results").glob("*/galaxy_generation-mini-closed")
+    return found
+
+
+def test_runs_and_goes_on(data_root: Path, tmp_path: Path) -> None:
+    first = cepheid(data_root, tmp_path, "--runs", "1")
+    assert first.returncode == 0, first.stderr
+    lines = first.stdout.splitlines()
+    assert [line for line in lines if "3 images:" in line and "(p50; p99" in line]
+    assert "all targets reached after 289 images" in first.stdout
+    assert "2.26 billion galaxies of CosmoDC2" in first.stdout
+    assert "17.7 days" in first.stdout
+    assert "Warning" not in first.stderr
+    here = folder(tmp_path)
+    kept = sorted(path.name for path in here.iterdir())
+    assert {"report_0.json", "pictures_0.png", "result_0.txt"} <= set(kept)
+    assert not (tmp_path / "checkpoints").exists(), "the weights are those that it began with"
+    before = (here / "result_0.txt").read_bytes()
+    more = cepheid(data_root, tmp_path, "--runs", "2")
+    assert more.returncode == 0, more.stderr
+    assert (here / "result_0.txt").read_bytes() == before
+    times = [
+        next(event["value"] for event in log if event["key"] == "generation_times")
+        for log in (events(here / f"result_{index}.txt") for index in (0, 1))
+    ]
+    assert times[0] != times[1]
+    assert json.loads((here / "report_1.json").read_text())["tables"][0]["rows"][2]["images"] == 40
+
+
+def test_interruption_closes_the_log_and_the_run_is_made_again(
+    data_root: Path, tmp_path: Path
+) -> None:
+    line = started(data_root, tmp_path, "--runs", "1", repetitions=10**6)
+    process = subprocess.Popen(
+        line, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_until(
+        lambda: any("generation_start" in path.read_text() for path in partials(tmp_path)), process
+    )
+    process.send_signal(signal.SIGINT)
+    said, errors = process.communicate(timeout=60)
+    assert process.returncode == 1, errors
+    assert "does not count" in said
+    assert "Traceback" not in errors
+    kept = folder(tmp_path) / "interrupted_result_0_0.txt"
+    assert "SIGINT" in str(events(kept)[-1]["metadata"])
+    again = cepheid(data_root, tmp_path, "--runs", "1")
+    assert again.returncode == 0, again.stderr
+    assert (folder(tmp_path) / "result_0.txt").exists()
+
+
+def test_wrong_use_is_one_line(data_root: Path, tmp_path: Path) -> None:
+    refused = cepheid(data_root, tmp_path, "--set", "global_batch_size=8")
+    assert refused.returncode == 2
+    assert "global_batch_size" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1

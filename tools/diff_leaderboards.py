@@ -1,0 +1,59 @@
+"""`cepheid diff`: what changed between two builds of the leaderboard."""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+if __package__ in (None, ""):  # run as a file of a checkout that is not installed
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from compliance import report
+from compliance.site import index
+from tools.arguments import command_parser
+from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+
+EXAMPLES = """\
+examples:
+  cepheid diff site.old site                       two folders that `cepheid leaderboard` wrote
+  cepheid diff old.json site --format json         an index that was kept, for a program
+
+Results are told apart by their permalinks. Reported are results that came or went, and changes of
+verdict, scores, rank, runs, hardware, versions and reasons.
+
+exit codes: 0 nothing changed; 1 something did; 2 wrong use
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `cepheid diff`."""
+    made = command_parser("diff", "What changed between two builds of the leaderboard.", EXAMPLES)
+    made.add_argument("old", type=Path, metavar="OLD", help="a leaderboard, or its results.json")
+    made.add_argument("new", type=Path, metavar="NEW", help="another one")
+    made.add_argument("--format", default="text", choices=("text", "json"), help="text (default)")
+    made.add_argument("--output", type=Path, metavar="FILE", help="write the changes there instead")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compare two builds. Exit code 1 where they differ."""
+    arguments = parser().parse_args(argv)
+    old, new = index.read(arguments.old), index.read(arguments.new)
+    found = list(index.changes(old, new))
+    if arguments.format == "json":
+        text = json.dumps([asdict(change) for change in found], indent=2)
+    else:
+        counts = Counter(change.kind for change in found)
+        summary = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+        rounds = {old["round"], new["round"]}
+        other = f"rounds: {old['round']} → {new['round']}\n" if len(rounds) > 1 else ""
+        text = other + "\n".join([*map(str, found), summary or "nothing changed"])
+    report.write(text, arguments.output)
+    return EXIT_FINDINGS if found else EXIT_FINE
+
+
+if __name__ == "__main__":
+    run_tool(main)
