@@ -97,7 +97,7 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UserError(
-                f"{folder}: another `cepheid run` is writing there; "
+                f"{folder}: another `cepheid run` is writing there ({_holder(lock)}); "
                 "wait for it or choose another --output"
             ) from error
         described = output / "systems" / f"{config.system}.json"
@@ -110,6 +110,20 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
             yield ResultFolder(folder, weights, left_over)
     finally:
         os.close(lock)
+
+
+def _holder(lock: int, locks: Path = Path("/proc/locks")) -> str:
+    """Whose lock it is, as far as this machine's list of locks tells."""
+    inode = f":{os.fstat(lock).st_ino}"
+    try:
+        held = [line.split() for line in locks.read_text(encoding="ascii").splitlines()]
+    except OSError:
+        held = []
+    for fields in held:
+        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].endswith(inode):
+            is_alive = Path("/proc", fields[4]).exists()
+            return f"process {fields[4]}" + ("" if is_alive else ", which has just ended")
+    return "on another machine, perhaps"
 
 
 def weights_folder(output: Path) -> Path:

@@ -342,10 +342,11 @@ def _one_run(
         task = _created(module, config, ranks)
     log = RunLogWriter(folder.log(config.index) if folder else None)
     meter = Meter(sensors)
+    live = run_check.LiveCheck(folder.log(config.index) if folder else None, console)
     try:
         with interruption.possible(), meter, display_of(config.definition, console) as display:
             run = LOOPS[config.definition.kind]
-            outcome: Outcome = run(config.definition, task, config, log, display)
+            outcome: Outcome = run(config.definition, task, config, log, live.beside(display))
     finally:
         where = log.close()
         if folder and where == folder.log(config.index):
@@ -359,7 +360,7 @@ def _one_run(
     console.print(message, markup=False)
     if folder:
         if where == folder.log(config.index):
-            run_check.tell(folder.log(config.index), console)
+            live.ended()
         used = run_energy.keep(meter, folder, config.index, console)
         with interruption.possible():
             run_report.make(task, config, folder.report(config.index), console, used)
