@@ -23,7 +23,7 @@ def told(config: RunConfig, output: Path, count: int, present: list[int]) -> str
         f"result:  {folder} (submitter {config.submitter})",
         f"runs:    {len(present)} of {count} are there; to be made: {_listed(missing)}",
         f"seeds:   {seeds or 'none'} ({config.seed_origin})",
-        f"values:  {values}",
+        f"values:  {values or 'none'}",
         f"data:    {_data(config)}",
         f"time:    {_time(config, folder, present, len(missing))}",
         f"disk:    {_disk(config, output, len(missing))}",
@@ -65,13 +65,34 @@ def _data(config: RunConfig) -> str:
     return f"{where}, not prepared yet; `cepheid data {name} --scale {scale}` does it beforehand"
 
 
+def time_left(folder: Path, present: list[int], missing: int) -> str:
+    """For so many runs, by those that are there, from the first record of each log to its last;
+    empty where there are none."""
+    logs = [runlog.read(folder / f"result_{index}.txt") for index in present]
+    whole = [log.events for log in logs if log.events]
+    seconds = [(events[-1].time_ms - events[0].time_ms) / 1000 for events in whole]
+    if not seconds:
+        return ""
+    each = sum(seconds) / len(seconds)
+    return (
+        f"about {_rounded(missing * each)} ({missing} x {each:,.0f} s, as the runs that are there)"
+    )
+
+
+def _rounded(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:,.0f} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 6000 else f"{seconds / 3600:,.1f} h"
+
+
 def _time(config: RunConfig, folder: Path, present: list[int], missing: int) -> str:
     """By the runs that are there; else in samples, which is all that is known of this machine."""
-    logs = [runlog.read(folder / f"result_{index}.txt") for index in present]
-    seconds = [log.seconds for log in logs if log.seconds]
-    if seconds:
-        each = sum(seconds) / len(seconds)
-        return f"about {missing} x {each:,.0f} s, as the runs that are there took on average"
+    by_runs = time_left(folder, present, missing)
+    if by_runs:
+        return by_runs
+    if config.definition.generation is not None:
+        images = config.definition.generation.images
+        return f"per run {images:,} images; in seconds, known after a first run"
     budget = config.definition.timing.max_samples
     measured = evidence.load(config.definition.name, config.definition.scale)
     usual = evidence.samples_to_target(measured, config.definition) if measured else None
@@ -80,11 +101,12 @@ def _time(config: RunConfig, folder: Path, present: list[int], missing: int) -> 
 
 
 def _disk(config: RunConfig, output: Path, missing: int) -> str:
-    """Of the weights: logs and reports are small beside them."""
-    weights = weights_folder(output)
-    mib = missing * config.definition.model["parameters"] * BYTES_PER_PARAMETER / 2**20
+    """Of the weights: logs and reports are small beside them, and all that generation leaves."""
     place = output
     while not place.exists():
         place = place.resolve().parent
-    free_gib = shutil.disk_usage(place).free / 2**30
-    return f"about {mib:,.0f} MiB of weights in {weights}; {free_gib:,.0f} GiB are free there"
+    free = f"{shutil.disk_usage(place).free / 2**30:,.0f} GiB are free there"
+    if config.definition.kind == "generate":
+        return f"less than a MiB a run; {free}"
+    mib = missing * config.definition.model["parameters"] * BYTES_PER_PARAMETER / 2**20
+    return f"about {mib:,.0f} MiB of weights in {weights_folder(output)}; {free}"

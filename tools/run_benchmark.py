@@ -234,9 +234,18 @@ def _run(
                 ).reached
                 for index in (runs[:1] if left else runs)
             ]
+            if left and folder:
+                _tell_time_left(folder, len(runs) - 1, console)
             # A rank that leaves with exit code 1 has torchrun end the others, reporting or not.
             ranks.barrier()
     return (EXIT_FINE if all(reached) else EXIT_FINDINGS), left
+
+
+def _tell_time_left(folder: "ResultFolder", missing: int, console: "Console") -> None:
+    from tools import plan
+
+    left = plan.time_left(folder.path, folder.present(), missing)
+    console.print(f"{missing} more to run: {left}", markup=False)
 
 
 def _planned(

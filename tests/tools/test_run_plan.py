@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
 from tests.tools.test_mishaps import logs, run
-from tests.tools.test_run_benchmark import FAST, cepheid
+from tests.tools.test_run_benchmark import FAST, ROOT, cepheid
 
 PLAN = ["galaxy_shape", *FAST, "--dry-run", "--submitter", "acme"]
 
@@ -50,13 +50,27 @@ def test_each_run_has_a_process_of_its_own(mishap: str, code: int, tmp_path: Pat
     assert ended.out.count("a process") == 3
     assert logs(tmp_path / "out") == ["result_0.txt", "result_1.txt", "result_2.txt"]
     assert ended.out.count("energy: ") <= 1
+    assert "2 more to run: about " in ended.out
+    assert "1 more to run: about " in ended.out
     (more,) = run(tmp_path / "out", "--runs", "+2", prelude=begun)
     assert more.code == 0, more.err
     assert more.out.count("a process") == 2
+    planned = plan_of("galaxy_shape", tmp_path / "out")
+    assert "5 of 5 are there; to be made: none" in planned
+    assert "as the runs that are there" in planned
+
+
+def plan_of(benchmark: str, output: Path) -> str:
+    """By the real definition."""
+    line = [sys.executable, "-m", "tools.cli", "run", benchmark, "--scale", "mini", "--dry-run"]
     planned = subprocess.run(
-        [sys.executable, "-m", "tools.cli", "run", "galaxy_shape", "--scale", "mini", "--dry-run",
-         "--output", str(tmp_path / "out")],
-        cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert "5 of 5 are there; to be made: none" in planned.stdout, planned.stderr
-    assert "as the runs that are there took" in planned.stdout
+        [*line, "--output", str(output)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert planned.returncode == 0, planned.stderr
+    return planned.stdout
+
+
+def test_the_plan_of_a_benchmark_that_generates(tmp_path: Path) -> None:
+    planned = plan_of("galaxy_generation", tmp_path / "out")
+    assert "time:    per run 32,000 images; " in planned
+    assert "weights" not in planned
