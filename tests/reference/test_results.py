@@ -161,7 +161,7 @@ def test_a_corrected_description_is_kept(config: RunConfig, tmp_path: Path) -> N
     with results.opened(tmp_path, config, description(config)):
         pass
     path = tmp_path / "systems" / "box.json"
-    path.write_text(path.read_text().replace("correct and complete it", "liquid cooled"))
+    path.write_text(path.read_text().replace("FILL IN: what", "liquid cooled; what"))
     with results.opened(tmp_path, config, description(config)):
         pass
     assert "liquid cooled" in path.read_text()
