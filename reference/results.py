@@ -26,6 +26,7 @@ SAME_SYSTEM = (
     "accelerator",
     "framework",
 )
+CONFIGURATION = "configuration.json"
 T18 = "Runs of one result share everything but the seed (rule T18)"
 
 
@@ -102,8 +103,10 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
             ) from error
         described = output / "systems" / f"{config.system}.json"
         keep_or_compare(described, dict(system), "system", SAME_SYSTEM, T18)
-        shared = config.shared_by_runs()
-        keep_or_compare(folder / "configuration.json", shared, "configuration", tuple(shared), T18)
+        shared, configuration = config.shared_by_runs(), folder / CONFIGURATION
+        if [path.name for path in folder.iterdir()] == [CONFIGURATION]:
+            configuration.unlink()  # of a run that never began: it binds none
+        keep_or_compare(configuration, shared, "configuration", tuple(shared), T18)
         left_over = tuple(map(logfile.put_away, logfile.partials_in(folder)))
         weights = weights_folder(output) / config.system / config.result_name
         with watched(folder, lock):

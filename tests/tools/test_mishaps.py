@@ -217,6 +217,7 @@ def test_a_run_that_waits_for_a_rank_in_a_library_ends_on_sigterm(tmp_path: Path
     while not happened.exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    time.sleep(2)  # until the first rank, too, is where it waits, on a busy machine
     both[0].send_signal(signal.SIGTERM)
     both[0].send_signal(signal.SIGTERM)
     both[0].wait(timeout=SECONDS)
