@@ -26,7 +26,7 @@ class Noun:
             is_marked = case == "dative" and self.german_plural[-1] not in "ns"
             return self.german_plural + "n" * is_marked
         if self.weak:
-            ending = "n" if self.german.endswith("e") else "en"
+            ending = "n" if self.german.endswith(("e", "er", "ar")) else "en"
             return self.german if case == "nominative" else self.german + ending
         if case == "genitive" and self.gender != "f":
             return self.german + ("es" if self.german.endswith(SIBILANTS) else "s")
