@@ -374,23 +374,33 @@ def _train_vocabulary(path: Path, corpus: Corpus, size: int) -> None:
 
     def text() -> Iterator[str]:
         for number in range(0, len(corpus), -(-len(corpus) // VOCABULARY_PAIRS)):
-            yield from corpus.pair(number)
+            try:
+                yield from corpus.pair(number)
+            except StoreError as error:
+                told.append(error)  # sentencepiece makes an error of its own of it
+                raise
 
+    told: list[StoreError] = []
     model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=text(),
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=size,
-        hard_vocab_limit=False,  # little text has fewer
-        character_coverage=1.0,
-        pad_id=PADDING,
-        eos_id=END,
-        unk_id=UNKNOWN,
-        bos_id=-1,
-        num_threads=1,
-        minloglevel=2,
-    )
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=text(),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=size,
+            hard_vocab_limit=False,  # little text has fewer
+            character_coverage=1.0,
+            pad_id=PADDING,
+            eos_id=END,
+            unk_id=UNKNOWN,
+            bos_id=-1,
+            num_threads=1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        if told:
+            raise told[0] from error
+        raise
     with preparation.told_plainly(path):
         _write(path, model.getvalue())
 
