@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -22,7 +22,7 @@ from reference.data.wmt import PADDING, UNKNOWN
 from reference.distributed import Ranks, together
 from reference.optim.schedules import inverse_square_root
 from reference.parallel import data_parallel, forget_steps, optimizer_of
-from reference.report import Table
+from reference.report import Table, Value
 from reference.seeding import generator
 from reference.torch_task import TorchTask, unwatched
 from rules.definition import Block
@@ -184,7 +184,7 @@ class Translation(TorchTask):
         """Where the time of the run went, and how much of what was computed was padding."""
         total = sum(self.seconds.values()) or 1.0
         on_progress(1, 1)
-        times = tuple(
+        times: tuple[Mapping[str, Value], ...] = tuple(
             {"what": what, "seconds": round(seconds, 2), "share": round(seconds / total, 4)}
             for what, seconds in self.seconds.items()
         )

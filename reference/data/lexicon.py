@@ -74,7 +74,8 @@ def _rows(table: str) -> list[list[str]]:
 
 
 def _nouns(table: str) -> tuple[Noun, ...]:
-    return tuple(Noun(*row[:5], weak=row[5:] == ["weak"]) for row in _rows(table))
+    rows = _rows(table)
+    return tuple(Noun(r[0], r[1], r[2], r[3], r[4], weak=r[5:] == ["weak"]) for r in rows)
 
 
 def _verbs(table: str, case: str = "", objects: str = "") -> tuple[Verb, ...]:

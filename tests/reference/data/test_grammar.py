@@ -148,12 +148,12 @@ def word_for_word(pairs: Sequence[tuple[str, str]]) -> Mapping[str, str]:
         for sentence in pairs:
             from_words, to_words = (text.split() for text in sentence)
             for to in to_words:
-                shares = [
+                shares: list[float] = [
                     likely.get(word, {}).get(to, 1e-9) if likely else 1.0 for word in from_words
                 ]
-                total = sum(shares)
+                whole = sum(shares)
                 for word, share in zip(from_words, shares, strict=True):
-                    counts[word][to] += share / total
+                    counts[word][to] += share / whole
         totals = {word: seen.total() for word, seen in counts.items()}
         likely = {
             word: {to: count / totals[word] for to, count in seen.items() if count > 1e-3}
