@@ -1,8 +1,8 @@
 """What the tasks of all benchmarks that train on torch have in common: they differ in model,
 optimizer, data and metrics."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +15,7 @@ from reference.config import Execution, RunConfig
 from reference.distributed import Ranks
 from reference.seeding import seed_everything
 from rules.definition import Block
+from rules.errors import UserError
 
 Phase = Callable[[str], AbstractContextManager[object]]
 
@@ -85,15 +86,16 @@ class TorchTask:
 
     def warm_up(self) -> None:
         """Settle how to compute, then one step and one prediction on noise; weights, statistics and
-        optimizer are put back."""
+        optimizer are put back. Raises UserError where they need more memory than there is."""
         before = {key: value.clone() for key, value in self.model.state_dict().items()}
         self.model.train()
-        self._step_on_noise(
-            execution.settled(self.config.execution, self._step_on_noise, self.ranks)
-        )
-        self.optimizer.step()
+        with _fitting_in_memory(f"a training step on {self.batch_per_rank:,} samples"):
+            self._step_on_noise(
+                execution.settled(self.config.execution, self._step_on_noise, self.ranks)
+            )
+            self.optimizer.step()
         self.model.eval()
-        with torch.no_grad():
+        with _fitting_in_memory("an evaluation"), torch.no_grad():
             self.predict_noise()
         self.model.load_state_dict(before)
         self.optimizer.zero_grad()
@@ -178,3 +180,18 @@ class TorchTask:
         self._compute_as(how)
         self._loss(*self._synthetic(self.batch_per_rank)).backward()
         return self._loss.failure
+
+
+@contextmanager
+def _fitting_in_memory(what: str) -> Iterator[None]:
+    """Where memory cannot be had the user is told, before the clock runs."""
+    try:
+        yield
+    except RuntimeError as error:
+        on_gpu = isinstance(error, torch.OutOfMemoryError)
+        if not on_gpu and "can't allocate memory" not in str(error):
+            raise
+        raise UserError(
+            f"{what} needs more memory than {'the GPU' if on_gpu else 'this machine'} has: choose "
+            "a smaller global_batch_size, or more ranks"
+        ) from error

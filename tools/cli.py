@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "check-targets": ("tools.check_targets", "measure that targets separate correct from broken"),
     "speed": ("tools.measure_speed", "measure the training step, the harness and the memory"),
     "sweep": ("tools.sweep", "measure as the paper did: times against batch size, with a figure"),
+    "epochs": ("tools.measure_epochs", "epochs to target by batch size or setting, with a figure"),
     "formats": ("tools.measure_formats", "measure how fast a disk reads images, by their packing"),
     "rcp": ("tools.make_rcp", "measure how many samples the reference needs, by batch size"),
 }

@@ -4,6 +4,7 @@ They stand for mistakes and tricks that a quality target has to notice.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from torch import nn
 
@@ -11,6 +12,8 @@ from benchmarks.resnet50.task import ResNet50
 from reference.config import RunConfig
 from reference.distributed import Ranks
 from reference.seeding import generator
+
+LINEAR_PEAK_RATE = 1e-3
 
 
 class ShuffledLabels(ResNet50):
@@ -34,7 +37,12 @@ class Frozen(ResNet50):
 
 
 class Linear(ResNet50):
-    """A linear model of the pixels: the classes cannot be told apart without features."""
+    """A linear model of the pixels, at a rate that suits it: the classes cannot be told apart
+    without features."""
+
+    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
+        super().__init__(config, ranks)
+        self.schedule = replace(self.schedule, peak=LINEAR_PEAK_RATE)
 
     def made_network(self) -> nn.Module:
         """Pixels to logits."""

@@ -1,9 +1,11 @@
 """Pictures of simple shapes, in the folder layout of ImageNet: data for the mini scale.
 
-One shape stands in each picture: anywhere, in any size, turned by any angle, stretched a little, in
-any colours, light on dark or dark on light, on a background with a gradient, stripes and blots,
-behind noise. Of the pixels themselves a linear model learns next to nothing; a small convolutional
-network learns the shapes (measured in ``tests/reference/data/test_shapes.py``).
+Each picture is a wallpaper: one shape, repeated on a lattice of any scale, turned by any angle,
+stretched a little, in any two colours, light on dark or dark on light, on a background with a
+gradient, stripes and blots, behind noise. What class it is of shows in every part of it, as crops
+of a tenth of an ImageNet photograph mostly still do; no pixel by itself says anything. Of the
+pixels a linear model learns next to nothing; a small convolutional network learns the shapes
+(measured in ``tests/reference/data/test_shapes.py``).
 
 Picture ``i`` of a class is a function of (seed, class, i) only. What is computed per pixel uses
 additions, multiplications, comparisons and square roots alone, which give the same bits everywhere.
@@ -29,6 +31,8 @@ GENERATOR_VERSION = 1  # to be raised by every change that draws other pictures
 SMALLEST_PIXELS, LARGEST_PIXELS = 64, 96
 JPEG_QUALITY = 85
 SUPERSAMPLING = 2
+RADIUS = (0.16, 0.32)  # of a shape, in shorter sides of the picture
+PERIOD = 2.3  # of the lattice, in radii
 BLOTS = 4
 PIECE = 100  # files that a process draws at a time
 
@@ -105,7 +109,7 @@ def drawn(seed: int, picture: Picture) -> np.ndarray:
     cover = _cover(random, SHAPES[CLASSES[picture.label]], int(height), int(width))
     image = _textured(random, ground, int(height), int(width))
     image += cover[:, :, None] * (_textured(random, ink, int(height), int(width)) - image)
-    image += random.uniform(2, 14) * random.standard_normal(image.shape)
+    image += random.uniform(2, 9) * random.standard_normal(image.shape)
     clipped: np.ndarray = np.clip(np.rint(image), 0, 255).astype(np.uint8)
     return clipped
 
@@ -114,7 +118,7 @@ def _two_colours(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Any two that can be told apart."""
     while True:
         ground, ink = random.uniform(20, 235, size=(2, 3))
-        if np.abs(ground - ink).sum() > 180:
+        if np.abs(ground - ink).sum() > 240:
             return ground, ink
 
 
@@ -138,18 +142,23 @@ def _textured(
 
 
 def _cover(random: np.random.Generator, inside: Inside, height: int, width: int) -> np.ndarray:
-    """The share of each pixel that the shape covers, (height, width)."""
+    """The share of each pixel that the shapes cover, (height, width)."""
     side = min(height, width)
-    radius = side * random.uniform(0.2, 0.42)
-    margin = 0.8 * radius
-    centre_x = random.uniform(margin, width - margin)
-    centre_y = random.uniform(margin, height - margin)
+    radius = side * random.uniform(*RADIUS)
+    centre_x, centre_y = random.uniform(0, width), random.uniform(0, height)
     y, x = np.mgrid[0 : height * SUPERSAMPLING, 0 : width * SUPERSAMPLING] / SUPERSAMPLING
     across, down = _turned(x - centre_x, y - centre_y, random.uniform(0, 2 * math.pi))
     stretch = random.uniform(0.85, 1.18)
-    points = inside(across / radius * stretch, down / radius / stretch).astype(float)
+    across, down = _in_cell(across / radius * stretch), _in_cell(down / radius / stretch)
+    points = inside(across, down).astype(float)
     fine = points.reshape(height, SUPERSAMPLING, width, SUPERSAMPLING)
     return np.asarray(fine.mean(axis=(1, 3)))
+
+
+def _in_cell(coordinate: Grid) -> Grid:
+    """Where in its cell of the lattice a point lies, from the centre of the cell."""
+    cells = coordinate / PERIOD
+    return (cells - np.floor(cells) - 0.5) * PERIOD
 
 
 def _turned(x: Grid, y: Grid, angle: float) -> tuple[Grid, Grid]:

@@ -195,6 +195,13 @@ def test_every_setting_trains(data_root: Path, overrides: list[str]) -> None:
     assert all(map(math.isfinite, task.evaluate().values()))
 
 
+def test_a_batch_beyond_all_memory_is_told_before_the_clock_runs(data_root: Path) -> None:
+    task = create(small_config(data_root, f"global_batch_size={10**10}"), ALONE)
+    task.build()
+    with pytest.raises(UserError, match="smaller global_batch_size"):
+        task.warm_up()
+
+
 def test_loss_scaling_changes_nothing_but_rounding(data_root: Path) -> None:
     task = create(small_config(data_root, "precision=fp16"), ALONE)
     task.build()
