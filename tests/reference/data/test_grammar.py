@@ -1,6 +1,6 @@
 """The English–German grammar: what it says, repeatably, and that words are not enough."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -142,7 +142,7 @@ def test_nothing_that_is_evaluated_was_trained_on() -> None:
 
 def word_for_word(pairs: Sequence[tuple[str, str]]) -> Mapping[str, str]:
     """The most likely German word of each English word: model 1 of Brown et al. 1993."""
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    counts = _counts()
     likely: Mapping[str, Mapping[str, float]] = {}
     for _ in range(EM_ROUNDS):
         for sentence in pairs:
@@ -154,13 +154,17 @@ def word_for_word(pairs: Sequence[tuple[str, str]]) -> Mapping[str, str]:
                 whole = sum(shares)
                 for word, share in zip(from_words, shares, strict=True):
                     counts[word][to] += share / whole
-        totals = {word: seen.total() for word, seen in counts.items()}
+        totals = {word: sum(seen.values()) for word, seen in counts.items()}
         likely = {
             word: {to: count / totals[word] for to, count in seen.items() if count > 1e-3}
             for word, seen in counts.items()
         }
-        counts = defaultdict(Counter)
+        counts = _counts()
     return {word: max(seen, key=lambda to: seen[to]) for word, seen in likely.items()}
+
+
+def _counts() -> dict[str, dict[str, float]]:
+    return defaultdict(lambda: defaultdict(float))
 
 
 def test_word_for_word_is_far_from_a_translation() -> None:
