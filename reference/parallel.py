@@ -68,7 +68,10 @@ def _nodes(ranks: Ranks) -> _Nodes:
     return _Nodes(mesh.get_group("within"), mesh.get_group("between"))
 
 
-def _two_level_mean(nodes: _Nodes, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def _two_level_mean(
+    nodes: _Nodes,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch insists on it
+) -> torch.futures.Future[Tensor]:
     """The mean of a bucket over all ranks."""
     gradients = bucket.buffer()
     padding = -len(gradients) % nodes.size

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 OURS, REPORTED = "#3a86d1", "#8a8a8a"
 DOTS_PER_INCH = 120
+ROOM = 1.1  # beyond the largest value
 
 
 def by_batch_size(
@@ -42,28 +43,29 @@ def by_batch_size(
             axes.set_xscale("log", base=2)
             axes.set_xlabel("global batch size")
             axes.set_ylabel("epochs to target")
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, ROOM * axes.get_ylim()[1])
 
 
 def by_setting(path: Path, chosen: Definition, asked: Comparison, made: Sequence[Run]) -> None:
-    """Every run and the mean of each setting; what is published on the right."""
+    """Every run, and the mean of each setting as a bar; what is published on the right."""
     has_published = any(arm.published_epochs for arm in asked.arms)
     with _drawn(path, columns=2 if has_published else 1) as (figure, columns):
         for place, arm in enumerate(asked.arms):
             reached = [run.epochs for run in made if run.arm == arm.name and run.epochs]
-            columns[0].plot([place] * len(reached), reached, ".", color=OURS, alpha=0.5)
+            columns[0].plot(reached, [place] * len(reached), ".", color=OURS, alpha=0.5)
             if reached:
-                columns[0].plot([place], [statistics.mean(reached)], "_", color=OURS, ms=30)
+                columns[0].plot(statistics.mean(reached), place, "|", color=OURS, ms=24, mew=2)
             if has_published and arm.published_epochs:
-                columns[1].plot([place], [arm.published_epochs], "o", color=REPORTED)
+                columns[1].plot(arm.published_epochs, place, "o", color=REPORTED)
         columns[0].set_title(f"{chosen.name}, {chosen.scale} scale: measured")
+        columns[0].set_yticks(range(len(asked.arms)), [arm.name for arm in asked.arms])
         if has_published:
             columns[1].set_title(f"as published: {asked.published_at}")
+            columns[1].set_yticks([])
         for axes in columns:
-            axes.set_xticks(range(len(asked.arms)), [arm.name for arm in asked.arms])
-            axes.set_xlim(-0.5, len(asked.arms) - 0.5)
-            axes.set_ylabel("epochs to target")
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(len(asked.arms) - 0.5, -0.5)
+            axes.set_xlim(0, ROOM * axes.get_xlim()[1])
+            axes.set_xlabel("epochs to target")
         figure.suptitle(f"{asked.title} ({asked.source})", fontsize=10)
 
 

@@ -47,12 +47,12 @@ def test_sizes_colours_and_places_vary() -> None:
 
 @pytest.mark.slow
 def test_linear_model_on_pixels_learns_next_to_nothing() -> None:
-    """Measured: linear 0.078, which is guessing, convolutional 0.745."""
+    """Measured: linear 0.100, which is little more than guessing, convolutional 0.735."""
     torch.manual_seed(0)
     images, labels = _set()
     linear = nn.Sequential(nn.Flatten(), nn.Linear(3 * PIXELS**2, len(CLASSES)))
     assert _accuracy(linear, images, labels, epochs=15, rate=1e-3) < 0.25
-    assert _accuracy(_convolutional(), images, labels, epochs=12, rate=3e-3) > 0.7
+    assert _accuracy(_convolutional(), images, labels, epochs=12, rate=3e-3) > 0.65
 
 
 def _set() -> tuple[Tensor, Tensor]:
