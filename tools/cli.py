@@ -18,6 +18,8 @@ EXTRA_OF = {  # packages that are not in the core installation
     "astropy": "galsim",
     "simplejpeg": "imagenet",
     "PIL": "imagenet",
+    "sentencepiece": "translation",
+    "sacrebleu": "translation",
     "jinja2": "site",
     "matplotlib": "site",
 }
