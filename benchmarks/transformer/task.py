@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import torch
 from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.transformer.beam import Search, translated
 from benchmarks.transformer.model import Shape, Transformer
@@ -21,10 +19,9 @@ from reference.data.sentence_batches import Batch, Batches, Pass, by_length, pad
 from reference.data.wmt import PADDING, UNKNOWN
 from reference.distributed import Ranks, together
 from reference.optim.schedules import inverse_square_root
-from reference.parallel import data_parallel, forget_steps, optimizer_of
+from reference.parallel_task import ParallelTask
 from reference.report import Table, Value
 from reference.seeding import generator
-from reference.torch_task import TorchTask, unwatched
 from rules.definition import Block
 
 EVALUATION_BATCH_PER_RANK = 128
@@ -36,7 +33,7 @@ def create(config: RunConfig, ranks: Ranks) -> "Translation":
     return Translation(config, ranks)
 
 
-class Translation(TorchTask):
+class Translation(ParallelTask):
     """German for English sentences."""
 
     model: Transformer
@@ -63,23 +60,15 @@ class Translation(TorchTask):
 
     def made_optimizer(self) -> torch.optim.Optimizer:
         """Adam in one kernel."""
-        values, own = self.config.hyperparameters, self.config.execution.own
-        self.parallel = data_parallel(self.model, self.ranks, own["all_reduce"])
-        return optimizer_of(
+        values = self.config.hyperparameters
+        return self.optimizer_in_parallel(
             torch.optim.Adam,
             [{"params": list(self.model.parameters())}],
-            self.ranks,
-            own["weight_update"],
             lr=float(values["opt_base_learning_rate"]),
             betas=(float(values["opt_adam_beta_1"]), float(values["opt_adam_beta_2"])),
             eps=float(values["opt_adam_epsilon"]),
             fused=True,
         )
-
-    def warm_up(self) -> None:
-        """As ever, with the state of a shared update too."""
-        super().warm_up()
-        forget_steps(self.optimizer)
 
     def implementation(self) -> Mapping[str, Any]:
         """What a reader asks for beside a time: also how BLEU is computed."""
@@ -116,15 +105,14 @@ class Translation(TorchTask):
 
     def loss_and_gradients(self) -> Tensor:
         """Forward and backward, pass by pass; each token of the global batch weighs the same,
-        whatever rank and pass it is in. The last backward pass averages over the ranks, unless a
-        ledger is to see that by itself."""
+        whatever rank and pass it is in."""
         with self.phase("data"):
             batch = self.next_share()
         self._seed_dropout()
         losses = []
         for one in batch.passes:
             share = one.target_tokens * self.ranks.world_size / batch.target_tokens
-            with self._alone() if one is not batch.passes[-1] else self._watched():
+            with self.averaging() if one is batch.passes[-1] else self.apart():
                 with self.phase("forward"):
                     loss: Tensor = self._loss(*self._on_device(one)) * share
                 with self.phase("backward"), together():
@@ -138,11 +126,6 @@ class Translation(TorchTask):
         self.places += sum(one.places for one in batch.passes)
         self.tokens += sum(one.tokens for one in batch.passes)
         return batch
-
-    def share_gradients(self) -> None:
-        """For a ledger only: all at once, not behind the backward pass."""
-        if self.phase is not unwatched:
-            super().share_gradients()
 
     def apply_gradients(self) -> None:
         """Set the rate for the samples trained after this step, and step."""
@@ -195,16 +178,6 @@ class Translation(TorchTask):
             Table("Padding", (places,), "of the training passes on the first rank"),
         )
 
-    def state(self) -> dict[str, Any]:
-        """As ever; where the update is sharded no rank has the whole state of the optimizer, and it
-        is left out."""
-        is_whole = isinstance(self.optimizer, torch.optim.Adam)
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict() if is_whole else {},
-            "samples": self.samples,
-        }
-
     def _mean_loss(self, source: Tensor, target: Tensor, /) -> Tensor:
         with precision.autocast(self.precision, self.ranks.device):
             logits = self.parallel(source, target)
@@ -244,16 +217,6 @@ class Translation(TorchTask):
     def _on_device(self, one: Pass) -> tuple[Tensor, Tensor]:
         source, target = torch.from_numpy(one.source), torch.from_numpy(one.target)
         return source.to(self.ranks.device), target.to(self.ranks.device)
-
-    def _alone(self) -> AbstractContextManager[object]:
-        """Gradients stay on this rank."""
-        if isinstance(self.parallel, DistributedDataParallel):
-            apart: AbstractContextManager[object] = self.parallel.no_sync()
-            return apart
-        return nullcontext()
-
-    def _watched(self) -> AbstractContextManager[object]:
-        return nullcontext() if self.phase is unwatched else self._alone()
 
     def _seed_dropout(self) -> None:
         """A run that goes on from a checkpoint draws what it would have drawn; ranks differ."""
