@@ -11,7 +11,6 @@ take turns in one process.
 import argparse
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +27,7 @@ from reference.data.wmt import END, PADDING
 from reference.distributed import Ranks
 from reference.speed import in_turns, step_seconds
 from rules import definition
+from rules.definition import Block
 
 STEPS, SENTENCES = 3, 32
 
@@ -81,10 +81,13 @@ def decoding(config: RunConfig, rounds: int) -> None:
 
     ours = ready(config, task.create)
     train = config.definition.train_samples
+    print("training one epoch: what an untrained network says ends at once", flush=True)
+    ours.train(Block(1, 0, train), lambda samples: None)
     rows = by_length(ours.pairs, np.arange(train, train + SENTENCES))
     source = torch.from_numpy(padded(ours.pairs, rows).source)
     ours.model.eval()
-    ours.search = replace(ours.search, extra_tokens=0)  # an untrained network goes to its limit
+    lengths = [len(tokens) for tokens in ours._outputs(source)]
+    print(f"{SENTENCES} translations of {min(lengths)} to {max(lengths)} tokens", flush=True)
 
     def seconds(work: Callable[[], object]) -> float:
         started = time.perf_counter()
@@ -92,7 +95,7 @@ def decoding(config: RunConfig, rounds: int) -> None:
         return time.perf_counter() - started
 
     sides: Mapping[str, Callable[[], object]] = {
-        "without a cache": lambda: translated_anew(ours.model, source, source.shape[1]),
+        "without a cache": lambda: translated_anew(ours.model, source, max(lengths)),
         "one sentence at a time": lambda: [
             ours._outputs(row[row != PADDING][None]) for row in source
         ],

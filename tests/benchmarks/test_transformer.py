@@ -28,6 +28,8 @@ from rules import definition
 from rules.definition import Block
 from rules.errors import UserError
 from tests.distributed import on_ranks
+from tools import measure_speed
+from tools.measure_speed import Subject
 
 FULL, MINI = (definition.load("transformer", scale) for scale in ("full", "mini"))
 ALONE = Ranks(0, 1, torch.device("cpu"))
@@ -265,6 +267,13 @@ def test_the_schedule_peaks_at_the_end_of_the_warm_up() -> None:
     rates = [inverse_square_root(n, peak=2.0, warmup_samples=100) for n in (25, 100, 400)]
     assert rates == pytest.approx([0.5, 2.0, 1.0])
     assert inverse_square_root(7, peak=2.0, warmup_samples=0) == 2.0
+
+
+def test_what_it_is_timed_against_takes_the_same_passes(data_root: Path) -> None:
+    task = built(small_config(data_root, "pass_tokens=1024"))
+    plain = measure_speed._plain(Subject(task.config, ALONE, task, [], 3))
+    assert plain.batches.pass_tokens == task.batches.pass_tokens == 1024
+    assert plain.step().isfinite()
 
 
 def test_references_translate_perfectly(data_root: Path) -> None:
