@@ -166,6 +166,7 @@ class Translation(ParallelTask):
     def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
         """Where the time of the run went, and how much of what was computed was padding."""
         total = sum(self.seconds.values()) or 1.0
+        on_progress(self.samples, self.samples)  # all were counted while they were trained
         times: tuple[Mapping[str, Value], ...] = tuple(
             {"what": what, "seconds": round(seconds, 2), "share": round(seconds / total, 4)}
             for what, seconds in self.seconds.items()
