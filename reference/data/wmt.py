@@ -25,9 +25,8 @@ Stored arrays
 
 import hashlib
 import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -35,11 +34,10 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
-from reference.data import grammar, parallel_text, preparation, store
+from reference.data import dataset, grammar, parallel_text, preparation, store
 from reference.data.columns import Ragged
 from reference.data.parallel_text import LANGUAGES, Corpus
 from reference.data.store import Manifest, OnProgress, StoreError
-from rules.errors import did_you_mean
 
 GENERATOR = "wmt"
 GENERATOR_VERSION = 1  # to be raised by every change that stores something else
@@ -146,21 +144,15 @@ def parameters_of(data: Mapping[str, Any]) -> TextParameters:
 
     Raises StoreError for values that make no sense.
     """
-    asked = {key: value for key, value in data.items() if key != "generator"}
-    known = [field.name for field in fields(TextParameters)]
-    for key in asked:
-        if key not in known:
-            raise StoreError(f"data.{key}: wmt has no such setting{did_you_mean(key, known)}")
-    return TextParameters(**asked)
+    return TextParameters(**dataset.settings(GENERATOR, TextParameters, data))
 
 
 def folder(data: Mapping[str, Any], data_root: Path) -> Path:
     """Where the dataset of a definition's ``data`` section is, prepared or not."""
     parameters = parameters_of(data)
-    text = json.dumps(parameters.as_json, sort_keys=True).encode()
-    digest = hashlib.sha256(text).hexdigest()[:8]
     rows = parameters.train_samples + parameters.evaluation_samples
-    return data_root / f"{GENERATOR}-{parameters.source}-{rows}-{digest}"
+    title = f"{GENERATOR}-{parameters.source}-{rows}"
+    return data_root / dataset.folder_name(title, parameters.as_json)
 
 
 def source_folder(folder: Path, parameters: TextParameters) -> Path:
@@ -182,7 +174,7 @@ def prepare(
     no translation line by line, or has another number of pairs than the definition says.
     """
     if folder.exists():
-        return _existing(folder, parameters)
+        return dataset.already_there(GENERATOR, folder, parameters.as_json)
     source = source_folder(folder, parameters)
     progress = partial(_third, on_progress or (lambda done, total: None), parameters)
     if parameters.source == GRAMMAR:
@@ -231,11 +223,7 @@ def prepare(
 
 def load(folder: Path) -> Pairs:
     """Map a prepared dataset. Raises StoreError if it is missing, damaged or something else."""
-    manifest = store.read_manifest(folder)
-    if manifest.generator != GENERATOR:
-        raise StoreError(
-            f"{folder}: holds data of generator {manifest.generator!r}, expected {GENERATOR!r}"
-        )
+    manifest = dataset.made_by(GENERATOR, folder)
     arrays, parameters = store.open_arrays(folder), manifest.parameters
     path = folder / VOCABULARY
     model = path.read_bytes() if path.is_file() else b""
@@ -277,19 +265,6 @@ def remarks(folder: Path) -> list[str]:
             f"{left_out['too_long']:,} longer than {pairs.manifest.parameters['longest_tokens']}"
         )
     return lines
-
-
-def _existing(folder: Path, parameters: TextParameters) -> Manifest:
-    manifest = store.read_manifest(folder)
-    asked = store.plain_json(parameters.as_json)
-    found = {key: manifest.parameters.get(key) for key in asked}
-    difference = store.first_difference(found, asked)
-    if manifest.generator != GENERATOR or difference:
-        raise StoreError(
-            f"{folder}: holds another dataset ({difference}). Prepare into another folder, or "
-            f"delete this one."
-        )
-    return manifest
 
 
 # From text to numbers -----------------------------------------------------------------------------
