@@ -33,7 +33,7 @@ $(VENV)/.installed-run: setup.cfg constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-test: setup.cfg constraints.txt | $(BIN)/python
 	@echo "installing what the tests need into $(VENV)"
-	@$(PIP) $(EDITABLE) ".[torch,galsim,imagenet,site,keras,test]"
+	@$(PIP) $(EDITABLE) ".[torch,galsim,imagenet,translation,site,keras,test]"
 	@touch $@ $(VENV)/.installed-run
 
 run: $(VENV)/.installed-run

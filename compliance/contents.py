@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from compliance.manifest import Manifest
 from compliance.powerlog import PowerLog
 from compliance.runlog import RunLog
 from compliance.waivers import Waivers
+from rules.definition import NAME as NAME
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LOG_NAME = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 README = "README.md"
 LEFT_BY_TOOLS = ("checkpoints", "leaderboard")  # folders that no submission holds
@@ -76,11 +77,15 @@ class ResultFolder:
 
 @dataclass(frozen=True)
 class SubmittedFile:
-    """A file or folder of a submission; ``name`` is its path relative to the submitter's folder."""
+    """A file or folder of a submission; ``name`` is its path relative to the submitter's folder.
+
+    ``sha256`` is empty for a folder, and for a file that is too large or cannot be read.
+    """
 
     name: PurePosixPath
     size_bytes: int
     is_folder: bool = False
+    sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,8 @@ class Submitter:
     """A folder with ``systems`` and ``results``. ``name`` is given only under ``submissions/``.
 
     ``left_by_tools`` are the folders beside those that only its owner needs. ``files`` is all that
-    lies in a submission, None where only a part of the folder was read or it is no submission.
+    lies in a submission, None where only a part of the folder was read or it is no submission;
+    ``unfilled`` are the READMEs among that in which a person has still to write something.
     """
 
     path: Path
@@ -101,3 +107,5 @@ class Submitter:
     is_whole: bool = False  # all results were read, not only one or those of one system
     files: tuple[SubmittedFile, ...] | None = None
     waivers: Waivers | None = None
+    manifest: Manifest | None = None
+    unfilled: tuple[PurePosixPath, ...] = ()

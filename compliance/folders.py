@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
-from compliance import powerlog, runlog, waivers
+from compliance import manifest, powerlog, runlog, waivers
 from compliance.contents import (
     LEFT_BY_TOOLS,
     LOG_NAME,
@@ -27,6 +27,9 @@ from compliance.contents import (
 )
 from compliance.logs import Logs
 from compliance.powerlog import POWER_NAME
+from compliance.records import FILE_BYTES_MAX as DIGESTED_BYTES_MAX
+from rules import digests
+from rules.filling import FILL_IN
 
 ENTRIES_MAX = 10_000  # of one folder
 FOLDERS_DEEP_MAX = 8  # how far below the given folder results of MLPerf are looked for
@@ -114,16 +117,24 @@ class Reader:
             if entry.name in LEFT_BY_TOOLS
         ]
         files = tuple(self.files(root)) if self.is_submission(root) and not only_system else None
+        listed = root / manifest.FILE_NAME
+        has_manifest = files is not None and listed.is_file() and not listed.is_symlink()
         return replace(
             self.made(root, self.systems(root), results),
             left_by_tools=tuple(left),
             is_whole=only_system is None,
             files=files,
+            manifest=manifest.read(self.shown(listed)) if has_manifest else None,
+            unfilled=tuple(
+                file.name
+                for file in files or ()
+                if file.name.name == README and _holds(root / file.name, FILL_IN)
+            ),
         )
 
     def is_submission(self, root: Path) -> bool:
         """Whether the rules for packages hold: under ``submissions/``, or with a manifest."""
-        return root.parent.name == "submissions" or (root / "manifest.json").is_file()
+        return root.parent.name == "submissions" or (root / manifest.FILE_NAME).is_file()
 
     def files(self, root: Path) -> Iterator[SubmittedFile]:
         """All files and folders of a submission, within bounds; what is refused is recorded."""
@@ -139,12 +150,25 @@ class Reader:
                     return
                 path, is_folder = folder / entry.name, entry.is_dir(follow_symlinks=False)
                 size_bytes = 0 if is_folder else entry.stat(follow_symlinks=False).st_size
-                yield SubmittedFile(PurePosixPath(path.relative_to(root)), size_bytes, is_folder)
+                name = PurePosixPath(path.relative_to(root))
+                sha256 = "" if is_folder else self.digest(path, size_bytes)
+                yield SubmittedFile(name, size_bytes, is_folder, sha256)
                 if is_folder and is_deep:
                     why = f"folders deeper than {DEPTH_MAX}"
                     self.refused.append(Refused(self.shown(path), why))
                 elif is_folder:
                     waiting.append(path)
+
+    def digest(self, path: Path, size_bytes: int) -> str:
+        """SHA-256 of a file, within bounds; what is refused is recorded."""
+        if size_bytes > DIGESTED_BYTES_MAX:  # too large for S5 anyway
+            return ""
+        try:
+            return digests.of_file(path)
+        except OSError as error:
+            why = f"cannot be read: {error.strerror}"
+            self.refused.append(Refused(self.shown(path), why))
+            return ""
 
     def around_result(self, folder: Path) -> Submitter:
         """One result: with its system's description where it lies in a submitter's folder."""
@@ -330,6 +354,15 @@ class MlperfReader(Reader):
             if parent.name == "results" and 0 < above < FOLDERS_DEEP_MAX:
                 return folder.parts[-above - 1 :]
         return ()
+
+
+def _holds(path: Path, text: str) -> bool:
+    """Whether the beginning of a file holds a text."""
+    try:
+        with path.open("rb") as file:
+            return text.encode() in file.read(DESCRIPTION_BYTES_MAX)
+    except OSError:
+        return False
 
 
 def _why_not_read(entry: os.DirEntry[str]) -> str:

@@ -37,6 +37,9 @@ class AnyRanks(Protocol):
     def told(self, message: Any) -> Any:
         """The first rank's ``message``, on every rank."""
 
+    def gathered(self, message: Any) -> list[Any]:
+        """Every rank's ``message``, by rank, on every rank."""
+
     def all_well(self, well: bool) -> bool:
         """True on every rank if it is on all of them."""
 
@@ -61,6 +64,10 @@ class Alone:
     def told(self, message: Any) -> Any:
         """``message``."""
         return message
+
+    def gathered(self, message: Any) -> list[Any]:
+        """``message`` alone."""
+        return [message]
 
     def all_well(self, well: bool) -> bool:
         """``well``."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from rules import rounds
+from rules import digests, rounds
 from rules.definition import EVAL_OFFSET, Definition, Hyperparameter, Value
 from rules.errors import UserError, did_you_mean
 from rules.seeds import derived_seed
@@ -69,6 +69,7 @@ class RunConfig:
     seed: int
     seed_origin: str
     index: int = 0
+    task_digest: str = ""  # of a submitter's own code; none with that of the reference
 
     @property
     def global_batch_size(self) -> int:
@@ -85,10 +86,12 @@ class RunConfig:
         """The name of the result's folder, e.g. ``galaxy_shape-mini-closed``."""
         return f"{self.definition.name}-{self.definition.scale}-{self.division}"
 
-    def on(self, submitter: str, system: str, code_digest: str) -> "RunConfig":
+    def on(
+        self, submitter: str, system: str, code_digest: str, task_digest: str = ""
+    ) -> "RunConfig":
         """The same for a submitter's system and the code that runs on it."""
         named = replace(self, submitter=submitter, system=system, code_digest=code_digest)
-        return named.for_run(self.index)
+        return replace(named, task_digest=task_digest).for_run(self.index)
 
     def for_run(self, index: int) -> "RunConfig":
         """The same for run ``index``: derived seeds differ by the index, given ones count up."""
@@ -127,10 +130,12 @@ def configure(
     framework: str = "torch",
     data_root: Path = Path("data"),
     seed: int | None = None,
+    own_code: bool = False,
 ) -> RunConfig:
     """The configuration of run 0 of a result; ``RunConfig.on`` then names the system.
 
-    ``overrides`` are ``key=value`` strings for hyperparameters and execution settings. Raises
+    ``overrides`` are ``key=value`` strings for hyperparameters and execution settings. With
+    ``own_code`` a submitter's task runs, which in the open division may do other things. Raises
     UserError for an unknown key, a value of the wrong type, or one that the division forbids.
     """
     if seed is not None and not 0 <= seed < SEED_LIMIT:
@@ -149,7 +154,7 @@ def configure(
         if key in execution_choices:
             execution = execution.having(key, _chosen(key, text, execution_choices[key]))
         elif key in definition.hyperparameters:
-            values[key] = _allowed(definition.hyperparameters[key], text, division)
+            values[key] = _allowed(definition.hyperparameters[key], text, division, own_code)
         else:
             known = [*definition.hyperparameters, *execution_choices]
             raise UserError(
@@ -197,7 +202,7 @@ def _chosen(key: str, text: str, choices: Sequence[str]) -> str:
     return text
 
 
-def _allowed(rule: Hyperparameter, text: str, division: str) -> Value:
+def _allowed(rule: Hyperparameter, text: str, division: str, own_code: bool) -> Value:
     """The value that ``text`` stands for, if the division allows it."""
     value = _value(text, type(rule.default))
     problem = rule.why_wrong_type(value)
@@ -208,10 +213,11 @@ def _allowed(rule: Hyperparameter, text: str, division: str) -> Value:
         raise UserError(f"--set {rule.name}={text}: in the closed division it {problem} (rule T12)")
     if problem and rule.name == EVAL_OFFSET:
         raise UserError(f"--set {rule.name}={text}: in both divisions it {problem} (rule T8)")
-    if problem and rule.fixed:  # else the log would tell of something that no code here does
+    # Else the log would tell of something that no code here does.
+    if problem and rule.fixed and not own_code:
         raise UserError(
             f"--set {rule.name}={text}: this implementation knows only {rule.default}; "
-            "in the open division another one comes with code of its own"
+            "in the open division another one comes with code of its own (--task)"
         )
     return value
 
@@ -229,30 +235,43 @@ def _value(text: str, expected: type) -> Value:
     return value if isinstance(value, bool | int | float | str) else text
 
 
-def digest_of_code(root: Path, benchmark: str) -> str:
+def digest_of_code(root: Path, benchmark: str, own: Path | None = None) -> str:
     """SHA-256 over the Python files that a run executes, in the order of their paths.
 
-    These are ``rules``, ``reference``, the benchmark and those that it imports. It needs no version
-    control and notices edits that are not committed.
+    These are ``rules``, ``reference``, the benchmark and those that it imports; with a folder of a
+    submitter's ``own`` code that and the benchmarks that it imports. It needs no version control
+    and notices edits that are not committed.
     """
+    names = _with_imported(root, {benchmark} if own is None else _imported(own))
     folders = [root / "rules", root / "reference"]
-    folders += [root / "benchmarks" / name for name in _with_imported(root, benchmark)]
+    folders += [root / "benchmarks" / name for name in names]
     files = sorted(path for folder in folders for path in folder.rglob("*.py"))
     digest = hashlib.sha256()
     for path in files:
         name = path.relative_to(root).as_posix()
         digest.update(json.dumps([name, hashlib.sha256(path.read_bytes()).hexdigest()]).encode())
+    if own is not None:
+        digest.update(json.dumps(["task", digest_of_own_code(own)]).encode())
     return digest.hexdigest()
 
 
-def _with_imported(root: Path, benchmark: str) -> set[str]:
-    """A benchmark and all those whose modules it imports, directly or not."""
+def digest_of_own_code(folder: Path) -> str:
+    """Of a submitter's folder of code, as the manifest of the submission has it (rule S4)."""
+    return digests.of_code(digests.files_of(folder))
+
+
+def _with_imported(root: Path, benchmarks: set[str]) -> set[str]:
+    """Benchmarks and all those whose modules they import, directly or not."""
     found: set[str] = set()
-    waiting = {benchmark}
+    waiting = benchmarks
     while waiting:
-        name = waiting.pop()
-        found.add(name)
-        for path in (root / "benchmarks" / name).rglob("*.py"):
-            imported = re.findall(r"^\s*(?:from|import) benchmarks\.(\w+)", path.read_text(), re.M)
-            waiting |= set(imported) - found
+        found |= waiting
+        waiting = {i for name in waiting for i in _imported(root / "benchmarks" / name)} - found
     return found
+
+
+def _imported(folder: Path) -> set[str]:
+    """The benchmarks whose modules the Python files of a folder import."""
+    statement = re.compile(r"^\s*(?:from|import) benchmarks\.(\w+)", re.MULTILINE)
+    texts = (path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    return {name for text in texts for name in statement.findall(text)}

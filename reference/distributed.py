@@ -74,18 +74,18 @@ class Ranks:
             dist.broadcast_object_list(box, src=0)
         return box[0]
 
-    def all_told(self, message: Any) -> list[Any]:
-        """Every rank's ``message``, by rank, on every rank; any picklable values of our own."""
+    def gathered(self, message: Any) -> list[Any]:
+        """Every rank's ``message``, by rank, on every rank; any picklable value of our own."""
         if self.world_size == 1:
             return [message]
-        messages: list[Any] = [None] * self.world_size
+        answers: list[Any] = [None] * self.world_size
         with together():
-            dist.all_gather_object(messages, message)
-        return messages
+            dist.all_gather_object(answers, message)
+        return answers
 
     def all_well(self, well: bool) -> bool:
         """True on every rank if it is on all of them."""
-        return all(self.all_told(well))
+        return all(self.gathered(well))
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace every gradient by its mean over all ranks, in one all-reduce."""

@@ -70,6 +70,8 @@ class RunLogWriter:
         self.event("seed", config.seed, origin=config.seed_origin)
         self.event("definition_digest", config.definition.digest)
         self.event("code_digest", config.code_digest)
+        if config.task_digest:
+            self.event("task_digest", config.task_digest)
         self.event("train_samples", config.definition.train_samples)
         self.event("eval_samples", config.definition.evaluation_samples)
         for key, value in config.hyperparameters.items():

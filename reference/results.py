@@ -26,6 +26,7 @@ SAME_SYSTEM = (
     "accelerator",
     "framework",
 )
+CONFIGURATION = "configuration.json"
 T18 = "Runs of one result share everything but the seed (rule T18)"
 
 
@@ -97,19 +98,44 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UserError(
-                f"{folder}: another `cepheid run` is writing there; "
+                f"{folder}: another `cepheid run` is writing there ({_holder(lock)}); "
                 "wait for it or choose another --output"
             ) from error
         described = output / "systems" / f"{config.system}.json"
         keep_or_compare(described, dict(system), "system", SAME_SYSTEM, T18)
-        shared = config.shared_by_runs()
-        keep_or_compare(folder / "configuration.json", shared, "configuration", tuple(shared), T18)
+        shared, configuration = config.shared_by_runs(), folder / CONFIGURATION
+        if [path.name for path in folder.iterdir()] == [CONFIGURATION]:
+            configuration.unlink()  # of a run that never began: it binds none
+        keep_or_compare(configuration, shared, "configuration", tuple(shared), T18)
         left_over = tuple(map(logfile.put_away, logfile.partials_in(folder)))
-        weights = output / "checkpoints" / config.system / config.result_name
+        weights = weights_folder(output) / config.system / config.result_name
         with watched(folder, lock):
             yield ResultFolder(folder, weights, left_over)
     finally:
         os.close(lock)
+
+
+def _holder(lock: int, locks: Path = Path("/proc/locks")) -> str:
+    """Whose lock it is, as far as this machine's list of locks tells."""
+    inode = f":{os.fstat(lock).st_ino}"
+    try:
+        held = [line.split() for line in locks.read_text(encoding="ascii").splitlines()]
+    except OSError:
+        held = []
+    for fields in held:
+        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].endswith(inode):
+            is_alive = Path("/proc", fields[4]).exists()
+            return f"process {fields[4]}" + ("" if is_alive else ", which has just ended")
+    return "on another machine, perhaps"
+
+
+def weights_folder(output: Path) -> Path:
+    """Where the weights of an output folder lie: in it, or beside ``submissions/``, since a
+    submission holds none (rule S1)."""
+    place = output.resolve()
+    if place.parent.name == "submissions":
+        return place.parents[1] / "checkpoints" / place.name
+    return output / "checkpoints"
 
 
 def keep_or_compare(

@@ -8,6 +8,7 @@ frozen ``Definition``. The directory listing of ``benchmarks/`` is the registry.
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,6 +24,9 @@ from rules.events import Kind
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 SCHEMAS = Path(__file__).resolve().parent / "schemas"
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Of a submitter or a system (rule S1)."""
 
 Value = bool | int | float | str
 

@@ -66,6 +66,8 @@ _BEFORE_THE_CLOCK = (
               meaning="digest of the definition, as `cepheid run --list` prints it"),
     EventRule("code_digest", _N, value="string",
               meaning="any string that identifies the code, equal in all runs of a result"),
+    EventRule("task_digest", _N, "at most once", "string",
+              meaning="digest of the submitter's own code, as the manifest has it (S4)"),
     EventRule("data_digest", _N, value="string", meaning="digest of the prepared data"),
     EventRule("implementation", _N, value="object",
               meaning="framework, device, precision, ranks, and whatever else matters"),

@@ -32,6 +32,7 @@ examples:
   cepheid check submissions --format github        annotations in a pull request on GitHub
   cepheid check submissions --format sarif --output findings.sarif
       the same for any service that reads SARIF 2.1.0
+  cepheid check --changed origin/main              the submissions that a branch changes, for CI
   cepheid check --follow results/first/results/box/galaxy_shape-mini-closed/result_0.txt
       while the run goes on: each finding as soon as nothing that follows can mend it
   cepheid check --explain T8                       what rule T8 says, why, and how to comply
@@ -61,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     add("--output", type=Path, metavar="FILE", help="write the findings there instead")
     add("--follow", action="store_true", help="check one run log while it is being written")
     add("--jobs", type=int, metavar="N", help="processes (default: 1 for a few logs, else all)")
+    add("--changed", metavar="REVISION", help="check the submissions that differ from it (git)")
     add("--explain", metavar="RULE", help="print what a rule says, for example T8, then stop")
     return made
 
@@ -71,6 +73,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.explain:
         print(rulebook.explain(arguments.explain))
         return EXIT_FINE
+    if arguments.changed:
+        from tools import changed  # here, because checking what is named needs no git
+
+        arguments.paths = changed.submissions(arguments.changed, arguments.paths)
+        if not arguments.paths:
+            print(f"no submission differs from {arguments.changed}")
+            return EXIT_FINE
     if not arguments.paths:
         raise UserError("check what? give a run log or a folder, e.g. cepheid check results/first")
     if arguments.jobs is not None and arguments.jobs < 1:

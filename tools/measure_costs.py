@@ -228,7 +228,7 @@ def _ledger(task: Any, ranks: "Ranks") -> tuple[Mapping[str, int], list[Mapping[
     task.phase = unwatched
     phases = {name: 1000 * seconds / UPDATES for name, seconds in ledger.seconds.items()}
     phases["other"] = total_ms - sum(phases.values())
-    told = ranks.all_told({"sent": sent, "phases": phases})
+    told = ranks.gathered({"sent": sent, "phases": phases})
     together = {
         purpose: round(sum(each["sent"].get(purpose, 0) for each in told) / UPDATES)
         for purpose in sent

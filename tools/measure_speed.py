@@ -215,14 +215,15 @@ Measured = tuple[Sequence[Row], Mapping[str, Any]]
 
 def _plain(subject: Subject) -> Any:
     """The same benchmark as one writes it first, ready, on as many threads."""
-    from reference.config import Execution
-
     name = subject.config.definition.name
     if not (definition.BENCHMARKS / name / "plain.py").is_file():
         raise UserError(f"benchmarks/{name}/plain.py is missing: nothing to compare with")
     module = importlib.import_module(f"benchmarks.{name}.plain")
     threads = str(subject.task.implementation()["threads_per_rank"])
-    as_written = replace(subject.config, execution=Execution("fp32", "off", threads))
+    as_first_written = replace(
+        subject.config.execution, precision="fp32", compile="off", threads=threads
+    )
+    as_written = replace(subject.config, execution=as_first_written)
     return _ready(module, as_written, subject.ranks)
 
 

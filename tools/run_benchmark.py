@@ -1,19 +1,24 @@
 """`cepheid run`: run a benchmark and leave its run logs in a folder."""
 
 import argparse
+import importlib
 import importlib.util
 import io
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from reference.interruption import Interruption
 from reference.placement import RankEndedError, end_rank, leave_quietly, placement
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
+from tools import own_task
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
 
@@ -34,6 +39,8 @@ examples:
       the remaining runs of a result that can be scored; what is there is not run again
   cepheid run galaxy_shape --scale mini --set global_batch_size=64 --output results/batch64
       another batch size; what the closed division forbids is refused before the run
+  cepheid run galaxy_shape --scale mini --dry-run --set opt_name=sgd --output results/first
+      the plan: runs, seeds, time, disk, and what the closed division would refuse
   cepheid run galaxy_generation --scale mini --output results/generation
       time how fast galaxies are generated, from one at a time to thousands, and judge them
   torchrun --nproc-per-node 2 -m tools.run_benchmark galaxy_shape --scale mini --output results/two
@@ -56,6 +63,8 @@ FRAMEWORKS: Mapping[str, Framework] = {
     "torch": Framework("task", "reference.torch_backend", takes_ranks=True),
     "keras": Framework("keras_task", "reference.keras_backend", takes_ranks=False),
 }
+GOING_ON, REACHED = "CEPHEID_GOING_ON", "reached"
+"""Set for a process that goes on with the runs of an earlier one: whether all reached targets."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -89,7 +98,14 @@ def parser() -> argparse.ArgumentParser:
     add("--system", type=Path, metavar="FILE", help="system description; default: read off")
     add("--submitter", default="local", help="who runs this (default: local)")
     add("--framework", default="torch", help="torch (default) or keras, in one process")
+    add(
+        "--task",
+        type=Path,
+        metavar="FILE",
+        help="a task of your own in place of the reference's, see `cepheid new-submission`",
+    )
     add("--output", type=Path, metavar="DIR", help="where systems/ and results/ are written")
+    add("--dry-run", action="store_true", help="tell the plan and what is refused, run nothing")
     return made
 
 
@@ -109,15 +125,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         from reference import system
         from reference.config import configure
 
+        # What closed refuses is then a part of the plan, and told as a whole.
+        tries_out = arguments.dry_run and arguments.division == "closed"
         config = configure(
             chosen,
-            division=arguments.division,
+            division="open" if tries_out else arguments.division,
             overrides=arguments.overrides,
             framework=arguments.framework,
             data_root=arguments.data,
             seed=arguments.seed,
+            own_code=arguments.task is not None or tries_out,
         )
-        module_name = task_module_name(chosen, arguments.framework)
+        load = _task_loader(chosen, arguments.framework, arguments.task)
         framework = FRAMEWORKS[arguments.framework]
         if placement().world_size > 1 and not framework.takes_ranks:
             raise UserError(
@@ -126,10 +145,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         wanted = _wanted_runs(arguments.runs, chosen)
         description = system.read(arguments.system) if arguments.system else None
-    code = _run(config, module_name, description, wanted, arguments)
+    code, left = _run(config, load, description, wanted, arguments)
+    if os.environ.get(GOING_ON, REACHED) != REACHED:
+        code = EXIT_FINDINGS
     if placement().world_size > 1:
         end_rank(code)
+    if left:
+        _begin_again(left, REACHED if code == EXIT_FINE else "missed")
     return code
+
+
+def _begin_again(runs: int, so_far: str) -> NoReturn:
+    """This process anew, by the same command line, for the next of so many runs: each run has a
+    fresh one, and nothing that an earlier run left in memory makes it faster."""
+    os.environ[GOING_ON] = so_far
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], "--runs", str(runs)])
 
 
 @contextmanager
@@ -149,39 +180,46 @@ def _told_once() -> Iterator[None]:
 
 def _run(
     config: "RunConfig",
-    module_name: str,
+    load: Callable[[], Any],
     description: Mapping[str, Any] | None,
     wanted: Callable[[int], int],
     arguments: argparse.Namespace,
-) -> int:
+) -> tuple[int, int]:
+    """Make the runs that are missing, in one process only the first of them. Returns the exit code
+    and, if some are left for other processes, how many there shall be in all."""
     # Imported only now: they bring the framework, and wrong use is answered without it.
     from rich.console import Console
 
     from reference import energy, system
-    from reference.config import digest_of_code
+    from reference.config import digest_of_code, digest_of_own_code
 
     backend = importlib.import_module(FRAMEWORKS[arguments.framework].backend)
-    module = importlib.import_module(module_name)
+    module = load()
+    own = arguments.task and own_task.found(arguments.task).parent
     interruption = Interruption()
     with backend.started() as ranks:
         console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
         if config.definition.kind == "train":
             ranks.share_of(config.global_batch_size)  # refused before any data are prepared
-        description = description or system.describe(arguments.submitter, ranks)
+        description = description or system.describe(arguments.submitter, ranks, arguments.data)
         # The first rank's word counts: seeds derive from it, and hosts may differ.
         config = config.on(
             *ranks.told(
                 (
                     description["submitter"],
                     description["system"],
-                    digest_of_code(definition.ROOT, config.definition.name),
+                    digest_of_code(definition.ROOT, config.definition.name, own),
+                    digest_of_own_code(own) if own else "",
                 )
             )
         )
+        if arguments.dry_run:
+            return _planned(config, wanted, arguments, console), 0
         with _prepared(config, description, wanted, arguments, ranks, console, interruption) as (
             folder,
             runs,
         ):
+            left = max(runs) + 1 if len(runs) > 1 and ranks.world_size == 1 else 0
             sensors = _sensors(ranks, console) if folder else energy.Sensors()
             reached = [
                 _one_run(
@@ -194,11 +232,36 @@ def _run(
                     interruption,
                     sensors,
                 ).reached
-                for index in runs
+                for index in (runs[:1] if left else runs)
             ]
+            if left and folder:
+                _tell_time_left(folder, len(runs) - 1, console)
             # A rank that leaves with exit code 1 has torchrun end the others, reporting or not.
             ranks.barrier()
-    return EXIT_FINE if all(reached) else EXIT_FINDINGS
+    return (EXIT_FINE if all(reached) else EXIT_FINDINGS), left
+
+
+def _tell_time_left(folder: "ResultFolder", missing: int, console: "Console") -> None:
+    from tools import plan
+
+    left = plan.time_left(folder.path, folder.present(), missing)
+    console.print(f"{missing} more to run: {left}", markup=False)
+
+
+def _planned(
+    config: "RunConfig",
+    wanted: Callable[[int], int],
+    arguments: argparse.Namespace,
+    console: "Console",
+) -> int:
+    """``--dry-run``: exit code 1 where the closed division refuses something."""
+    from tools import plan
+
+    config = replace(config, division=arguments.division)
+    present = plan.there(arguments.output, config)
+    count = wanted(len(present))
+    console.print(plan.told(config, arguments.output, count, present), markup=False)
+    return EXIT_FINDINGS if any(plan.refused_in_closed(config)) else EXIT_FINE
 
 
 @contextmanager
@@ -255,7 +318,7 @@ def _sensors(ranks: "AnyRanks", console: "Console") -> "Sensors":
 
     nodes = -(-ranks.world_size // ranks.ranks_per_node)
     sensors = energy.found(nodes=nodes, has_gpu=ranks.accelerator is not None)
-    if sensors.none_because:
+    if sensors.none_because and GOING_ON not in os.environ:
         console.print(f"energy: {sensors.none_because}", markup=False)
     return sensors
 
@@ -278,7 +341,7 @@ def _one_run(
     from reference.energy import Meter
     from reference.log import RunLogWriter
     from reference.loops import LOOPS
-    from tools import run_energy, run_pictures, run_report
+    from tools import run_check, run_energy, run_pictures, run_report
     from tools.progress import display_of
 
     console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
@@ -288,10 +351,11 @@ def _one_run(
         task = _created(module, config, ranks)
     log = RunLogWriter(folder.log(config.index) if folder else None)
     meter = Meter(sensors)
+    live = run_check.LiveCheck(folder.log(config.index) if folder else None, console)
     try:
         with interruption.possible(), meter, display_of(config.definition, console) as display:
             run = LOOPS[config.definition.kind]
-            outcome: Outcome = run(config.definition, task, config, log, display)
+            outcome: Outcome = run(config.definition, task, config, log, live.beside(display))
     finally:
         where = log.close()
         if folder and where == folder.log(config.index):
@@ -304,6 +368,8 @@ def _one_run(
     message = f"run {config.index}: {how} after {outcome.samples:,} {counted}; log: {where}"
     console.print(message, markup=False)
     if folder:
+        if where == folder.log(config.index):
+            live.ended()
         used = run_energy.keep(meter, folder, config.index, console)
         with interruption.possible():
             run_report.make(task, config, folder.report(config.index), console, used)
@@ -343,6 +409,14 @@ def _created(module: Any, config: "RunConfig", ranks: "AnyRanks") -> Any:
     raise problem or RankEndedError("another rank could not begin", is_told=True)
 
 
+def _task_loader(chosen: Definition, framework: str, own: Path | None) -> Callable[[], Any]:
+    """What imports the task: the benchmark's for this framework, or a submitter's own."""
+    _known_framework(framework)
+    if own is not None:
+        return partial(own_task.load, own_task.found(own))
+    return partial(importlib.import_module, task_module_name(chosen, framework))
+
+
 def task_module(chosen: Definition, framework: str) -> Any:
     """The module with the benchmark's task for a framework."""
     return importlib.import_module(task_module_name(chosen, framework))
@@ -350,11 +424,7 @@ def task_module(chosen: Definition, framework: str) -> Any:
 
 def task_module_name(chosen: Definition, framework: str) -> str:
     """Its name. Raises UserError for a framework that the benchmark does not have."""
-    if framework not in FRAMEWORKS:
-        known = ", ".join(FRAMEWORKS)
-        raise UserError(
-            f'no framework "{framework}"{did_you_mean(framework, FRAMEWORKS)} (all: {known})'
-        )
+    _known_framework(framework)
     task = FRAMEWORKS[framework].task
     name = f"benchmarks.{chosen.name}.{task}"
     if not importlib.util.find_spec(name):
@@ -363,6 +433,14 @@ def task_module_name(chosen: Definition, framework: str) -> str:
             f"(benchmarks/{chosen.name}/{task}.py is missing)"
         )
     return name
+
+
+def _known_framework(framework: str) -> None:
+    if framework not in FRAMEWORKS:
+        known = ", ".join(FRAMEWORKS)
+        raise UserError(
+            f'no framework "{framework}"{did_you_mean(framework, FRAMEWORKS)} (all: {known})'
+        )
 
 
 def _wanted_runs(asked: str | None, chosen: Definition) -> Callable[[int], int]:

@@ -22,9 +22,10 @@ from benchmarks.galaxy_generation.model import Generative
 from reference import checkpoint
 from reference.config import RunConfig
 from reference.seeding import seed_everything
+from rules import definition
 from rules.errors import UserError
 
-FOLDER = Path(__file__).with_name("weights")
+FOLDER = definition.BENCHMARKS / "galaxy_generation" / "weights"  # also for a copy of this file
 PARTS = ("decoder.", "flow.")
 UNTRAINED = "untrained"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.kfac.pictures import erased
@@ -20,7 +20,7 @@ from reference.optim.kfac import KFAC, Options
 from reference.optim.kfac.options import Rescaling
 from reference.optim.lars import FORMS, Lars, MomentumForm
 from reference.optim.schedules import DECAYS, Schedule, linear_warmup
-from reference.parallel import data_parallel, forget_steps, optimizer_of
+from reference.parallel import forget_steps
 from reference.seeding import generator
 from rules.errors import UserError
 
@@ -90,25 +90,24 @@ class PreconditionedResNet50(ResNet50):
 
     def made_optimizer(self) -> torch.optim.Optimizer:
         """SGD with either form of momentum; biases and batch norms are not decayed."""
-        values, own = self.config.hyperparameters, self.config.execution.own
-        self.parallel: nn.Module = self.model
-        if not self.is_sharded:
-            self.parallel = data_parallel(self.model, self.ranks, own["all_reduce"])
+        values = self.config.hyperparameters
         weights = [p for p in self.model.parameters() if not is_exempt(p)]
         exempt = [p for p in self.model.parameters() if is_exempt(p)]
         decay = float(values["opt_weight_decay"])
-        # K-FAC shards by itself: its owners are the optimizer's.
-        update = "replicated" if self.is_sharded else own["weight_update"]
-        return optimizer_of(
-            Lars,
-            [{"params": weights, "weight_decay": decay}, {"params": exempt, "weight_decay": 0.0}],
-            self.ranks,
-            update,
-            lr=self.schedule.peak,
-            momentum=float(values["opt_momentum"]),
-            form=cast(MomentumForm, values["opt_momentum_form"]),
-            adaptive=False,
-        )
+        groups: list[dict[str, Any]] = [
+            {"params": weights, "weight_decay": decay},
+            {"params": exempt, "weight_decay": 0.0},
+        ]
+        options: dict[str, Any] = {
+            "lr": self.schedule.peak,
+            "momentum": float(values["opt_momentum"]),
+            "form": cast(MomentumForm, values["opt_momentum_form"]),
+            "adaptive": False,
+        }
+        if not self.is_sharded:
+            return self.optimizer_in_parallel(Lars, groups, **options)
+        self.parallel = self.model  # K-FAC averages gradients and shares the update by itself
+        return Lars(groups, **options)
 
     def made_preconditioner(self) -> KFAC | None:
         """K-FAC on the model, as if it had taken no step."""

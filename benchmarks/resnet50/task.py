@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -10,7 +9,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from benchmarks.resnet50.model import ResNet, Variant, is_exempt, scaled_pixels
@@ -22,8 +20,7 @@ from reference.data.imagenet_loader import Loader, Share
 from reference.distributed import Ranks, SpanBatchNorm2d, together
 from reference.optim.lars import FORMS, Lars, MomentumForm
 from reference.optim.schedules import DECAYS, Schedule, linearly_scaled
-from reference.parallel import data_parallel, forget_steps, optimizer_of
-from reference.torch_task import TorchTask, unwatched
+from reference.parallel_task import ParallelTask
 from rules.errors import UserError
 
 EVALUATION_BATCH_PER_RANK = 250
@@ -41,7 +38,7 @@ def create(config: RunConfig, ranks: Ranks) -> "ResNet50":
     return ResNet50(config, ranks)
 
 
-class ResNet50(TorchTask):
+class ResNet50(ParallelTask):
     """The class of an image."""
 
     known = KNOWN
@@ -95,8 +92,7 @@ class ResNet50(TorchTask):
 
     def made_optimizer(self) -> torch.optim.Optimizer:
         """SGD or LARS; biases and batch norms are neither decayed nor have their rate adapted."""
-        values, own = self.config.hyperparameters, self.config.execution.own
-        self.parallel = data_parallel(self.model, self.ranks, own["all_reduce"])
+        values = self.config.hyperparameters
         weights = [p for p in self.model.parameters() if not is_exempt(p)]
         exempt = [p for p in self.model.parameters() if is_exempt(p)]
         decay = float(values["opt_weight_decay"])
@@ -122,13 +118,11 @@ class ResNet50(TorchTask):
                 "corrected": bool(values["opt_momentum_correction"]),
             }
             kind = Lars
-        peak = self.schedule.peak
-        return optimizer_of(kind, groups, self.ranks, own["weight_update"], lr=peak, **options)
+        return self.optimizer_in_parallel(kind, groups, lr=self.schedule.peak, **options)
 
     def warm_up(self) -> None:
         """As ever; the scale of the loss is put back too."""
         super().warm_up()
-        forget_steps(self.optimizer)
         self._compute_as(self.execution)
 
     def open_data(self) -> None:
@@ -155,28 +149,15 @@ class ResNet50(TorchTask):
         return self._on_device(images), self._on_device(labels)
 
     def loss_and_gradients(self) -> Tensor:
-        """Forward and backward on this rank's share; gradients are averaged over the ranks while
-        the latter runs, unless a ledger is to see that by itself."""
+        """Forward and backward on this rank's share, with the scale of the loss."""
         with self.phase("data"):
             images, labels = self.next_batch()
-        with self._unshared():
+        with self.averaging():
             with self.phase("forward"):
                 loss: Tensor = self._loss(images, labels)
             with self.phase("backward"), together():
                 self.scaler.scale(loss).backward()
         return loss.detach()
-
-    def share_gradients(self) -> None:
-        """For a ledger only: all at once, not behind the backward pass."""
-        if self.phase is not unwatched:
-            super().share_gradients()
-
-    def _unshared(self) -> AbstractContextManager[object]:
-        parallel = self.parallel
-        if isinstance(parallel, DistributedDataParallel) and self.phase is not unwatched:
-            apart: AbstractContextManager[object] = parallel.no_sync()
-            return apart
-        return nullcontext()
 
     def apply_gradients(self) -> None:
         """Set rate and weight decay for the samples trained after this step, and step."""
@@ -213,15 +194,8 @@ class ResNet50(TorchTask):
         }
 
     def state(self) -> dict[str, Any]:
-        """As ever; where the update is sharded no rank has the whole state of the optimizer, and it
-        is left out."""
-        is_whole = isinstance(self.optimizer, torch.optim.SGD | Lars)
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict() if is_whole else {},
-            "loss_scale": self.scaler.state_dict(),
-            "samples": self.samples,
-        }
+        """As ever, and the scale of the loss."""
+        return {**super().state(), "loss_scale": self.scaler.state_dict()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from ``state``, on a task that was built with the same configuration."""

@@ -17,6 +17,7 @@ from compliance.checks import (  # noqa: F401
     generation,
     hyperparameters,
     identity,
+    manifest,
     mlperf,
     order,
     quality,

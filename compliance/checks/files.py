@@ -11,6 +11,7 @@ from compliance.package import README, SubmittedFile, Submitter
 from compliance.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
 from compliance.records import FILE_BYTES_MAX as LOG_BYTES_MAX
 from rules import definition
+from rules.filling import FILL_IN
 
 FILE_BYTES_MAX = 16 * 2**20  # of a file that is no log
 PATH_CHARACTERS_MAX = 200
@@ -25,6 +26,14 @@ def code(who: Submitter) -> Iterator[Finding]:
     """Each benchmark of a result has its code and a README, each open result its own README."""
     if who.files is None:
         return
+    for name in who.unfilled:
+        yield breach(
+            who.path / name,
+            None,
+            f"the {README} is still to be written",
+            expected=f"no text that begins with {FILL_IN.strip()}",
+            hint="replace that text by what it asks for",
+        )
     sizes = {file.name: file.size_bytes for file in who.files if not file.is_folder}
     parts = [result.parts for result in who.results if result.runs and result.parts]
     for benchmark in sorted({part[0] for part in parts if part[0] in definition.names()}):

@@ -18,6 +18,7 @@ from compliance.package import (
 )
 from rules import definition
 from rules.errors import did_you_mean
+from rules.filling import unfilled
 
 PROBLEMS_PER_DESCRIPTION_MAX = 10
 
@@ -157,6 +158,8 @@ def system_descriptions(who: Submitter) -> Iterator[Finding]:
     for name, system in who.systems.items():
         if name in used or who.in_submission:
             yield from _description(system, who.name)
+        if who.in_submission:
+            yield from _still_to_fill(system)
 
 
 def _description(system: SystemFile, submitter: str | None) -> Iterator[Finding]:
@@ -189,6 +192,17 @@ def _description(system: SystemFile, submitter: str | None) -> Iterator[Finding]
             expected=shown(submitter),
             got=shown(by),
             hint="rename the folder or mend the description; the logs say the same name",
+        )
+
+
+def _still_to_fill(system: SystemFile) -> Iterator[Finding]:
+    for key, what in unfilled(system.content or {}):
+        yield breach(
+            system.path,
+            None,
+            f"{printable(key)[:100]} is still to be filled in",
+            expected=printable(what)[:200],
+            hint="replace the whole text, or leave the field out if it is not required",
         )
 
 

@@ -105,8 +105,13 @@ def _place_of(site: Site, entry: Entry) -> "dict[int, tuple[str, str]]":
     found = {}
     root = entry.row.judged.folder.path
     for number, finding in enumerate(entry.row.findings[:FINDINGS_MAX]):
-        found[number] = (_short(finding, root), link_from(entry.page, site.folder, finding.path))
+        place = _nearest_there(finding.path)  # a file may be what is missing
+        found[number] = (_short(finding, root), link_from(entry.page, site.folder, place))
     return found
+
+
+def _nearest_there(path: Path) -> Path:
+    return next((place for place in (path, *path.parents) if place.exists()), path)
 
 
 def _short(finding: Finding, root: Path) -> str:

@@ -41,11 +41,9 @@ Labels
 Which galaxies there are is said in ``population``; how they become images, in ``drawing``.
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -53,11 +51,10 @@ from typing import Any
 import galsim
 import numpy as np
 
-from reference.data import drawing, population, preparation, store
+from reference.data import dataset, drawing, population, preparation, store
 from reference.data.drawing import Optics, Profile
 from reference.data.population import MAGNITUDE_RANGE, REDSHIFT_RANGE, Component, Galaxy
 from reference.data.store import Manifest, OnProgress, StoreError
-from rules.errors import did_you_mean
 
 GENERATOR = "galaxies"
 GENERATOR_VERSION = 2  # to be raised by every change that draws other pixels or labels
@@ -169,21 +166,17 @@ def parameters_of(data: Mapping[str, Any]) -> SkyParameters:
 
     What it does not mention keeps its default. Raises StoreError for values that make no sense.
     """
-    asked = {key: value for key, value in data.items() if key != "generator"}
+    asked = dict(data)
     asked["samples"] = asked.pop("train_samples") + asked.pop("evaluation_samples")
     catalogue = asked.pop("catalogue", "parametric")
-    known = [field.name for field in fields(SkyParameters)]
-    for key in asked:
-        if key not in known:
-            raise StoreError(f"data.{key}: galaxies have no such setting{did_you_mean(key, known)}")
+    asked = dataset.settings(GENERATOR, SkyParameters, asked)
     path = None if catalogue == "parametric" else population.catalogue_path(catalogue)
     return SkyParameters(**asked, catalogue=path)
 
 
 def folder_name(parameters: SkyParameters) -> str:
     """E.g. ``galaxies-8000-1f3a9c2e``: other parameters, another folder."""
-    text = json.dumps(parameters.as_json, sort_keys=True).encode()
-    return f"{GENERATOR}-{parameters.samples}-{hashlib.sha256(text).hexdigest()[:8]}"
+    return dataset.folder_name(f"{GENERATOR}-{parameters.samples}", parameters.as_json)
 
 
 def folder(data: Mapping[str, Any], data_root: Path) -> Path:

@@ -19,23 +19,20 @@ real ImageNet has some of each), stay as they are and become RGB when they are d
 names and counts them.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from reference.data import imagenet_layout, preparation, shapes, store
+from reference.data import dataset, imagenet_layout, preparation, shapes, store
 from reference.data.columns import Ragged
 from reference.data.imagenet_layout import Listing
 from reference.data.jpeg import KINDS, examined
 from reference.data.store import Manifest, OnProgress, StoreError
-from rules.errors import did_you_mean
 
 GENERATOR = "imagenet"
 GENERATOR_VERSION = 1  # to be raised by every change that stores something else
@@ -124,21 +121,15 @@ def parameters_of(data: Mapping[str, Any]) -> ImageNetParameters:
 
     Raises StoreError for values that make no sense.
     """
-    asked = {key: value for key, value in data.items() if key != "generator"}
-    known = [field.name for field in fields(ImageNetParameters)]
-    for key in asked:
-        if key not in known:
-            raise StoreError(f"data.{key}: imagenet has no such setting{did_you_mean(key, known)}")
-    return ImageNetParameters(**asked)
+    return ImageNetParameters(**dataset.settings(GENERATOR, ImageNetParameters, data))
 
 
 def folder(data: Mapping[str, Any], data_root: Path) -> Path:
     """Where the dataset of a definition's ``data`` section is, prepared or not."""
     parameters = parameters_of(data)
-    text = json.dumps(parameters.as_json, sort_keys=True).encode()
-    digest = hashlib.sha256(text).hexdigest()[:8]
     rows = parameters.train_samples + parameters.evaluation_samples
-    return data_root / f"{GENERATOR}-{parameters.source}-{rows}-{digest}"
+    title = f"{GENERATOR}-{parameters.source}-{rows}"
+    return data_root / dataset.folder_name(title, parameters.as_json)
 
 
 def source_folder(folder: Path, parameters: ImageNetParameters) -> Path:
@@ -160,7 +151,7 @@ def prepare(
     and where images are damaged: all of those are named.
     """
     if folder.exists():
-        return _existing(folder, parameters)
+        return dataset.already_there(GENERATOR, folder, parameters.as_json)
     source = source_folder(folder, parameters)
     on_progress = on_progress or (lambda done, total: None)
     if parameters.source == SHAPES:
@@ -190,11 +181,7 @@ def prepare(
 
 def load(folder: Path) -> Images:
     """Map a prepared dataset. Raises StoreError if it is missing, damaged or something else."""
-    manifest = store.read_manifest(folder)
-    if manifest.generator != GENERATOR:
-        raise StoreError(
-            f"{folder}: holds data of generator {manifest.generator!r}, expected {GENERATOR!r}"
-        )
+    manifest = dataset.made_by(GENERATOR, folder)
     arrays, parameters = store.open_arrays(folder), manifest.parameters
     facts = arrays["facts"]
     return Images(
@@ -209,19 +196,6 @@ def load(folder: Path) -> Images:
         ends=np.array(arrays["images_ends"]),
         manifest=manifest,
     )
-
-
-def _existing(folder: Path, parameters: ImageNetParameters) -> Manifest:
-    manifest = store.read_manifest(folder)
-    asked = parameters.as_json
-    found = {key: manifest.parameters.get(key) for key in asked}
-    difference = store.first_difference(found, asked)
-    if manifest.generator != GENERATOR or difference:
-        raise StoreError(
-            f"{folder}: holds another dataset ({difference}). Prepare into another folder, or "
-            f"delete this one."
-        )
-    return manifest
 
 
 # Reading the source -------------------------------------------------------------------------------

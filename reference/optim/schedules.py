@@ -92,6 +92,15 @@ def warmup_then_cosine(
     return schedule.rate(samples)
 
 
+def inverse_square_root(samples: int, *, peak: float, warmup_samples: int) -> float:
+    """The learning rate of the step that completes ``samples`` training samples (Vaswani et al.
+    2017, section 5.3): linear from 0 to ``peak`` over ``warmup_samples``, then with the inverse
+    square root of the samples. With ``warmup_samples`` 0 it stays at ``peak``."""
+    if warmup_samples <= 0:
+        return peak
+    return peak * min(samples / warmup_samples, math.sqrt(warmup_samples / max(1, samples)))
+
+
 def linear_warmup(samples: float, warmup_samples: float) -> float:
     """Factor in (0, 1] for the step that completes ``samples`` training samples: it grows linearly
     and is 1 from ``warmup_samples`` on."""

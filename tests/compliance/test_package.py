@@ -21,7 +21,9 @@ NAME = "galaxy_shape-mini-closed"
 
 
 def findings_of(path: Path) -> list[Finding]:
-    return list(judge([package.read(path)], rounds.load("v1.0")).findings)
+    """All but that there is no manifest: ``tests/tools/test_pack_submission.py`` is about that."""
+    found = judge([package.read(path)], rounds.load("v1.0")).findings
+    return [finding for finding in found if finding.rule != "S4"]
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Energy from a tree of counters like that of Linux: what is read, what is said, what is kept."""
 
 import importlib
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,6 +92,17 @@ def test_readings_cover_the_work_and_go_on_after_it() -> None:
     assert trace is not None
     assert len(trace.times_seconds) >= 3  # the last row of the log needs a reading after it
     assert trace.power_log().count("\n") == 1 + len(trace.times_seconds)
+
+
+def test_reading_takes_less_than_a_hundredth_of_the_time_and_is_done_every_second(
+    powercap: Path,
+) -> None:
+    assert energy.PERIOD_SECONDS <= 1
+    meter = Meter(energy.found(powercap))
+    readings, begun = 200, time.thread_time()
+    for _ in range(readings):
+        meter._read()
+    assert (time.thread_time() - begun) / readings < 0.01 * energy.PERIOD_SECONDS
 
 
 def test_a_sensor_that_fails_costs_no_run() -> None:

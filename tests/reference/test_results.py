@@ -72,8 +72,18 @@ def test_another_configuration_is_refused_and_nothing_is_touched(
     assert folder.log(0).read_text() == "done"
 
 
+def test_a_configuration_that_no_run_had_binds_nothing(config: RunConfig, tmp_path: Path) -> None:
+    with results.opened(tmp_path, config, description(config)):
+        pass
+    other = configure(MINI, seed=1, overrides=["global_batch_size=16"]).on("local", "box", "code")
+    with results.opened(tmp_path, other, description(other)) as folder:
+        kept = json.loads((folder.path / "configuration.json").read_text())
+    assert kept["hyperparameters"]["global_batch_size"] == 16
+
+
 def test_damaged_configuration_is_a_users_matter(config: RunConfig, tmp_path: Path) -> None:
     with results.opened(tmp_path, config, description(config)) as folder:
+        folder.log(0).write_text("done")
         (folder.path / "configuration.json").write_text("{")
     with (
         pytest.raises(UserError, match=r"configuration\.json: damaged"),
@@ -161,7 +171,7 @@ def test_a_corrected_description_is_kept(config: RunConfig, tmp_path: Path) -> N
     with results.opened(tmp_path, config, description(config)):
         pass
     path = tmp_path / "systems" / "box.json"
-    path.write_text(path.read_text().replace("correct and complete it", "liquid cooled"))
+    path.write_text(path.read_text().replace("FILL IN: what", "liquid cooled; what"))
     with results.opened(tmp_path, config, description(config)):
         pass
     assert "liquid cooled" in path.read_text()

@@ -16,7 +16,7 @@ from typing import Any
 from rules import definition
 from rules.definition import Block, Definition
 from rules.errors import UserError
-from tools import run_benchmark
+from tools import run_benchmark, run_check
 from tools.cli import run_tool
 
 EVAL_EVERY, BLOCKS = 32, 3
@@ -46,6 +46,12 @@ def mishap(moment: str, rank: int) -> float:
                 return float("nan")
             case "hang":
                 time.sleep(1000)
+            case "clock":  # set back by an hour, as mllog reads it
+                now = time.time
+                time.time = lambda: now() - 3600
+            case "wait":  # until the test has looked
+                while not Path(f"{os.environ['HAPPENED']}.seen").exists():
+                    time.sleep(0.02)
     return 0.0
 
 
@@ -123,6 +129,7 @@ if __name__ == "__main__":
     compilation.forget_earlier_tasks = lambda: None  # it takes longer than all the rest
     definition.load = small
     data.prepare = prepare  # type: ignore[assignment]
+    run_check.SHARE_OF_TIME = 1e9  # blocks take no time here
     run_benchmark.task_module_name = lambda chosen, framework: "tests.tools.scripted"
     sys.argv[1:1] = ["galaxy_shape", "--scale", "mini"]
     run_tool(run_benchmark.main)

@@ -5,11 +5,13 @@ The ranks are started without a launcher, so that nobody ends those that another
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -215,6 +217,7 @@ def test_a_run_that_waits_for_a_rank_in_a_library_ends_on_sigterm(tmp_path: Path
     while not happened.exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    time.sleep(2)  # until the first rank, too, is where it waits, on a busy machine
     both[0].send_signal(signal.SIGTERM)
     both[0].send_signal(signal.SIGTERM)
     both[0].wait(timeout=SECONDS)
@@ -224,6 +227,90 @@ def test_a_run_that_waits_for_a_rank_in_a_library_ends_on_sigterm(tmp_path: Path
     assert "stopped by SIGTERM and did not end within 10 s" in first.err
     assert logs(tmp_path / "out") == [KEPT]
     assert last_record(tmp_path / "out", KEPT)["metadata"]["samples_count"] == 32
+
+
+# Two at once, clocks, kills -----------------------------------------------------------------------
+
+
+def seen(output: Path) -> None:
+    """Let the run that waits go on."""
+    output.with_name("happened.seen").touch()
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} is not there"
+        time.sleep(0.02)
+
+
+def test_two_runs_into_the_same_folder(tmp_path: Path) -> None:
+    """The second is told who holds the folder, and changes nothing."""
+    output = tmp_path / "out"
+    (first,) = started(output, mishap="train 0 wait")
+    wait_for(tmp_path / "happened")
+    before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    (second,) = run(output)
+    assert second.code == 2
+    assert f"another `cepheid run` is writing there (process {first.pid}); wait" in second.err
+    assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == before
+    seen(output)
+    (whole,) = ended([first])
+    assert whole.code == 0, whole.err
+    assert logs(output) == ["result_0.txt"]
+    (nothing,) = run(output)
+    assert "nothing to run" in nothing.out
+
+
+def test_two_that_start_at_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "out"
+    both = ended([*started(output), *started(output)])
+    assert logs(output) == ["result_0.txt"]
+    assert findings(output, "result_0.txt", monkeypatch) == set()
+    # The later one is refused, or finds that all is done, if it was slow.
+    first, second = sorted(both, key=lambda one: "all targets reached" not in one.out)
+    assert first.code == 0, first.err
+    refused = second.code == 2 and "another `cepheid run` is writing there" in second.err
+    assert refused or "nothing to run" in second.out
+
+
+def test_a_clock_that_is_set_back_is_told_at_once_and_not_rewarded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (whole,) = run(tmp_path / "out", mishap="train 0 clock")
+    told, _, rest = whole.out.partition("all targets reached")
+    assert "this run can no longer count:" in told
+    assert "T4 " in told
+    assert "mend: " in told
+    assert "T4" not in rest, "each finding is told once"
+    assert "T4" in findings(tmp_path / "out", "result_0.txt", monkeypatch)
+
+
+def test_a_result_that_can_have_no_score_is_told(tmp_path: Path) -> None:
+    """One run may miss its targets, a second one may not."""
+    output = tmp_path / "out"
+    (first,) = run(output, mishap="evaluate 0 nan")
+    assert first.code == 1
+    assert "the result has no score" not in first.out
+    (second,) = run(output, "--runs", "2", mishap="evaluate 0 nan")
+    assert "the result has no score as it is:" in second.out
+    assert "T17 2 of 2 runs did not converge" in second.out
+
+
+def test_killed_between_two_runs_of_one_command(tmp_path: Path) -> None:
+    """What is made stays, what was going on does not count, the same command makes the rest."""
+    output = tmp_path / "out"
+    (fine,) = run(output)
+    assert fine.code == 0, fine.err
+    before = {path.name: path.read_bytes() for path in output.glob("results/*/*/result_*")}
+    (killed,) = run(output, "--runs", "3", mishap="train 0 kill")
+    assert killed.code == -signal.SIGKILL
+    assert logs(output) == ["interrupted_result_1_0.txt", "result_0.txt"]
+    (again,) = run(output, "--runs", "3")
+    assert again.code == 0, again.err
+    assert {"result_0.txt", "result_1.txt", "result_2.txt"} <= set(logs(output))
+    after = {path.name: path.read_bytes() for path in output.glob("results/*/*/result_0*")}
+    assert after == before
 
 
 # No space, odd places -----------------------------------------------------------------------------
@@ -243,6 +330,46 @@ def test_no_space_is_told_and_nothing_is_lost(size: int, message: str, tmp_path:
     assert full.err.count("\n") == 1, full.err
     assert logs(tmp_path / "out") == ([KEPT] if size > 1000 else [])
     assert_goes_on(tmp_path / "out")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, where mounting is allowed."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system is not allowed here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_real_full_disk(small_disk: Path) -> None:
+    output = small_disk / "out"
+    (first,) = run(output)
+    assert first.code == 0, first.err
+    kept = {path: path.read_bytes() for path in output.glob("results/*/*/result_0.txt")}
+    free_bytes = shutil.disk_usage(small_disk).free
+    (small_disk / "filler").write_bytes(bytes(free_bytes - 8192))  # two pages are left for the log
+    (full,) = run(output, "--runs", "2")
+    assert full.code == 2
+    assert "No space left on device" in full.err
+    assert "this run does not count. Make room and give the same command again" in full.err
+    assert "Traceback" not in full.err
+    assert {path: path.read_bytes() for path in kept} == kept
+    assert not list(output.glob("results/*/*/result_1.txt"))
+    (small_disk / "filler").unlink()
+    (again,) = run(output, "--runs", "2")
+    assert again.code == 0, again.err
+    assert {"result_0.txt", "result_1.txt"} <= set(logs(output))
+
+
+def test_an_output_that_can_only_be_read(small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    (refused,) = run(small_disk / "out")
+    assert refused.code == 2
+    assert "cannot write there (Read-only file system); make room or choose another" in refused.err
+    assert refused.err.count("\n") == 1
 
 
 def test_no_space_for_the_weights(tmp_path: Path) -> None:

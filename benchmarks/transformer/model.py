@@ -1,0 +1,292 @@
+"""The Transformer of Vaswani et al. 2017 (arXiv:1706.03762), as MLPerf Training v0.6 had it.
+
+Pre-norm, as in tensor2tensor and the reference that MLPerf made of it: layers normalise what they
+read, and the end of each stack is normalised once more; ``norm="post"`` is the paper's form. One
+matrix embeds both languages and gives the logits. Attention has no biases, the feed-forward
+networks have. Positions are sines and cosines, as long as the sentences are.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout, embedding, linear, scaled_dot_product_attention
+
+from reference.data.wmt import END, PADDING
+
+Norm = Literal["pre", "post"]
+LONGEST_WAVE = 10_000.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of the network; ``layers`` is their number in each of the two stacks."""
+
+    vocabulary: int
+    width: int
+    heads: int
+    feed_forward: int
+    layers: int
+    norm: Norm = "pre"
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the decoder knows of the source sentences: keys and values of each of its layers,
+    (sentences, heads, places, channels), and which places are no padding, None where all are."""
+
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+    mask: Tensor | None
+
+    def of(self, sentences: Tensor) -> "Memory":
+        """Of some of the sentences."""
+        return Memory(
+            tuple(keys.index_select(0, sentences) for keys in self.keys),
+            tuple(values.index_select(0, sentences) for values in self.values),
+            None if self.mask is None else self.mask.index_select(0, sentences),
+        )
+
+
+class SelfAttention(nn.Module):
+    """Queries, keys and values from one matrix product."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.heads, self.dropout = shape.heads, shape.dropout
+        self.inputs = nn.Linear(shape.width, 3 * shape.width, bias=False)
+        self.output = nn.Linear(shape.width, shape.width, bias=False)
+
+    def forward(self, states: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """``states`` (sentences, places, width); ``mask`` is True where a place may be read."""
+        queries, keys, values = self.split(states)
+        noise = self.dropout if self.training else 0.0
+        read = scaled_dot_product_attention(queries, keys, values, mask, noise, is_causal=causal)
+        return self.joined(read)
+
+    def split(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, (sentences, heads, places, channels) each."""
+        sentences, places, _ = states.shape
+        parts = self.inputs(states).view(sentences, places, 3, self.heads, -1)
+        queries, keys, values = parts.permute(2, 0, 3, 1, 4)
+        return queries, keys, values
+
+    def joined(self, read: Tensor) -> Tensor:
+        """The output for what the heads have read."""
+        result: Tensor = self.output(read.transpose(1, 2).flatten(2))
+        return result
+
+
+class SourceAttention(nn.Module):
+    """What the decoder reads of the source."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.heads, self.dropout = shape.heads, shape.dropout
+        self.query = nn.Linear(shape.width, shape.width, bias=False)
+        self.inputs = nn.Linear(shape.width, 2 * shape.width, bias=False)
+        self.output = nn.Linear(shape.width, shape.width, bias=False)
+
+    def keys_and_values(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
+        """Of encoded sources, (sentences, heads, places, channels) each."""
+        sentences, places, _ = encoded.shape
+        parts = self.inputs(encoded).view(sentences, places, 2, self.heads, -1)
+        keys, values = parts.permute(2, 0, 3, 1, 4)
+        return keys, values
+
+    def forward(self, states: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """``states`` (sentences, places, width)."""
+        sentences, places, _ = states.shape
+        queries = self.query(states).view(sentences, places, self.heads, -1).transpose(1, 2)
+        noise = self.dropout if self.training else 0.0
+        read = scaled_dot_product_attention(queries, keys, values, mask, noise)
+        result: Tensor = self.output(read.transpose(1, 2).flatten(2))
+        return result
+
+
+class FeedForward(nn.Module):
+    """Two layers, the same at every place."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.dropout = shape.dropout
+        self.first = nn.Linear(shape.width, shape.feed_forward)
+        self.second = nn.Linear(shape.feed_forward, shape.width)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Same shape as ``states``."""
+        hidden = self.first(states).relu_()
+        if self.training and self.dropout:
+            hidden = dropout(hidden, self.dropout)
+        result: Tensor = self.second(hidden)
+        return result
+
+
+class Residual(nn.Module):
+    """The norm of a sublayer, and how its result is added."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.is_pre, self.dropout = shape.norm == "pre", shape.dropout
+        self.norm = nn.LayerNorm(shape.width)
+
+    def before(self, states: Tensor) -> Tensor:
+        """What the sublayer reads."""
+        return self.norm(states) if self.is_pre else states
+
+    def after(self, states: Tensor, result: Tensor) -> Tensor:
+        """``states`` with the sublayer's ``result``."""
+        if self.training and self.dropout:
+            result = dropout(result, self.dropout)
+        return states + result if self.is_pre else self.norm(states + result)
+
+
+class EncoderLayer(nn.Module):
+    """Attention among the places of the source, then the feed-forward network."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.attention, self.feed_forward = SelfAttention(shape), FeedForward(shape)
+        self.around_attention, self.around_feed_forward = Residual(shape), Residual(shape)
+
+    def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
+        """Same shape as ``states``."""
+        around = self.around_attention
+        states = around.after(states, self.attention(around.before(states), mask))
+        around = self.around_feed_forward
+        return around.after(states, self.feed_forward(around.before(states)))
+
+
+class DecoderLayer(nn.Module):
+    """Attention to earlier places, to the source, then the feed-forward network."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.attention, self.source = SelfAttention(shape), SourceAttention(shape)
+        self.feed_forward = FeedForward(shape)
+        self.around_attention, self.around_source = Residual(shape), Residual(shape)
+        self.around_feed_forward = Residual(shape)
+
+    def forward(self, states: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """``states`` (sentences, places, width); ``keys`` and ``values`` of the source."""
+        around = self.around_attention
+        states = around.after(states, self.attention(around.before(states), causal=True))
+        return self._rest(states, keys, values, mask)
+
+    def step(
+        self,
+        states: Tensor,
+        cache: tuple[Tensor, Tensor],
+        place: int,
+        memory: tuple[Tensor, Tensor, Tensor | None],
+    ) -> Tensor:
+        """One place of each hypothesis: ``states`` (sentences, hypotheses, width). Keys and values
+        of this place go into ``cache``, (sentences · hypotheses, heads, places, channels) each."""
+        around, (sentences, hypotheses, width) = self.around_attention, states.shape
+        alone = states.view(sentences * hypotheses, 1, width)
+        query, key, value = self.attention.split(around.before(alone))
+        cache[0][:, :, place], cache[1][:, :, place] = key[:, :, 0], value[:, :, 0]
+        keys, values = (part[:, :, : place + 1] for part in cache)
+        read = scaled_dot_product_attention(query, keys, values)
+        alone = around.after(alone, self.attention.joined(read))
+        # The hypotheses of a sentence read one source: they stand beside each other as queries.
+        return self._rest(alone.view(sentences, hypotheses, width), *memory)
+
+    def _rest(self, states: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        around = self.around_source
+        states = around.after(states, self.source(around.before(states), keys, values, mask))
+        around = self.around_feed_forward
+        return around.after(states, self.feed_forward(around.before(states)))
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder; maps token numbers to logits."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embedding = nn.Parameter(torch.empty(shape.vocabulary, shape.width))
+        self.encoder = nn.ModuleList(EncoderLayer(shape) for _ in range(shape.layers))
+        self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.layers))
+        is_pre = shape.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(shape.width) if is_pre else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(shape.width) if is_pre else nn.Identity()
+        nn.init.normal_(self.embedding, std=shape.width**-0.5)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                _initialise(module, parts=module.out_features // shape.width)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Logits of every place of ``target``, given the places before it.
+
+        ``source`` and ``target`` are token numbers, int64 (sentences, places), PADDING after END.
+        """
+        memory = self.remember(source)
+        before = torch.nn.functional.pad(target[:, :-1], (1, 0), value=END)
+        states = self.embedded(before)
+        for layer, keys, values in zip(self.decoder, memory.keys, memory.values, strict=True):
+            states = layer(states, keys, values, memory.mask)
+        return self.logits(states)
+
+    def remember(self, source: Tensor) -> Memory:
+        """Encode ``source`` (sentences, places)."""
+        is_token = source != PADDING
+        mask = None if bool(is_token.all()) else is_token[:, None, None, :]
+        states = self.embedded(source)
+        for layer in self.encoder:
+            states = layer(states, mask)
+        encoded = self.encoder_norm(states)
+        both = [layer.source.keys_and_values(encoded) for layer in _layers(self.decoder)]
+        return Memory(tuple(k for k, _ in both), tuple(v for _, v in both), mask)
+
+    def embedded(self, tokens: Tensor, first_place: int = 0) -> Tensor:
+        """Tokens (sentences, places) with their positions, (sentences, places, width)."""
+        width = self.shape.width
+        states = embedding(tokens, self.embedding) * math.sqrt(width)
+        states = states + positions(first_place, tokens.shape[1], width, tokens.device)
+        if self.training and self.shape.dropout:
+            states = dropout(states, self.shape.dropout)
+        return states
+
+    def step(
+        self, tokens: Tensor, place: int, caches: Sequence[tuple[Tensor, Tensor]], memory: Memory
+    ) -> Tensor:
+        """Logits (sentences, hypotheses, vocabulary) of the place after ``tokens``, (sentences,
+        hypotheses), which stand at ``place``."""
+        sentences, hypotheses = tokens.shape
+        states = self.embedded(tokens.view(-1, 1), place).view(sentences, hypotheses, -1)
+        for at, layer in enumerate(_layers(self.decoder)):
+            states = layer.step(
+                states, caches[at], place, (memory.keys[at], memory.values[at], memory.mask)
+            )
+        return self.logits(states)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Of every token of the vocabulary, for states of the decoder."""
+        return linear(self.decoder_norm(states), self.embedding)
+
+
+def positions(first: int, count: int, width: int, device: torch.device) -> Tensor:
+    """Sines of ``width`` / 2 wavelengths, then the cosines; (count, width)."""
+    half = width // 2
+    places = torch.arange(first, first + count, dtype=torch.float32, device=device)
+    steps = torch.arange(half, dtype=torch.float32, device=device) / max(1, half - 1)
+    angles = places[:, None] * torch.exp(-math.log(LONGEST_WAVE) * steps)
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+def _layers(stack: nn.ModuleList) -> list[DecoderLayer]:
+    return list(stack)  # type: ignore[arg-type]
+
+
+def _initialise(layer: nn.Linear, parts: int) -> None:
+    """Glorot's uniform distribution; of each matrix by itself where several are stored as one."""
+    is_several = layer.bias is None and parts > 1
+    for weights in layer.weight.chunk(parts) if is_several else [layer.weight]:
+        nn.init.xavier_uniform_(weights)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)

@@ -1,0 +1,147 @@
+"""`torch.nn.Transformer` in a plain eager loop: what the reference is timed against.
+
+Each rank's share is one padded block, attention and padding are masked as PyTorch's tutorial does
+it, Adam is torch's default. ``create_marian`` is the same with the `MarianMTModel` of
+`transformers`, a network with more biases.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, pad
+
+from benchmarks.transformer.model import Shape, positions
+from benchmarks.transformer.task import Translation
+from reference.config import RunConfig
+from reference.data.sentence_batches import Batch, padded
+from reference.data.wmt import END, PADDING
+from reference.distributed import Ranks
+from rules.errors import UserError
+
+
+def create(config: RunConfig, ranks: Ranks) -> "PeerTranslation":
+    """The task; ``config`` has compile=off and the precision of the reference."""
+    return PeerTranslation(config, ranks)
+
+
+def create_marian(config: RunConfig, ranks: Ranks) -> "PeerTranslation":
+    """The same task with another library's network."""
+    return MarianTranslation(config, ranks)
+
+
+class Peer(nn.Module):
+    """torch's network with the same embedding on both sides and as the matrix of the logits."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embedding = nn.Embedding(shape.vocabulary, shape.width, padding_idx=PADDING)
+        nn.init.normal_(self.embedding.weight, std=shape.width**-0.5)
+        self.network = nn.Transformer(
+            d_model=shape.width,
+            nhead=shape.heads,
+            num_encoder_layers=shape.layers,
+            num_decoder_layers=shape.layers,
+            dim_feedforward=shape.feed_forward,
+            dropout=shape.dropout,
+            batch_first=True,
+            norm_first=shape.norm == "pre",
+        )
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Logits of every place of ``target``."""
+        before = pad(target[:, :-1], (1, 0), value=END)
+        later = self.network.generate_square_subsequent_mask(target.shape[1], target.device)
+        decoded = self.network(
+            self._embedded(source),
+            self._embedded(before),
+            tgt_mask=later < 0,
+            src_key_padding_mask=source == PADDING,
+            tgt_key_padding_mask=before == PADDING,
+            memory_key_padding_mask=source == PADDING,
+            tgt_is_causal=True,
+        )
+        return linear(decoded, self.embedding.weight)
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        width = self.shape.width
+        states: Tensor = self.embedding(tokens) * width**0.5
+        return states + positions(0, tokens.shape[1], width, tokens.device)
+
+
+class Marian(nn.Module):
+    """`transformers`' network of the same sizes."""
+
+    def __init__(self, shape: Shape, longest: int = 1024) -> None:
+        super().__init__()
+        try:
+            from transformers import MarianConfig, MarianMTModel
+        except ImportError as error:
+            raise UserError(
+                "transformers is not installed, and its MarianMTModel is one of those that the "
+                "step is compared with: pip install transformers"
+            ) from error
+        sizes: dict[str, Any] = {
+            f"{side}_{what}": value
+            for side in ("encoder", "decoder")
+            for what, value in (
+                ("layers", shape.layers),
+                ("attention_heads", shape.heads),
+                ("ffn_dim", shape.feed_forward),
+            )
+        }
+        self.network = MarianMTModel(
+            MarianConfig(
+                vocab_size=shape.vocabulary,
+                d_model=shape.width,
+                max_position_embeddings=longest,
+                activation_function="relu",
+                dropout=shape.dropout,
+                pad_token_id=PADDING,
+                eos_token_id=END,
+                decoder_start_token_id=END,
+                forced_eos_token_id=None,
+                **sizes,
+            )
+        )
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Logits of every place of ``target``."""
+        before = pad(target[:, :-1], (1, 0), value=END)
+        logits: Tensor = self.network(
+            input_ids=source, attention_mask=source != PADDING, decoder_input_ids=before
+        ).logits
+        return logits
+
+
+class PeerTranslation(Translation):
+    """The task with this network, one pass a step and Adam as torch makes it by default."""
+
+    def made_network(self) -> nn.Module:
+        """torch's, of the same sizes."""
+        return Peer(self.shape)
+
+    def made_optimizer(self) -> torch.optim.Optimizer:
+        """All parameters in one group."""
+        self.parallel = self.model
+        return torch.optim.Adam(self.model.parameters())
+
+    def next_share(self) -> Batch:
+        """The whole batch, as it comes."""
+        batch = self.config.global_batch_size
+        rows = np.arange(self.samples, self.samples + batch) % self.definition.train_samples
+        one = padded(self.pairs, rows)
+        return Batch((one,), one.target_tokens)
+
+    def predict_noise(self) -> None:
+        """Nothing: only steps are compared."""
+
+
+class MarianTranslation(PeerTranslation):
+    """The task with that of `transformers`."""
+
+    def made_network(self) -> nn.Module:
+        """Of the same sizes."""
+        return Marian(self.shape)

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# docs/cluster/hosts.sh "node1 node2" 8 submissions/acme/benchmarks/resnet50/run.sh
+# Machines that ssh reaches without a password, with this checkout at the same path; so many ranks on
+# each. The first machine is where the ranks meet. Ctrl-C here ends them all.
+set -euo pipefail
+read -r -a hosts <<< "$1"
+ranks="$2"
+shift 2
+SSH="${SSH:-ssh -tt -o BatchMode=yes}" # -tt: what is started ends with the connection
+MASTER_ADDR="${hosts[0]}"
+MASTER_PORT="${MASTER_PORT:-29400}"
+command="$(printf '%q ' "$@")"
+pids=()
+for node in "${!hosts[@]}"; do
+  for local in $(seq 0 "$((ranks - 1))"); do
+    environment="RANK=$((node * ranks + local)) LOCAL_RANK=$local LOCAL_WORLD_SIZE=$ranks"
+    environment+=" WORLD_SIZE=$((${#hosts[@]} * ranks)) MASTER_ADDR=$MASTER_ADDR MASTER_PORT=$MASTER_PORT"
+    $SSH "${hosts[$node]}" "cd $(printf '%q' "$PWD") && env $environment $command" < /dev/null &
+    pids+=("$!")
+  done
+done
+trap 'kill "${pids[@]}" 2> /dev/null || true' INT TERM EXIT
+code=0
+for _ in "${pids[@]}"; do
+  wait -n || { code=$?; break; } # one that failed ends the others
+done
+exit "$code"

@@ -1,0 +1,59 @@
+"""From the ``data`` section of a definition to the folder of its dataset: what every generator does
+in the same way."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from reference.data import store
+from reference.data.store import Manifest, StoreError
+from rules.errors import did_you_mean
+
+
+def settings(generator: str, kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``data`` section without its generator; ``kind`` is the dataclass of its parameters.
+
+    Raises StoreError for a setting that ``kind`` does not have.
+    """
+    asked = {key: value for key, value in data.items() if key != "generator"}
+    known = [field.name for field in fields(kind)]
+    for key in asked:
+        if key not in known:
+            raise StoreError(
+                f"data.{key}: {generator} has no such setting{did_you_mean(key, known)}"
+            )
+    return asked
+
+
+def folder_name(title: str, parameters: Mapping[str, Any]) -> str:
+    """``title`` and a digest of the parameters: others, another folder."""
+    text = json.dumps(parameters, sort_keys=True).encode()
+    return f"{title}-{hashlib.sha256(text).hexdigest()[:8]}"
+
+
+def made_by(generator: str, folder: Path) -> Manifest:
+    """The manifest of a prepared dataset. Raises StoreError if it is missing, damaged or holds data
+    of another generator."""
+    manifest = store.read_manifest(folder)
+    if manifest.generator != generator:
+        raise StoreError(
+            f"{folder}: holds data of generator {manifest.generator!r}, expected {generator!r}"
+        )
+    return manifest
+
+
+def already_there(generator: str, folder: Path, parameters: Mapping[str, Any]) -> Manifest:
+    """The manifest of what ``folder`` holds. Raises StoreError where that is another dataset."""
+    manifest = store.read_manifest(folder)
+    asked = store.plain_json(parameters)
+    found = {key: manifest.parameters.get(key) for key in asked}
+    difference = store.first_difference(found, asked)
+    if manifest.generator != generator or difference:
+        raise StoreError(
+            f"{folder}: holds another dataset ({difference}). Prepare into another folder, or "
+            f"delete this one."
+        )
+    return manifest

@@ -1,0 +1,111 @@
+"""Text in two languages as WMT distributes it: two files, line by line translations of each other.
+
+A line ends with a line feed and with nothing else: what Unicode also calls a line break stands
+within sentences of real corpora.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from reference.data.store import StoreError
+
+LANGUAGES = ("en", "de")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Several pairs of files, one after the other: ``<name>.en`` and ``<name>.de`` each.
+
+    ``starts`` are the numbers of their first pairs, and at the end the number of pairs in all.
+    """
+
+    folder: Path
+    names: tuple[str, ...]
+    starts: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def pair(self, number: int) -> tuple[str, str]:
+        """A pair without the white space that is no word boundary; a side may be empty.
+
+        Raises StoreError, which names file and line, where bytes are no UTF-8.
+        """
+        of = int(np.searchsorted(self.starts, number, side="right")) - 1
+        line = number - self.starts[of]
+        first, second = (
+            " ".join(_text(self.folder / f"{self.names[of]}.{language}", line).split())
+            for language in LANGUAGES
+        )
+        return first, second
+
+    def where(self, number: int) -> str:
+        """The first file and the line of a pair, for a message: ``…/train.en, line 3``."""
+        of = int(np.searchsorted(self.starts, number, side="right")) - 1
+        path = self.folder / f"{self.names[of]}.{LANGUAGES[0]}"
+        return f"{path}, line {number - self.starts[of] + 1:,}"
+
+
+def opened(folder: Path, names: Sequence[str]) -> Corpus:
+    """Raises StoreError where a file is missing or empty or two have different numbers of lines."""
+    starts = [0]
+    for name in names:
+        paths = [folder / f"{name}.{language}" for language in LANGUAGES]
+        counts = [len(_ends(path)) for path in paths]
+        if counts[0] != counts[1]:
+            raise StoreError(
+                f"{paths[0]} has {counts[0]:,} lines, {paths[1]} has {counts[1]:,}: expected a "
+                f"translation line by line. Line {min(counts) + 1:,} stands alone; unpack both "
+                "files again."
+            )
+        starts.append(starts[-1] + counts[0])
+    return Corpus(folder, tuple(names), tuple(starts))
+
+
+def digest(corpus: Corpus) -> str:
+    """SHA-256 over the files' names and contents."""
+    total = hashlib.sha256()
+    for name in corpus.names:
+        for language in LANGUAGES:
+            with open(corpus.folder / f"{name}.{language}", "rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+            total.update(f"{name}.{language} {content}\n".encode())
+    return total.hexdigest()
+
+
+def _text(path: Path, line: int) -> str:
+    ends = _ends(path)
+    raw = bytes(_bytes(path)[ends[line - 1] + 1 if line else 0 : ends[line]])
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise StoreError(
+            f"{path}, line {line + 1:,}: byte {error.start + 1} of the line is no UTF-8 "
+            f"(0x{raw[error.start]:02x}). Convert the file to UTF-8, e.g. with iconv, or mend that "
+            "line, and prepare again."
+        ) from error
+
+
+@lru_cache(maxsize=16)
+def _bytes(path: Path) -> np.memmap:
+    try:
+        return np.memmap(path, np.uint8, mode="r")
+    except (OSError, ValueError) as error:  # ValueError: nothing is in it
+        reason = error.strerror if isinstance(error, OSError) else "it is empty"
+        raise StoreError(
+            f"{path}: cannot be read ({reason}). Expected plain text, one sentence in a line; "
+            "reference/data/README.md says where it comes from."
+        ) from error
+
+
+@lru_cache(maxsize=16)
+def _ends(path: Path) -> np.ndarray:
+    """Where lines end: at a line feed, or at the end of the file."""
+    content = _bytes(path)
+    ends = np.flatnonzero(content == ord("\n"))
+    return ends if content[-1] == ord("\n") else np.append(ends, len(content))

@@ -1,0 +1,317 @@
+"""transformer: the network against torch's, the search against a slow one, shares of a batch."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+pytest.importorskip("sentencepiece", reason="needs the extra translation")
+pytest.importorskip("sacrebleu", reason="needs the extra translation")
+
+from torch import Tensor
+
+from benchmarks.transformer.beam import Search, translated
+from benchmarks.transformer.model import Norm, Shape, Transformer
+from benchmarks.transformer.plain import Peer
+from benchmarks.transformer.task import Translation, create, signature
+from reference import data
+from reference.config import RunConfig, configure
+from reference.data.wmt import END, PADDING
+from reference.distributed import Ranks, started
+from reference.optim.schedules import inverse_square_root
+from rules import definition
+from rules.definition import Block
+from rules.errors import UserError
+from tests.distributed import on_ranks
+from tools import measure_speed
+from tools.measure_speed import Subject
+
+FULL, MINI = (definition.load("transformer", scale) for scale in ("full", "mini"))
+ALONE = Ranks(0, 1, torch.device("cpu"))
+SMALL = Shape(vocabulary=23, width=16, heads=4, feed_forward=24, layers=2)
+TRAIN, EVALUATION = 64, 21
+
+
+def tokens_of(*lengths: int, seed: int = 0) -> Tensor:
+    """Sentences of these lengths, END included, padded."""
+    noise = torch.Generator().manual_seed(seed)
+    block: Tensor = torch.full((len(lengths), max(lengths)), PADDING)
+    for row, length in zip(block, lengths, strict=True):
+        row[: length - 1] = torch.randint(3, SMALL.vocabulary, (length - 1,), generator=noise)
+        row[length - 1] = END
+    return block
+
+
+def network_of(norm: Norm = "pre", seed: int = 1) -> Transformer:
+    torch.manual_seed(seed)
+    network = Transformer(dataclasses.replace(SMALL, norm=norm)).eval()
+    for parameter in network.parameters():  # also those that begin as zeros and ones
+        torch.nn.init.normal_(parameter, std=0.3)
+    return network
+
+
+# The network -------------------------------------------------------------------------------------
+
+
+def parameters_by_hand(vocabulary: int, width: int, feed_forward: int, layers: int) -> int:
+    inner = 2 * width * feed_forward + feed_forward + width
+    encoder = 4 * width**2 + inner + 2 * 2 * width
+    decoder = 8 * width**2 + inner + 3 * 2 * width
+    return vocabulary * width + layers * (encoder + decoder) + 2 * 2 * width
+
+
+def test_big_has_as_many_parameters_as_published() -> None:
+    counted = parameters_by_hand(33_708, 1024, 4096, 6)
+    assert counted == FULL.model["parameters"]
+    assert round(counted / 1e6) == 211
+
+
+def _copied(ours: Transformer) -> Peer:
+    """torch's network with our weights; it has biases at attention, which are zero here."""
+    theirs = Peer(ours.shape).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.zero_()
+        theirs.embedding.weight.copy_(ours.embedding)
+        stacks: Any = (ours.encoder, ours.decoder), (theirs.network.encoder, theirs.network.decoder)
+        for stack, (own, other) in enumerate(zip(*stacks, strict=True)):
+            for layer, peer in zip(own, other.layers, strict=True):
+                _copy_layer(layer, peer, has_source=stack == 1)
+            if ours.shape.norm == "pre":
+                own_norm = (ours.encoder_norm, ours.decoder_norm)[stack]
+                other.norm.load_state_dict(own_norm.state_dict())
+            else:  # torch normalises once more than the paper
+                other.norm = None
+    return theirs
+
+
+def _copy_layer(layer: Any, peer: Any, has_source: bool) -> None:
+    peer.self_attn.in_proj_weight.copy_(layer.attention.inputs.weight)
+    peer.self_attn.out_proj.weight.copy_(layer.attention.output.weight)
+    peer.linear1.load_state_dict(layer.feed_forward.first.state_dict())
+    peer.linear2.load_state_dict(layer.feed_forward.second.state_dict())
+    norms = [layer.around_attention, layer.around_feed_forward]
+    if has_source:
+        weights = [layer.source.query.weight, layer.source.inputs.weight]
+        peer.multihead_attn.in_proj_weight.copy_(torch.cat(weights))
+        peer.multihead_attn.out_proj.weight.copy_(layer.source.output.weight)
+        norms.insert(1, layer.around_source)
+    for number, around in enumerate(norms, 1):
+        getattr(peer, f"norm{number}").load_state_dict(around.norm.state_dict())
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_forward_values_are_those_of_torch(norm: Norm) -> None:
+    ours = network_of(norm)
+    theirs = _copied(ours).train()  # its fast path for evaluation sees padding as NaN
+    source, target = tokens_of(5, 9, 3), tokens_of(7, 2, 8, seed=1)
+    with torch.no_grad():
+        here, there = ours(source, target), theirs(source, target)
+    is_token = target != PADDING
+    assert float(here.std()) > 0.1
+    assert torch.allclose(here[is_token], there[is_token], atol=1e-4)
+
+
+def test_padding_changes_nothing() -> None:
+    network = network_of()
+    source, target = tokens_of(4), tokens_of(6, seed=1)
+    wider = [torch.nn.functional.pad(tokens, (0, 5)) for tokens in (source, target)]
+    assert torch.allclose(network(source, target), network(*wider)[:, :6], atol=1e-5)
+
+
+def test_later_tokens_are_not_seen() -> None:
+    network, source, target = network_of(), tokens_of(4), tokens_of(6, seed=1)
+    changed = target.clone()
+    changed[0, 3] = 3 + (int(target[0, 3]) - 2) % 20
+    here, there = network(source, target), network(source, changed)
+    assert torch.equal(here[:, :4], there[:, :4])
+    assert not torch.allclose(here[:, 4:], there[:, 4:])
+
+
+# The search --------------------------------------------------------------------------------------
+
+
+def slow_translation(network: Transformer, source: Tensor, search: Search) -> list[int]:
+    """Beam search over one sentence, as one writes it down: every hypothesis computed anew."""
+    limit = int((source != PADDING).sum()) + search.extra_tokens
+    going: list[tuple[float, list[int]]] = [(0.0, [])]
+    ended: list[tuple[float, list[int]]] = []
+    for length in range(1, limit + 1):
+        candidates = []
+        for score, tokens in going:
+            logits = network(source[None], torch.tensor([[*tokens, PADDING]]))[0, -1]
+            for token, gain in enumerate(logits.log_softmax(-1).tolist()):
+                candidates.append((score + gain, [*tokens, token]))
+        candidates.sort(reverse=True)
+        best = candidates[: 2 * search.beam]
+        going = [(s, tokens) for s, tokens in best if tokens[-1] != END][: search.beam]
+        norm = ((5 + length) / 6) ** search.alpha
+        ended += [(s / norm, tokens[:-1]) for s, tokens in best if tokens[-1] == END]
+        longest = ((5 + limit) / 6) ** search.alpha
+        if ended and max(ended)[0] >= going[0][0] / longest:
+            break
+    return max(ended)[1] if ended else going[0][1]
+
+
+@torch.no_grad()
+def test_the_search_finds_what_a_slow_one_finds() -> None:
+    search, lengths = Search(beam=3, alpha=0.6, extra_tokens=4), set()
+    for seed in range(5):
+        network = network_of(seed=seed)
+        network.decoder_norm = torch.nn.LayerNorm(SMALL.width)  # as sure as one that has learnt
+        source = tokens_of(3, 7, 5, 4, seed=seed)
+        found = translated(network, source, search)
+        expected = [slow_translation(network, row[row != PADDING], search) for row in source]
+        assert found == [[t for t in tokens if t != PADDING] for tokens in expected]
+        lengths |= set(map(len, found))
+    assert len(lengths) > 3
+
+
+@torch.no_grad()
+def test_a_sentence_is_translated_alike_in_any_company() -> None:
+    network, search = network_of(seed=3), Search(4, 0.6, 6)
+    source = tokens_of(3, 9, 5, 12, seed=5)
+    together = translated(network, source, search)
+    alone = [translated(network, row[row != PADDING][None], search)[0] for row in source]
+    assert together == alone
+
+
+def test_the_penalty_is_that_of_the_paper() -> None:
+    assert Search(4, 0.6, 50).penalty(7) == pytest.approx(2**0.6)
+
+
+# The task ----------------------------------------------------------------------------------------
+
+
+def small_config(data_root: Path, *overrides: str, **model: Any) -> RunConfig:
+    sizes = {"train_samples": TRAIN, "evaluation_samples": EVALUATION}
+    chosen = dataclasses.replace(
+        MINI,
+        data=MappingProxyType({**MINI.data, **sizes}),
+        model=MappingProxyType({**MINI.model, **model}),
+    )
+    data.prepare(chosen.data, data_root, lambda done, total: None)
+    settings = ["global_batch_size=16", "compile=off", "precision=fp32", *overrides]
+    return configure(chosen, overrides=settings, data_root=data_root, seed=3)
+
+
+@pytest.fixture(scope="module")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+def built(config: RunConfig, ranks: Ranks = ALONE) -> Translation:
+    task = create(config, ranks)
+    task.build()
+    task.open_data()
+    return task
+
+
+def trained(config: RunConfig, ranks: Ranks = ALONE, samples: int = 32) -> Translation:
+    task = built(config, ranks)
+    task.train(Block(1, 0, samples), lambda samples: None)
+    return task
+
+
+def gradients(config: RunConfig) -> Mapping[str, Tensor]:
+    task = built(config)
+    task.model.train()
+    task.loss_and_gradients()
+    return {name: p.grad for name, p in task.model.named_parameters() if p.grad is not None}
+
+
+def test_passes_change_no_gradient(data_root: Path) -> None:
+    whole = gradients(small_config(data_root, "pass_tokens=32768"))
+    cut = gradients(small_config(data_root, "pass_tokens=512"))
+    assert whole.keys() == cut.keys()
+    for name, gradient in whole.items():
+        assert torch.allclose(gradient, cut[name], rtol=1e-4, atol=1e-7), name
+
+
+def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(data_root: Path) -> None:
+    task = built(small_config(data_root, "pass_tokens=512"))
+    task.model.train()
+    batch = task.batches.after(0)
+    assert len(batch.passes) > 1
+    with torch.no_grad():
+        losses = [float(task._mean_loss(*task._on_device(one))) for one in batch.passes]
+    tokens = [one.target_tokens for one in batch.passes]
+    expected = sum(loss * count for loss, count in zip(losses, tokens, strict=True))
+    loss = float(task.loss_and_gradients())
+    assert loss == pytest.approx(expected / batch.target_tokens, rel=1e-5)
+
+
+@pytest.mark.parametrize("overrides", [["precision=bf16"], ["precision=bf16", "pass_tokens=512"]])
+def test_every_setting_trains(data_root: Path, overrides: list[str]) -> None:
+    task = trained(small_config(data_root, *overrides))
+    assert all(map(math.isfinite, task.evaluate().values()))
+
+
+def test_with_dropout_a_run_that_goes_on_is_the_run(data_root: Path) -> None:
+    config = small_config(data_root, dropout=0.1)
+    straight, half = trained(config, samples=64), trained(config)
+    resumed = built(config)
+    torch.manual_seed(99)
+    resumed.restore(half.state())
+    resumed.train(Block(2, 32, 64), lambda samples: None)
+    for name, value in straight.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+def test_the_schedule_peaks_at_the_end_of_the_warm_up() -> None:
+    rates = [inverse_square_root(n, peak=2.0, warmup_samples=100) for n in (25, 100, 400)]
+    assert rates == pytest.approx([0.5, 2.0, 1.0])
+    assert inverse_square_root(7, peak=2.0, warmup_samples=0) == 2.0
+
+
+def test_what_it_is_timed_against_takes_the_same_passes(data_root: Path) -> None:
+    task = built(small_config(data_root, "pass_tokens=1024"))
+    plain = measure_speed._plain(Subject(task.config, ALONE, task, [], 3))
+    assert plain.batches.pass_tokens == task.batches.pass_tokens == 1024
+    assert plain.step().isfinite()
+
+
+def test_references_translate_perfectly(data_root: Path) -> None:
+    """What BLEU is computed of is the text of the evaluation set, in its order. The vocabulary of
+    so little training text lacks a few of its letters."""
+    task = built(small_config(data_root))
+    train = task.definition.train_samples
+    rows = range(train, train + EVALUATION)
+    decoded = [task.pairs.text(task.pairs.target.row(row).tolist()) for row in rows]
+    assert 95 < task.bleu.corpus_score(decoded, None).score <= 100.001
+    assert "case:lc" in signature()
+    assert "tok:intl" in signature()
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["label_smoothing=0.0", "opt_name=sgd", "global_batch_size=4", "pass_tokens=7"],
+)
+def test_what_closed_refuses(override: str) -> None:
+    with pytest.raises(UserError, match=override.partition("=")[0]):
+        configure(FULL, overrides=[override])
+
+
+def _on_this_rank(data_root: Path, overrides: list[str]) -> tuple[dict[str, float], list[float]]:
+    torch.set_num_threads(1)
+    with started() as ranks:
+        ranks = dataclasses.replace(ranks, ranks_per_node=min(2, ranks.world_size))
+        task = trained(small_config(data_root, *overrides), ranks)
+        task.evaluation_batch = 4
+        quality = task.evaluate()
+        return quality, [float(p.detach().double().sum()) for p in task.model.parameters()]
+
+
+def test_ranks_that_share_the_update(data_root: Path) -> None:
+    overrides = ["weight_update=sharded", "all_reduce=two_level", "pass_tokens=512"]
+    small_config(data_root)
+    (alone,) = on_ranks(1, _on_this_rank, data_root, overrides)
+    first, *others = on_ranks(4, _on_this_rank, data_root, overrides)
+    assert all(other == first for other in others)
+    assert first[0] == pytest.approx(alone[0], rel=1e-4)
+    assert first[1] == pytest.approx(alone[1], rel=1e-3, abs=1e-3)

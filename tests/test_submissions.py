@@ -1,0 +1,62 @@
+"""The submissions of this repository: without errors, and one of them without our code."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from compliance import package
+from compliance.judge import judge
+from rules import digests, rounds, seeds
+from rules.definition import ROOT
+
+SUBMISSIONS = ROOT / "submissions"
+PLAIN = SUBMISSIONS / "plain_tensorflow" / "benchmarks" / "galaxy_shape"
+NEEDED = {"numpy", "tensorflow"}
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [path for path in sorted(SUBMISSIONS.iterdir()) if path.is_dir()],
+    ids=lambda p: p.name,
+)
+def test_a_submission_has_no_error(folder: Path) -> None:
+    found = judge([package.read(folder)], rounds.load()).findings
+    assert [finding.text() for finding in found if finding.is_error] == []
+
+
+def imported(path: Path) -> set[str]:
+    """The packages that a file imports, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def test_a_submission_needs_none_of_our_code() -> None:
+    files = {path.stem: path for path in PLAIN.glob("*.py")}
+    others = set().union(*map(imported, files.values())) - files.keys()
+    assert others - sys.stdlib_module_names == NEEDED
+    assert imported(files["run_log"]) <= sys.stdlib_module_names
+
+
+def test_its_digest_and_seeds_are_those_of_the_rules() -> None:
+    """It computes them by itself, after the words of S4 and T15."""
+    functions = {
+        node.name: node
+        for node in ast.parse((PLAIN / "train.py").read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+    }
+    body = [functions["derived_seed"], functions["digest_of_code"]]
+    theirs: dict[str, object] = {"DEFINITION": "d" * 64, "Path": Path}
+    code = "import hashlib, json\n" + "\n".join(map(ast.unparse, body))
+    exec(compile(code, "train.py", "exec"), theirs)
+    digest = theirs["digest_of_code"](PLAIN)  # type: ignore[operator]
+    assert digest == digests.of_code(digests.files_of(PLAIN))
+    assert theirs["derived_seed"]("box", digest, 3) == seeds.derived_seed(  # type: ignore[operator]
+        "d" * 64, "box", digest, 3
+    )

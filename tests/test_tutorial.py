@@ -1,0 +1,95 @@
+"""The commands of docs/tutorial.md, one after the other, in a checkout, with runs of seconds."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="runs need the extra torch")
+pytest.importorskip("galsim", reason="runs need the extra galsim")
+
+from rules.definition import ROOT
+
+COPIED = ("rules", "reference", "benchmarks", "compliance", "tools")
+# `cepheid` with a definition that any quality reaches after 32 samples, and no reference points
+# for it; all else is the real command. The audit starts runs by the same program.
+CEPHEID = """\
+import dataclasses, os, sys
+from types import MappingProxyType
+from rules import definition, rcp
+whole = definition.load
+def small(name, scale):
+    chosen = whole(name, scale)
+    data = {**chosen.data, "train_samples": 64, "evaluation_samples": 32}
+    timing = dataclasses.replace(chosen.timing, eval_every_samples=32, max_samples=64)
+    quality = tuple(dataclasses.replace(target, target=1e9) for target in chosen.quality)
+    return dataclasses.replace(
+        chosen, data=MappingProxyType(data), timing=timing, quality=quality, data_digest=None
+    )
+definition.load = small
+rcp.load = lambda name, scale: None
+from tools import audit_submission
+audit_submission.RUN = (__file__, "run")
+if sys.argv[1] == "run" and "--seed" not in sys.argv:  # an audit sets these by itself
+    for value in ("compile=off", "precision=fp32", "threads=1"):
+        sys.argv += ["--set", value]
+from tools.cli import console
+console()
+"""
+
+
+def commands() -> list[str]:
+    """Every line of the blocks marked ``sh``."""
+    text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+@pytest.mark.slow
+def test_the_tutorial_ends_with_a_submission_without_findings(tmp_path: Path) -> None:
+    root, programs = tmp_path / "cepheid", tmp_path / "bin"
+    for name in COPIED:
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, root / name)
+    (root / "submissions").mkdir()
+    programs.mkdir()
+    (programs / "cepheid").write_text(f"#!{sys.executable}\n{CEPHEID}")
+    (programs / "cepheid").chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(root), "GIT_CONFIG_GLOBAL": os.devnull}
+    environment["PATH"] = f"{programs}:{environment['PATH']}"
+    environment |= {f"GIT_{who}_NAME": "acme" for who in ("AUTHOR", "COMMITTER")}
+    environment |= {f"GIT_{who}_EMAIL": "a@acme.example" for who in ("AUTHOR", "COMMITTER")}
+
+    def run(line: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=root, env=environment, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    run("git init -q -b main && git add -A && git commit -q -m 'the suite'")
+    printed = {line: run(line) for line in commands()}
+    said = " ".join(printed.values())
+    missing = printed["cepheid check submissions/acme || true"]
+    assert "S2 notes is still to be filled in" in missing
+    assert "S3 the README.md is still to be written" in missing
+    assert "pass: 5 logs, 0 errors, 1 warning" in printed["cepheid check submissions/acme"]
+    assert "nll: 0.0% apart" in printed["cepheid audit submissions/acme"]
+    assert "bound together" in printed["cepheid pack submissions/acme"]
+    assert "5/5" in printed["cepheid summary submissions/acme"]
+    assert "0 errors" in printed["cepheid check --changed HEAD~1"]
+    assert "Traceback" not in said
+    committed = run("git show --stat=300 --name-only --format= HEAD").split()
+    assert all(name.startswith("submissions/acme/") for name in committed)
+    assert not any("checkpoints" in name or "__pycache__" in name for name in committed)
+    manifest = json.loads((root / "submissions/acme/manifest.json").read_text())
+    assert {f"submissions/acme/{name}" for name in manifest["files"]} == {
+        name for name in committed if not name.endswith("manifest.json")
+    }

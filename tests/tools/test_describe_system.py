@@ -1,0 +1,90 @@
+"""`cepheid describe-system` on one process and on ranks of different machines."""
+
+import io
+import json
+import os
+import platform
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+pytest.importorskip("torch", reason="several ranks need the extra torch")
+
+from reference import hardware
+from rules.definition import first_schema_problem
+from rules.errors import UserError
+from rules.filling import FILL_IN
+from tests.distributed import on_ranks
+from tools import describe_system
+
+
+def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert describe_system.main(["--submitter", "acme"]) == 0
+    printed = capsys.readouterr()
+    described = json.loads(printed.out)
+    assert first_schema_problem(described, "system") is None
+    assert described["submitter"] == "acme"
+    assert described["software"]["python"] == platform.python_version()
+    assert described["notes"].startswith(FILL_IN)
+    assert "notes: what else it takes" in printed.err
+    assert "interconnect" not in printed.err  # of one node
+
+
+def test_into_a_file_that_is_never_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "systems" / "box.json"
+    assert describe_system.main(["--output", str(place)]) == 0
+    assert json.loads(place.read_text())["system"] == "box"
+    assert "submitter: who submits" in capsys.readouterr().out
+    before = place.read_bytes()
+    with pytest.raises(UserError, match="is there already"):
+        describe_system.main(["--output", str(place)])
+    assert place.read_bytes() == before
+    assert [path.name for path in place.parent.iterdir()] == ["box.json"]
+
+
+@pytest.mark.parametrize("name", ["box", "-x.json", "a b.json", "\x1b[31m.json", ".json"])
+def test_names_that_no_system_can_have(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"expected <system>\.json"):
+        describe_system.main([f"--output={tmp_path / name}"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    with pytest.raises(UserError, match="cannot write there"):
+        describe_system.main(["--output", str(tmp_path / "taken" / "box.json")])
+
+
+def _described_on_this_rank(output: Path, memories_gib: list[float]) -> tuple[int, str]:
+    """As on a machine of its own, with that much memory."""
+    rank = int(os.environ["RANK"])
+    os.environ["LOCAL_WORLD_SIZE"] = "1"
+    told = {"memory_gib_per_node": memories_gib[rank]}
+    codes: list[int] = []
+    printed = io.StringIO()
+    with (
+        patch.object(platform, "node", lambda: f"node{rank}"),
+        patch.object(hardware, "of_machine", lambda data: told),
+        patch("tools.describe_system.end_rank", codes.append),
+        redirect_stdout(printed),
+    ):
+        describe_system.main(["--output", str(output)])
+    return codes[0], printed.getvalue()
+
+
+@pytest.mark.parametrize(("memories_gib", "code"), [([8.0, 8.0], 0), ([8.0, 16.0], 1)])
+def test_two_nodes(memories_gib: list[float], code: int, tmp_path: Path) -> None:
+    output = tmp_path / "pair.json"
+    first, second = on_ranks(2, _described_on_this_rank, output, memories_gib)
+    assert (first[0], second[0]) == (code, code)
+    assert second[1] == ""
+    differ = "the nodes differ in memory_gib_per_node: 8.0 (node0), 16.0 (node1)"
+    assert (differ in first[1]) == bool(code)
+    described: dict[str, Any] = json.loads(output.read_text())
+    assert (described["system"], described["nodes"]) == ("pair", 2)
+    assert "interconnect" in described

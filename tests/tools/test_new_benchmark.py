@@ -1,0 +1,80 @@
+"""`cepheid new-benchmark`: what it begins passes the contract tests as it is."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rules import definition
+from rules.errors import UserError
+from tools import new_benchmark
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty registry."""
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
+    monkeypatch.setattr(definition, "BENCHMARKS", folder)
+    return folder
+
+
+def test_its_definition_is_valid_and_nothing_is_left_over(
+    benchmarks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert new_benchmark.main(["star_colour"]) == 0
+    assert definition.names() == ("star_colour",)
+    begun = definition.load("star_colour", "mini")
+    assert begun.title == "Star colour"
+    assert begun.provisional
+    assert [path.name for path in benchmarks.parent.iterdir()] == ["benchmarks"]
+    assert "pytest tests/test_benchmark_contract.py -k star_colour" in capsys.readouterr().out
+    text = "".join(path.read_text() for path in (benchmarks / "star_colour").iterdir())
+    assert "${" not in text
+    with pytest.raises(UserError, match="is there already"):
+        new_benchmark.main(["star_colour"])
+
+
+@pytest.mark.parametrize("name", ["", "Star", "2d", "a-b", "../x", "class", "a\nb", "x" * 41])
+def test_names_that_no_module_can_have(name: str, benchmarks: Path) -> None:
+    with pytest.raises(UserError, match="cannot be the name of a benchmark"):
+        new_benchmark.main(["--", name])
+    assert list(benchmarks.iterdir()) == []
+
+
+@pytest.mark.parametrize("title", ["a: b", 'a"b', "a\nb", "${name}", "x" * 101])
+def test_titles_that_would_break_the_files(title: str, benchmarks: Path) -> None:
+    with pytest.raises(UserError, match="expected one line"):
+        new_benchmark.main(["star_colour", "--title", title])
+    assert list(benchmarks.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_it_passes_the_contract_tests_lint_and_format(tmp_path: Path) -> None:
+    """In a copy of the checkout without other benchmarks, by the commands that it tells."""
+    pytest.importorskip("torch", reason="the contract tests need the extra torch")
+    pytest.importorskip("galsim", reason="the contract tests need the extra galsim")
+    leave = shutil.ignore_patterns("__pycache__", "golden", "peer")
+    for name in ("rules", "reference", "compliance", "tools", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=leave)
+    for name in ("setup.cfg", ".ruff.toml", "benchmarks/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+
+    def run(*arguments: str) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        line = [sys.executable, "-m", *arguments]
+        done = subprocess.run(
+            line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    run("tools.cli", "new-benchmark", "star_colour", "--title", "Colour of a star")
+    run("pytest", "tests/test_benchmark_contract.py", "-k", "star_colour")
+    run("ruff", "check", "benchmarks")
+    run("ruff", "format", "--check", "benchmarks")

@@ -1,0 +1,125 @@
+"""`cepheid new-submission`: what it begins passes the check but for what only a person can add, and
+its task runs."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="runs need the extra torch")
+pytest.importorskip("galsim", reason="runs need the extra galsim")
+
+from compliance import package
+from compliance.judge import judge
+from reference import system
+from reference.config import digest_of_own_code
+from rules import definition, rounds
+from rules.errors import UserError
+from tests.tools.test_run_benchmark import FAST, cepheid, events
+from tools import new_submission, own_task
+
+
+def begun(tmp_path: Path, *options: str, benchmark: str = "galaxy_shape") -> Path:
+    where = ["--submissions", str(tmp_path / "submissions"), "--scale", "mini"]
+    assert new_submission.main(["acme", "--benchmark", benchmark, *where, *options]) == 0
+    return tmp_path / "submissions" / "acme"
+
+
+@pytest.mark.parametrize("benchmark", definition.names())
+def test_the_starter_is_whole(benchmark: str, tmp_path: Path) -> None:
+    files = new_submission.starter(benchmark)
+    assert "task.py" in files
+    for name, text in files.items():
+        compile(text, name, "exec")
+        assert not re.search(rf"^\s*(from|import) benchmarks\.{benchmark}\b", text, re.MULTILINE)
+        imported = re.findall(r"^\s*from \.(\w+) import", text, re.MULTILINE)
+        imported += re.findall(r"^\s*from \. import (\w+)", text, re.MULTILINE)
+        assert {f"{module}.py" for module in imported} <= files.keys()
+        (tmp_path / name).write_text(text)
+    assert own_task.load(own_task.found(tmp_path)).__name__ == "submitted.task"
+
+
+@pytest.mark.parametrize("division", ["closed", "open"])
+def test_only_a_person_can_add_what_the_check_misses(
+    division: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = begun(tmp_path, "--division", division)
+    found = judge([package.read(root)], rounds.load()).findings
+    errors = {(finding.rule, finding.message) for finding in found if finding.is_error}
+    no_result = "the submission holds no result" if division == "closed" else None
+    expected = {("S2", "notes is still to be filled in")}
+    expected.add(("S3", "the README.md is still to be written"))
+    expected.add(("S1", no_result or "the result holds no run log"))
+    assert errors == expected
+    printed = capsys.readouterr().out
+    assert "fill in notes" in printed
+    assert ("say what differs" in printed) == (division == "open")
+
+
+def test_another_benchmark_joins_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    root = begun(tmp_path)
+    (described,) = (root / "systems").iterdir()
+    described.rename(root / "systems" / "box.json")
+    content = json.loads((root / "systems" / "box.json").read_text()) | {"system": "box"}
+    (root / "systems" / "box.json").write_text(json.dumps(content))
+    begun(tmp_path, benchmark="galaxy_bnn")
+    assert [path.name for path in (root / "systems").iterdir()] == ["box.json"]
+    assert "systems/box.json" in (root / "benchmarks/galaxy_bnn/run.sh").read_text()
+    with pytest.raises(UserError, match="is there already"):
+        begun(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", "-rf", "a\nb", "ü", "x" * 65])
+def test_names_that_no_folder_can_have(name: str, tmp_path: Path) -> None:
+    where = ["--benchmark", "galaxy_shape", "--submissions", str(tmp_path), "--", name]
+    with pytest.raises(UserError, match="cannot be the name of a submitter"):
+        new_submission.main(where)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "submissions").touch()
+    with pytest.raises(UserError, match="cannot write there"):
+        begun(tmp_path)
+
+
+@pytest.mark.slow
+def test_its_task_runs_and_its_code_is_in_the_log(tmp_path: Path) -> None:
+    root = begun(tmp_path)
+    code = root / "benchmarks" / "galaxy_shape"
+    (described,) = (root / "systems").iterdir()
+    line = ["galaxy_shape", *FAST, "--task", code, "--system", described, "--output", root]
+    line += ["--data", tmp_path / "data", "--runs"]
+    first = cepheid(*line, "1")
+    assert first.returncode == 0, first.stderr
+    (log,) = root.glob("results/*/*/result_0.txt")
+    logged = {event["key"]: event["value"] for event in events(log)}
+    assert logged["task_digest"] == digest_of_own_code(code)
+    assert logged["submission_org"] == "acme"
+    assert not (root / "checkpoints").exists()
+    assert list((tmp_path / "checkpoints" / "acme").glob("*/*/run_0.pt"))
+
+    (code / "README.md").write_text("other words\n")
+    again = cepheid(*line, "1")
+    assert "nothing to run" in again.stdout
+    (code / "model.py").write_text((code / "model.py").read_text() + "# changed\n")
+    other = cepheid(*line, "2")
+    assert other.returncode == 2
+    assert "code_digest was" in other.stderr
+
+
+def test_wrong_tasks_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        own_task.found(tmp_path / "task.py")
+    (tmp_path / "task.txt").touch()
+    with pytest.raises(UserError, match="expected a Python file"):
+        own_task.found(tmp_path / "task.txt")
+    (tmp_path / "task.py").touch()
+    with pytest.raises(UserError, match="no function create"):
+        own_task.load(own_task.found(tmp_path))
+
+
+def test_a_system_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="describe-system --output"):
+        system.read(tmp_path / "box.json")

@@ -1,0 +1,235 @@
+"""`cepheid pack`: a manifest that binds a submission, whatever happens while it is written."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from compliance import manifest, package
+from compliance.finding import Finding
+from compliance.judge import judge
+from rules import definition, rounds
+from rules.digests import files_of, of_code
+from rules.errors import UserError
+from tests.compliance.builder import edited, run_records, write_log, write_result
+from tests.full_disk import LIMIT, files_end_after
+from tools import pack_submission
+
+ROOT = Path(__file__).resolve().parents[2]
+MINI = definition.load("galaxy_shape", "mini")
+RESULT = "results/box/galaxy_shape-mini-closed"
+CODE = "benchmarks/galaxy_shape"
+Printed = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A compliant submission that is not packed yet."""
+    root = tmp_path / "submissions" / "acme"
+    write_result(root, MINI, blocks=lambda index: 8)  # with fewer T21 finds them too fast
+    return root
+
+
+def findings(root: Path) -> list[Finding]:
+    return list(judge([package.read(root)], rounds.load()).findings)
+
+
+def pack(root: Path) -> int:
+    return pack_submission.main([str(root)])
+
+
+def test_a_packed_submission_raises_nothing(root: Path, capsys: Printed) -> None:
+    (before,) = findings(root)
+    assert (before.rule, before.severity) == ("S4", "warning")
+    assert pack(root) == 0
+    assert "9 files, 1 result, bound together" in capsys.readouterr().out
+    assert findings(root) == []
+    content = json.loads((root / "manifest.json").read_text())
+    (bound,) = content["results"].values()
+    assert bound["code"] == of_code(files_of(root / CODE))
+    assert bound["definition_digest"] == MINI.digest
+    first = (root / "manifest.json").read_bytes()
+    assert pack(root) == 0
+    assert (root / "manifest.json").read_bytes() == first
+
+
+def test_what_belongs_to_no_manifest(root: Path) -> None:
+    (root / CODE / "__pycache__").mkdir()
+    (root / CODE / "__pycache__" / "train.pyc").touch()
+    (root / ".hidden").touch()
+    pack(root)
+    (root / "manifest.json.partial").write_text("left by a pack that was killed")
+    shutil.rmtree(root / CODE / "__pycache__")
+    assert findings(root) == []
+
+
+@dataclass(frozen=True)
+class Change:
+    """Another content of one file (None: it is deleted), where that is found and what is said."""
+
+    file: str
+    content: str | None
+    found: str
+    says: str
+
+
+CHANGES = {
+    "changed": Change(f"{CODE}/train.py", "faster", f"{CODE}/train.py", "not the one"),
+    "not listed": Change(f"{CODE}/more.py", "", f"{CODE}/more.py", "does not list"),
+    "missing": Change(f"{CODE}/train.sh", None, "manifest.json", "not there"),
+    "no JSON": Change("manifest.json", "{", "manifest.json", "not JSON"),
+    "nested": Change("manifest.json", "[" * 9999, "manifest.json", "not JSON"),
+    "no manifest": Change("manifest.json", '{"files": {"a": 1}}', "manifest.json", "is not one"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_after_packing_is_found_and_packed_again(change: Change, root: Path) -> None:
+    (root / CODE / "train.sh").write_text("python train.py\n")
+    pack(root)
+    if change.content is None:
+        (root / change.file).unlink()
+    else:
+        (root / change.file).write_text(change.content)
+    (found,) = findings(root)
+    assert (found.rule, found.is_error, found.path) == ("S4", True, root / change.found)
+    assert change.says in found.message
+    assert pack(root) == 0
+    assert findings(root) == []
+
+
+def test_a_manifest_that_binds_a_result_to_something_else(root: Path) -> None:
+    pack(root)
+    content = json.loads((root / "manifest.json").read_text())
+    content["results"][RESULT]["code"] = "0" * 64
+    (root / "manifest.json").write_text(json.dumps(content))
+    (found,) = findings(root)
+    assert (found.rule, found.is_error) == ("S4", True)
+    assert RESULT in found.message
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "/etc/passwd", "a\nb", "<script>", "\x1b[31m"]
+)
+def test_hostile_names_in_a_manifest_are_told_and_not_read(name: str, root: Path) -> None:
+    pack(root)
+    content = json.loads((root / "manifest.json").read_text())
+    content["files"][name] = "0" * 64
+    (root / "manifest.json").write_text(json.dumps(content))
+    (found,) = findings(root)
+    assert found.rule == "S4"
+    assert "not there" in found.message
+    assert found.text().replace("\n    ", "").isprintable()
+
+
+def test_a_log_of_other_code_is_found_and_not_packed(root: Path, capsys: Printed) -> None:
+    for index in range(MINI.runs.required):
+        records = run_records(MINI, index)
+        records = edited(records, "code_digest", lambda record: None)
+        at = next(n for n, record in enumerate(records) if record["key"] == "code_digest")
+        records.insert(at + 1, records[at] | {"key": "task_digest", "value": "0" * 64})
+        write_log(root / RESULT / f"result_{index}.txt", records)
+    assert pack(root) == 1
+    printed = capsys.readouterr().out
+    assert "result_0.txt:12: S4 the log was not written by the code under" in printed
+    assert "not packed" in printed
+    assert not (root / "manifest.json").exists()
+
+
+def test_errors_are_told_and_nothing_is_written(root: Path, capsys: Printed) -> None:
+    (root / "LICENSE").unlink()
+    assert pack(root) == 1
+    assert "S6 the submission states no licence" in capsys.readouterr().out
+    assert not (root / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("where", "says"), [("nowhere", "there is no such folder"), (".", "not a submission")]
+)
+def test_what_is_no_submission(where: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=says):
+        pack(tmp_path / where)
+
+
+# Mishaps
+
+
+def test_a_full_disk_keeps_the_manifest_from_before(root: Path) -> None:
+    pack(root)
+    before = (root / "manifest.json").read_bytes()
+    (root / CODE / "train.py").write_text("faster\n")
+    with files_end_after(100), pytest.raises(UserError, match="File too large"):
+        pack(root)
+    assert (root / "manifest.json").read_bytes() == before
+    assert not (root / "manifest.json.partial").exists()
+    assert pack(root) == 0
+
+
+def test_a_real_full_disk(tmp_path: Path) -> None:
+    """On a small file system of its own, where mounting is allowed."""
+    place = tmp_path / "submissions"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system is not allowed here")
+    try:
+        write_result(place / "acme", MINI, blocks=lambda index: 8)
+        fill = ["dd", "if=/dev/zero", f"of={place / 'filler'}"]
+        assert subprocess.run(fill, capture_output=True, check=False).returncode == 1
+        with pytest.raises(UserError, match="No space left on device"):
+            pack(place / "acme")
+        assert not (place / "acme" / "manifest.json.partial").exists()
+        (place / "filler").unlink()
+        assert pack(place / "acme") == 0
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+KILLED = """
+import os, signal
+from pathlib import Path
+def killed(self, target): os.kill(os.getpid(), signal.SIGKILL)
+Path.rename = killed
+from tools import pack_submission
+pack_submission.main()
+"""
+
+
+def test_killed_in_the_middle_leaves_the_manifest_from_before(root: Path) -> None:
+    pack(root)
+    before = (root / "manifest.json").read_bytes()
+    (root / CODE / "train.py").write_text("faster\n")
+    line = [sys.executable, "-c", KILLED, str(root)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, env=environment, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert (root / "manifest.json").read_bytes() == before
+    assert {finding.rule for finding in findings(root)} == {"S4"}
+    assert pack(root) == 0
+    assert findings(root) == []
+    assert not (root / "manifest.json.partial").exists()
+
+
+def test_a_folder_that_cannot_be_written(root: Path) -> None:
+    code = "from tools import cli; cli.run_tool(cli.main)"
+    line = [sys.executable, "-c", LIMIT.format(size=0) + code, "pack", str(root)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "cannot write there" in done.stderr
+
+
+def test_reading_a_manifest_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    with path.open("wb") as file:
+        file.truncate(manifest.FILE_BYTES_MAX + 1)
+    assert "larger" in manifest.read(path).problem
+    path.write_text('{"round": "v1.0", "round": "v1.0"}')
+    assert "more than once" in manifest.read(path).problem

@@ -1,0 +1,127 @@
+"""What `cepheid run` says of its own log while it grows, and what that costs the run."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from compliance import follow
+from compliance.finding import Finding
+from compliance.runlog import PARTIAL
+from reference.train import Progress
+from rules import definition
+from tests.compliance.builder import Record, line_of, run_records, write_result
+from tools import run_check
+from tools.run_check import LiveCheck
+
+MINI = definition.load("galaxy_shape", "mini")
+AT_SAMPLES = 3008  # of the first evaluation
+BLOCKS = 8  # fewer are implausible (T21)
+
+
+class Log:
+    """A run log of a result with all runs but the last, which grows."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        folder = write_result(tmp_path / "out", MINI, blocks=lambda index: BLOCKS)
+        self.path = folder / f"result_{MINI.runs.required - 1}.txt"
+        self.path.unlink()
+        self.partial = folder / f"{self.path.name}{PARTIAL}"
+        self.out = io.StringIO()
+        self.live = LiveCheck(self.path, Console(file=self.out, soft_wrap=True, highlight=False))
+
+    def write(self, records: list[Record]) -> None:
+        with self.partial.open("a") as file:
+            file.writelines(f"{line_of(record)}\n" for record in records)
+
+    def said(self) -> str:
+        return self.out.getvalue()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path)
+
+
+def records() -> tuple[list[Record], list[Record]]:
+    """Those of a compliant run, up to its first evaluation and after it."""
+    whole = run_records(MINI, MINI.runs.required - 1, blocks=BLOCKS)
+    first = next(n for n, record in enumerate(whole) if record["key"] == "eval_stop") + 1
+    return whole[:first], whole[first:]
+
+
+def test_a_compliant_run_is_told_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_check, "SHARE_OF_TIME", 1e9)
+    for part in records():
+        log.write(part)
+        log.live.look()
+    log.partial.rename(log.path)
+    log.live.ended()
+    assert log.said() == ""
+
+
+def test_what_nothing_can_mend_is_told_once_and_at_once(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_check, "SHARE_OF_TIME", 1e9)
+    before, after = records()
+    before[-1]["time_ms"] -= 3_600_000
+    log.write(before)
+    log.live.beside(lambda progress: None)(Progress("evaluated", AT_SAMPLES))
+    told = log.said()
+    assert told.startswith("this run can no longer count:")
+    assert f"{PARTIAL}:{len(before)}: T4" in told
+    log.write(after)
+    log.live.look()
+    log.partial.rename(log.path)
+    log.live.ended()
+    assert log.said().count(f":{len(before)}: T4") == 1
+
+
+def test_judging_takes_no_more_of_the_clock_than_its_share(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter([100.0, 100.5, 149.0, 150.5, 151.0])
+    monkeypatch.setattr("tools.run_check.time.perf_counter", lambda: next(seconds))
+    log.write(records()[0])
+    judged: list[str] = []
+
+    def certain(*_: object) -> list[Finding]:
+        judged.append("again")
+        return []
+
+    monkeypatch.setattr(follow, "certain", certain)
+    log.live.look()  # took 0.5 s: none in the next 50 s
+    log.live.look()
+    assert len(judged) == 1
+    log.live.look()
+    assert len(judged) == 2
+
+
+def test_busy_stages_are_not_judged_and_other_ranks_judge_nothing(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LiveCheck, "look", lambda self: pytest.fail("judged"))
+    shown: list[object] = []
+    on_progress = log.live.beside(shown.append)
+    for stage in run_check.BUSY:
+        on_progress(Progress(stage))
+    assert len(shown) == 2
+    monkeypatch.undo()
+    other = LiveCheck(None, Console(file=log.out))
+    other.look()
+    other.ended()
+    assert log.said() == ""
+
+
+def test_a_result_that_can_have_no_score_any_more_is_told(log: Log) -> None:
+    folder = log.path.parent
+    (folder / "result_1.txt").write_bytes((folder / "result_0.txt").read_bytes())
+    log.write([*records()[0], *records()[1]])
+    log.partial.rename(log.path)
+    log.live.look()
+    log.live.ended()
+    assert "the result has no score as it is:" in log.said()
+    assert "T15" in log.said()
+    assert "T16" not in log.said()

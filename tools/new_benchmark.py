@@ -1,0 +1,75 @@
+"""`cepheid new-benchmark`: begin a benchmark with a small working example."""
+
+import argparse
+import keyword
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from string import Template
+
+from rules import definition
+from rules.errors import UserError
+from tools.arguments import command_parser
+from tools.cli import EXIT_FINE, run_tool
+from tools.writing import new_folder
+
+TEMPLATES = Path(__file__).parent / "templates" / "benchmark"
+NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+TITLE = re.compile(r"[^\"\\:#{}\x00-\x1f]{1,100}")  # YAML and Python hold it as it is
+FORBIDDEN = "quotes, backslashes, ':', '#' and braces, at most 100 characters"
+EXAMPLES = """\
+examples:
+  cepheid new-benchmark star_colour --title "Temperature of a star from its colours"
+      benchmarks/star_colour/, which runs and passes the contract tests as it is written
+
+exit codes: 0 written; 2 wrong use, for example a name that is taken
+"""
+NEXT = """\
+{folder}: begun; it estimates the ellipticity of galaxies, in a network of 6,914 parameters.
+Put your problem in its place, step by step; after each one all of these pass:
+  pytest tests/test_benchmark_contract.py -k {name}      says in plain words what is missing
+  ruff check . && ruff format --check . && mypy
+  1. {folder}/benchmark.yaml   the definition: data, quality, budget, hyperparameters
+  2. {folder}/model.py, task.py
+  3. {folder}/broken.py        mistakes and tricks that the targets must notice
+  4. cepheid run {name} --scale mini --runs 1 --output results/{name}
+  5. targets by experiment: cepheid check-targets {name} --scale mini, then take out `provisional`
+  6. reference convergence points: cepheid rcp {name} --scale mini --batch-size 32
+  7. {folder}/README.md, and a row in README.md
+CONTRIBUTING.md, "How to add a benchmark", walks through them."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `cepheid new-benchmark`."""
+    made = command_parser(
+        "new-benchmark", "Begin a benchmark: a folder with a small working example.", EXAMPLES
+    )
+    made.add_argument("name", help="lower-case letters, digits and '_', e.g. star_colour")
+    made.add_argument("--title", default="", help="one line for people (default: the name)")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the folder and tell the next steps."""
+    arguments = parser().parse_args(argv)
+    name, title = arguments.name, arguments.title or arguments.name.replace("_", " ").capitalize()
+    if not NAME.fullmatch(name) or keyword.iskeyword(name):
+        raise UserError(
+            f"{name[:100]!r} cannot be the name of a benchmark: a lower-case letter, then letters, "
+            "digits and '_', at most 40, and no word of Python"
+        )
+    if not TITLE.fullmatch(title):
+        raise UserError(f'--title {title[:100]!r}: expected one line without any of " \\ : # {{ }}')
+    folder = definition.BENCHMARKS / name
+    words = {"name": name, "title": title, "class_name": name.title().replace("_", "")}
+    with new_folder(folder) as made:
+        for template in sorted(TEMPLATES.iterdir()):
+            text = Template(template.read_text(encoding="utf-8")).substitute(words)
+            (made / template.name.removesuffix(".template")).write_text(text, encoding="utf-8")
+    print(NEXT.format(name=name, folder=os.path.relpath(folder)))
+    return EXIT_FINE
+
+
+if __name__ == "__main__":
+    run_tool(main)

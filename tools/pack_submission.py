@@ -1,0 +1,86 @@
+"""`cepheid pack`: bind logs, systems and code of a submission by its manifest."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from compliance import manifest, package, report
+from compliance.checks.manifest import bound_results, digests_of
+from compliance.finding import Finding, has_error
+from compliance.judge import judge
+from compliance.manifest import FILE_NAME, Manifest
+from compliance.package import Submitter
+from rules import rounds
+from rules.errors import UserError
+from tools import writing
+from tools.arguments import command_parser
+from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+
+EXAMPLES = """\
+examples:
+  cepheid pack submissions/acme      check, then write submissions/acme/manifest.json (rule S4)
+
+Nothing is written where the check finds an error. A manifest from before is replaced, or stays as
+it was where the new one cannot be written. Nothing else is changed; pack again after any change.
+
+exit codes: 0 packed; 1 at least one error, nothing was written; 2 wrong use
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `cepheid pack`."""
+    made = command_parser(
+        "pack", "Check a submission and write its manifest: the last step before review.", EXAMPLES
+    )
+    made.add_argument("path", type=Path, metavar="FOLDER", help="the submitter's folder")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check and, without errors, pack. Exit code 1 where there is one."""
+    folder: Path = parser().parse_args(argv).path
+    _refuse_what_is_no_submission(folder)
+    read = package.read(folder)
+    (who,) = read.submitters
+    judgement = judge([read], rounds.load())
+    findings = [found for found in judgement.findings if not _is_mended_by_packing(found)]
+    if has_error(findings):
+        print(report.FORMATS["text"](findings, judgement.logs, judgement.round))
+        print(f"not packed: mend the errors, then `cepheid pack {folder}` again")
+        return EXIT_FINDINGS
+    made = manifest_of(who)
+    writing.replace(folder / FILE_NAME, manifest.text_of(made))
+    for finding in findings:
+        print(finding.text())
+    results = f"{len(made.results)} result{'' if len(made.results) == 1 else 's'}"
+    print(f"{folder / FILE_NAME}: {len(made.files):,} files, {results}, bound together")
+    print("next: commit the folder and open a pull request; pack again after any change")
+    return EXIT_FINE
+
+
+def _refuse_what_is_no_submission(folder: Path) -> None:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: there is no such folder")
+    is_submission = Path(os.path.abspath(folder)).parent.name == "submissions"
+    if not (is_submission or (folder / FILE_NAME).is_file()):
+        raise UserError(
+            f"{folder}: not a submission, which is a folder in one named submissions/ (rule S1); "
+            "move it there, or begin one with `cepheid new-submission`"
+        )
+
+
+def _is_mended_by_packing(finding: Finding) -> bool:
+    """What S4 says of the manifest itself; what it says of a line of a log is no such thing."""
+    return finding.rule == "S4" and finding.line is None
+
+
+def manifest_of(who: Submitter) -> Manifest:
+    """The manifest of a submission as it is."""
+    submitter = Path(os.path.abspath(who.path)).name
+    path = who.path / FILE_NAME
+    return Manifest(path, rounds.CURRENT, submitter, bound_results(who), digests_of(who))
+
+
+if __name__ == "__main__":
+    run_tool(main)

@@ -1,0 +1,70 @@
+"""Writing files that a user may care about: whole or not at all, and never over another one."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rules.errors import UserError
+
+PARTIAL = ".partial"
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write ``text`` to a file that is not there yet.
+
+    Raises UserError where it is there already, or cannot be written; then nothing is left behind.
+    """
+    if os.path.lexists(path):
+        raise UserError(f"{path}: is there already; delete it or choose another name")
+    replace(path, text)
+
+
+def replace(path: Path, text: str) -> None:
+    """Write ``text`` in place of what a tool of ours wrote there before.
+
+    Raises UserError where it cannot be written; then what was there is as it was.
+    """
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise _cannot_write(path, error) from error
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill, which is called ``path`` when it is whole, and is gone if it fails.
+
+    It is filled beside the parent of ``path``, where nobody takes it for one of those that lie
+    there. Raises UserError where ``path`` is there already, or cannot be written.
+    """
+    if os.path.lexists(path):
+        raise UserError(f"{path}: is there already; change it, or move it away")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=path.parents[1], prefix=f".{path.name}-"))
+        try:
+            made.chmod(0o755)
+            yield made
+            made.rename(path)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: OSError) -> UserError:
+    why = error.strerror or type(error).__name__
+    return UserError(f"{path}: cannot write there ({why}); make room or choose another place")
