@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -110,10 +110,12 @@ class PreconditionedResNet50(ResNet50):
         return Lars(groups, **options)
 
     def made_preconditioner(self) -> KFAC | None:
-        """K-FAC on the model, as if it had taken no step."""
+        """K-FAC on the model, as if it had taken no step; its products as the model computes."""
         if not self.is_preconditioned:
             return None
-        return KFAC(self.model, self.options, self._communication, lambda name: self.phase(name))
+        is_half = self.precision is torch.bfloat16
+        options = replace(self.options, bfloat16_products=is_half)
+        return KFAC(self.model, options, self._communication, lambda name: self.phase(name))
 
     @contextmanager
     def _communication(self) -> Iterator[None]:

@@ -202,7 +202,8 @@ class Curvature:
             factored = inverse.eigen(matrices, dampings)
         else:
             names = [statistic.name for statistic in chosen]
-            factored = inverse.cholesky(names, matrices, dampings)
+            products = torch.bfloat16 if self.options.bfloat16_products else torch.float32
+            factored = inverse.cholesky(names, matrices, dampings, products)
         for statistic, result in zip(chosen, factored, strict=True):
             statistic.factored = result
 

@@ -22,17 +22,19 @@ class Factored:
     """A damped matrix in a form that is cheap to apply the inverse of.
 
     With Cholesky ``factor`` is the lower triangle L of X + ``damping`` I = L Lᵀ, and ``values`` is
-    None; else X = Q diag(``values``) Qᵀ with Q the ``factor``, undamped.
+    None; else X = Q diag(``values``) Qᵀ with Q the ``factor``, undamped. ``products`` is what
+    explicit inverses are kept and multiplied in.
     """
 
     factor: Tensor
     damping: Tensor
     values: Tensor | None = None
+    products: torch.dtype = torch.float32
 
     @cached_property
     def explicit(self) -> Tensor:
         """The inverse of the damped matrix itself, from its Cholesky factor."""
-        return torch.cholesky_inverse(self.factor)
+        return torch.cholesky_inverse(self.factor).to(self.products)
 
 
 def shared_damping(
@@ -53,9 +55,12 @@ def shared_damping(
 
 
 def cholesky(
-    names: Sequence[str], matrices: Sequence[Tensor], dampings: Sequence[Tensor]
+    names: Sequence[str],
+    matrices: Sequence[Tensor],
+    dampings: Sequence[Tensor],
+    products: torch.dtype = torch.float32,
 ) -> list[Factored]:
-    """Each matrix with its damping, factored.
+    """Each matrix with its damping, factored, for products in that dtype.
 
     Where a matrix is not positive definite even so, its damping is raised tenfold, up to
     ``DAMPING_RAISES_MAX`` times, with a warning. Raises UserError that names the factor after that.
@@ -64,7 +69,7 @@ def cholesky(
     dampings = list(dampings)
     waiting = list(range(len(matrices)))
     for raises in range(DAMPING_RAISES_MAX + 1):
-        results |= _damped_and_factored(waiting, matrices, dampings)
+        results |= _damped_and_factored(waiting, matrices, dampings, products)
         waiting = [index for index in waiting if index not in results]
         if raises < DAMPING_RAISES_MAX:
             for index in waiting:
@@ -83,7 +88,10 @@ def cholesky(
 
 
 def _damped_and_factored(
-    indices: Sequence[int], matrices: Sequence[Tensor], dampings: Sequence[Tensor]
+    indices: Sequence[int],
+    matrices: Sequence[Tensor],
+    dampings: Sequence[Tensor],
+    products: torch.dtype,
 ) -> dict[int, Factored]:
     """Of those matrices that are positive definite with their damping, by index."""
     tried: list[int] = []
@@ -99,7 +107,7 @@ def _damped_and_factored(
         failures.append(failed)
     failed_at = torch.cat(failures).tolist() if failures else []  # waits for the device, once
     return {
-        index: Factored(factor, dampings[index])
+        index: Factored(factor, dampings[index], products=products)
         for index, factor, failed in zip(tried, factors, failed_at, strict=True)
         if not failed
     }
@@ -133,8 +141,8 @@ def preconditioned(
     eigen-decompositions (B ⊗ A + λI)⁻¹ G, without splitting λ. ``steps`` is for how many of them
     the factors of inputs and outputs stay as they are."""
     if inputs.values is None or outputs.values is None:
-        half = _solved(outputs, gradient, steps[1])
-        return _solved(inputs, half.T, steps[0]).T
+        half = _solved(inputs, gradient.T, steps[0]).T
+        return _solved(outputs, half, steps[1]).float()
     rotated = outputs.factor.T @ gradient @ inputs.factor
     rotated = rotated / (outputs.values[:, None] * inputs.values + damping)
     return outputs.factor @ rotated @ inputs.factor.T
@@ -144,8 +152,8 @@ def _solved(factored: Factored, right: Tensor, steps: int) -> Tensor:
     """By triangular solves; by the explicit inverse, whose products are faster, where making it
     pays: for more columns than rows, or for some steps."""
     if len(factored.factor) <= right.shape[1] or steps >= EXPLICIT_FROM_STEPS:
-        return factored.explicit @ right
-    return torch.cholesky_solve(right, factored.factor)
+        return factored.explicit @ right.to(factored.products)
+    return torch.cholesky_solve(right.float(), factored.factor)
 
 
 def unit_wise(gradient: Tensor, fisher: Tensor, damping: float) -> Tensor:

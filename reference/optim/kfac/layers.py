@@ -218,14 +218,13 @@ class BatchNormLayer(Layer):
     def collect_outputs(self, inputs: Tensor, gradients: Tensor) -> None:
         """Both (n, c, …)."""
         module = self._module
-        moments = getattr(module, "batch_moments", None)
-        if module.training and moments is not None:
+        told = getattr(module, "batch_moments", None)
+        if module.training and told is not None:
             mean, variance = (
-                each.repeat_interleave(len(inputs) // len(each), dim=0) for each in moments
+                each.repeat_interleave(len(inputs) // len(each), dim=0) for each in told
             )
         elif module.training or module.running_mean is None or module.running_var is None:
-            axes = [0, *range(2, inputs.ndim)]
-            variance, mean = torch.var_mean(inputs, dim=axes, correction=0)
+            mean, variance = factors.moments(inputs)
         else:
             mean, variance = module.running_mean, module.running_var
         deviation = torch.sqrt(variance + module.eps)

@@ -20,7 +20,9 @@ class Options:
     damping between the two factors of a layer by their mean eigenvalues; ``batch_norm_damping``,
     as a multiple of λ (64 in chainerkfac); ``rescaling`` of the preconditioned gradient, by a bound
     on the (approximate) KL divergence of the step, ``kl_clip``, or to the norm that each layer's
-    gradient had.
+    gradient had. ``bfloat16_products`` multiplies gradients by inverses in bfloat16, whatever the
+    layers compute in, where the inverses are explicit ones: with "cholesky" and where they serve
+    often; each product is then rounded to 1 part in 256.
 
     The layers: names (with ``*`` and ``?``) to ``skip``, whether layers that K-FAC has no factors
     for are left to the optimizer or refused.
@@ -44,6 +46,7 @@ class Options:
     batch_norm_damping: float = 1.0
     rescaling: Rescaling = "none"
     kl_clip: float = 1e-3
+    bfloat16_products: bool = False
 
     skip: tuple[str, ...] = ()
     unsupported: Unsupported = "skip"

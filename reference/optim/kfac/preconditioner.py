@@ -215,14 +215,16 @@ class KFAC:
         if self.options.rescaling != "kl_clip":
             return
         assert learning_rate is not None
-        products = [(directions[layer] * gradients[layer]).sum() for layer in directions]
+        products = [
+            torch.dot(direction.flatten(), gradients[layer].flatten())
+            for layer, direction in directions.items()
+        ]
         device = self.layers[0].device
         product = torch.stack(products).sum() if products else torch.zeros((), device=device)
         if self.options.distribute_inverse:
             product = self.exchange.sum(product, "rescaling")
         bound = torch.sqrt(self.options.kl_clip / (learning_rate**2 * product))
-        for direction in directions.values():
-            direction.mul_(bound.clamp(max=1.0))
+        torch._foreach_mul_(list(directions.values()), bound.clamp(max=1.0))
 
     def _hand_out(self, directions: dict[Layer, Tensor]) -> None:
         """Into the gradients, of all ranks unless each updates its own weights only."""

@@ -24,6 +24,9 @@ CONVOLUTIONS = [
     (8, (4, 4), 1, 1, 0, 1),
     (3, (11, 9), 7, 2, 3, 1),
     (3, (6, 6), 3, 1, "valid", 1),
+    (8, (2, 3), 3, 1, (3, 2), 1),  # where the window sees nothing but padding
+    (8, (3, 3), 3, 2, 2, 2),
+    (3, (9, 9), 3, 1, 2, 2),
 ]
 
 
@@ -83,6 +86,22 @@ def test_batch_norm_has_the_gradients_of_each_sample(shape: tuple[int, ...]) -> 
         expected += torch.stack([scale**2, scale * shift, shift**2])
     found = factors.batch_norm(inputs, weights, mean, torch.sqrt(variance + module.eps))
     assert torch.allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (6, 3, 4, 5)])
+def test_moments_of_channels(shape: tuple[int, ...]) -> None:
+    inputs = 100 + torch.randn(shape)
+    variance, mean = torch.var_mean(inputs.transpose(0, 1).flatten(1), dim=1, correction=0)
+    found = factors.moments(inputs)
+    torch.testing.assert_close(found, (mean, variance))
+
+
+def test_unfolding_in_parts_is_unfolding(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, images = nn.Conv2d(3, 2, 3, 2, 1, bias=False), torch.randn(5, 3, 9, 8)
+    window = factors.window_of(module)
+    at_once = factors.convolution_inputs(images, window, with_bias=False)
+    monkeypatch.setattr(factors, "UNFOLDED_AT_ONCE", 2000)
+    assert torch.allclose(factors.convolution_inputs(images, window, False), at_once, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 9])

@@ -121,3 +121,17 @@ def test_a_factor_that_stands_still_is_refreshed_less_and_less_often() -> None:
     assert steps == [2, 3, 5, 8, 13, 21]
     assert interval.due == sum(steps)
     assert interval.after_failure(40).due == 41
+
+
+def test_products_in_bfloat16_are_rounded_and_no_more() -> None:
+    matrices = [_definite(40, 1), _definite(30, 2)]
+    shares, gradient = [torch.tensor(0.1)] * 2, torch.randn(30, 40)
+    exact = inverse.cholesky(["A", "B"], matrices, shares)
+    rounded = inverse.cholesky(["A", "B"], matrices, shares, torch.bfloat16)
+    for steps in ((1, 1), (9, 1), (9, 9)):
+        expected = inverse.preconditioned(gradient, *exact, 0.01, steps)
+        found = inverse.preconditioned(gradient, *rounded, 0.01, steps)
+        assert found.dtype is torch.float32
+        error = ((found - expected).norm() / expected.norm()).item()
+        # By solving twice nothing is rounded; B has more columns than rows to be multiplied with.
+        assert 1e-4 < error < 2**-7
