@@ -26,10 +26,13 @@ class Compiled:
 
     It is compiled at its first call. Where that fails (no C++ compiler, no ``Python.h``) it runs
     eagerly from then on and ``failure`` says why; if ``insist``, it raises UserError instead.
+    ``dynamic`` is for arguments of ever other shapes, each of which would else be compiled for.
     """
 
-    def __init__(self, function: Callable[..., Any], *, enabled: bool, insist: bool) -> None:
-        self._eager = function
+    def __init__(
+        self, function: Callable[..., Any], *, enabled: bool, insist: bool, dynamic: bool = False
+    ) -> None:
+        self._eager, self._dynamic = function, dynamic
         self._compiled: Callable[..., Any] | None = None  # made when needed: loading takes seconds
         self.enabled, self.insist = enabled, insist
         self.failure = ""
@@ -52,7 +55,7 @@ class Compiled:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                compiled = torch.compile(self._eager, dynamic=False)
+                compiled = torch.compile(self._eager, dynamic=self._dynamic)
                 result = compiled(*arguments)
             self._compiled = compiled
             return result

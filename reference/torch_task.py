@@ -33,6 +33,7 @@ class TorchTask:
     """
 
     evaluation_batch: int
+    shapes_vary = False  # from batch to batch
 
     def __init__(self, config: RunConfig, ranks: Ranks) -> None:
         self.config, self.definition, self.ranks = config, config.definition, ranks
@@ -79,7 +80,9 @@ class TorchTask:
         self.optimizer = self.made_optimizer()
         asked = self.config.execution
         insist = asked.compile == "on"
-        self._loss = Compiled(self._mean_loss, enabled=insist, insist=insist)
+        self._loss = Compiled(
+            self._mean_loss, enabled=insist, insist=insist, dynamic=self.shapes_vary
+        )
         self._predict = Compiled(self._outputs, enabled=insist, insist=insist)
         self._compute_as(asked)
         return sum(parameter.numel() for parameter in self.model.parameters())

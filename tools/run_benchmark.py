@@ -221,8 +221,9 @@ def _run(
         ):
             left = max(runs) + 1 if len(runs) > 1 and ranks.world_size == 1 else 0
             sensors = _sensors(ranks, console) if folder else energy.Sensors()
-            reached = [
-                _one_run(
+            reached = []
+            for made, index in enumerate(runs[:1] if left else runs, 1):
+                ended = _one_run(
                     backend,
                     module,
                     config.for_run(index),
@@ -231,11 +232,10 @@ def _run(
                     console,
                     interruption,
                     sensors,
-                ).reached
-                for index in (runs[:1] if left else runs)
-            ]
-            if left and folder:
-                _tell_time_left(folder, len(runs) - 1, console)
+                )
+                reached.append(ended.reached)
+                if folder and made < len(runs):
+                    _tell_time_left(folder, len(runs) - made, console)
             # A rank that leaves with exit code 1 has torchrun end the others, reporting or not.
             ranks.barrier()
     return (EXIT_FINE if all(reached) else EXIT_FINDINGS), left

@@ -235,7 +235,9 @@ class Transformer(nn.Module):
     def remember(self, source: Tensor) -> Memory:
         """Encode ``source`` (sentences, places)."""
         is_token = source != PADDING
-        mask = None if bool(is_token.all()) else is_token[:, None, None, :]
+        # Without a mask attention is faster; a compiled graph cannot branch on values.
+        is_full = not torch.compiler.is_compiling() and bool(is_token.all())
+        mask = None if is_full else is_token[:, None, None, :]
         states = self.embedded(source)
         for layer in self.encoder:
             states = layer(states, mask)

@@ -37,6 +37,7 @@ class Translation(ParallelTask):
     """German for English sentences."""
 
     model: Transformer
+    shapes_vary = True
 
     def __init__(self, config: RunConfig, ranks: Ranks) -> None:
         super().__init__(config, ranks)

@@ -15,13 +15,17 @@ from benchmarks.resnet50.model import ResNet, is_exempt, scaled_pixels
 from benchmarks.resnet50.task import ResNet50, create, schedule_of
 from reference import data
 from reference.config import RunConfig, configure
-from reference.distributed import Ranks, started
+from reference.distributed import Ranks
 from reference.ledger import Ledger
 from reference.optim.lars import Lars
 from rules import definition
 from rules.definition import Block
 from rules.errors import UserError
-from tests.distributed import on_ranks
+from tests.benchmarks.several_ranks import (
+    Result,
+    assert_four_ranks_do_what_one_does,
+    result_on_this_rank,
+)
 
 FULL, MINI = (definition.load("resnet50", scale) for scale in ("full", "mini"))
 ALONE = Ranks(0, 1, torch.device("cpu"))
@@ -262,22 +266,12 @@ def test_full_scale_steps_like_mini(data_root: Path) -> None:
     assert 0 <= task.evaluate()["accuracy"] <= 1
 
 
-def _on_this_rank(data_root: Path, overrides: list[str]) -> tuple[dict[str, float], list[float]]:
-    torch.set_num_threads(1)
-    with started() as ranks:
-        ranks = dataclasses.replace(ranks, ranks_per_node=min(2, ranks.world_size))
-        task = trained(small_config(data_root, *overrides), ranks)
-        task.evaluation_batch = 4
-        quality = task.evaluate()
-        return quality, [float(p.detach().double().sum()) for p in task.model.parameters()]
+def _on_this_rank(data_root: Path, overrides: list[str]) -> Result:
+    return result_on_this_rank(lambda ranks: trained(small_config(data_root, *overrides), ranks))
 
 
 def test_ranks_that_share_the_update_and_norm_in_groups(data_root: Path) -> None:
     overrides = ["opt_name=lars", "model_bn_span=4", "weight_update=sharded"]
     overrides.append("all_reduce=two_level")
     small_config(data_root)
-    (alone,) = on_ranks(1, _on_this_rank, data_root, overrides)
-    first, *others = on_ranks(4, _on_this_rank, data_root, overrides)
-    assert all(other == first for other in others)
-    assert first[0] == pytest.approx(alone[0], rel=1e-4)
-    assert first[1] == pytest.approx(alone[1], rel=1e-3, abs=1e-3)
+    assert_four_ranks_do_what_one_does(_on_this_rank, data_root, overrides)

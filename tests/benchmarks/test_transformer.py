@@ -22,12 +22,16 @@ from benchmarks.transformer.task import Translation, create, signature
 from reference import data
 from reference.config import RunConfig, configure
 from reference.data.wmt import END, PADDING
-from reference.distributed import Ranks, started
+from reference.distributed import Ranks
 from reference.optim.schedules import inverse_square_root
 from rules import definition
 from rules.definition import Block
 from rules.errors import UserError
-from tests.distributed import on_ranks
+from tests.benchmarks.several_ranks import (
+    Result,
+    assert_four_ranks_do_what_one_does,
+    result_on_this_rank,
+)
 from tools import measure_speed
 from tools.measure_speed import Subject
 
@@ -297,21 +301,11 @@ def test_what_closed_refuses(override: str) -> None:
         configure(FULL, overrides=[override])
 
 
-def _on_this_rank(data_root: Path, overrides: list[str]) -> tuple[dict[str, float], list[float]]:
-    torch.set_num_threads(1)
-    with started() as ranks:
-        ranks = dataclasses.replace(ranks, ranks_per_node=min(2, ranks.world_size))
-        task = trained(small_config(data_root, *overrides), ranks)
-        task.evaluation_batch = 4
-        quality = task.evaluate()
-        return quality, [float(p.detach().double().sum()) for p in task.model.parameters()]
+def _on_this_rank(data_root: Path, overrides: list[str]) -> Result:
+    return result_on_this_rank(lambda ranks: trained(small_config(data_root, *overrides), ranks))
 
 
 def test_ranks_that_share_the_update(data_root: Path) -> None:
     overrides = ["weight_update=sharded", "all_reduce=two_level", "pass_tokens=512"]
     small_config(data_root)
-    (alone,) = on_ranks(1, _on_this_rank, data_root, overrides)
-    first, *others = on_ranks(4, _on_this_rank, data_root, overrides)
-    assert all(other == first for other in others)
-    assert first[0] == pytest.approx(alone[0], rel=1e-4)
-    assert first[1] == pytest.approx(alone[1], rel=1e-3, abs=1e-3)
+    assert_four_ranks_do_what_one_does(_on_this_rank, data_root, overrides)

@@ -62,7 +62,7 @@ def test_it_passes_the_contract_tests_lint_and_format(tmp_path: Path) -> None:
     leave = shutil.ignore_patterns("__pycache__", "golden", "peer")
     for name in ("rules", "reference", "compliance", "tools", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=leave)
-    for name in ("setup.cfg", ".ruff.toml", "benchmarks/__init__.py"):
+    for name in ("setup.cfg", "pyproject.toml", "benchmarks/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
 

@@ -5,20 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from reference.data import lexicon
-from reference.data.grammar import (
-    EVALUATION,
-    PRONOUNS,
-    TRAIN,
-    Adverbial,
-    Clause,
-    NounPhrase,
-    Sentence,
-    english,
-    german,
-    pair,
-)
-from reference.data.lexicon import Adjective, Noun, Verb
+from reference.data.grammar import EVALUATION, TRAIN, english, german, lexicon, pair
+from reference.data.grammar.lexicon import Adjective, Noun, Verb
+from reference.data.grammar.trees import PRONOUNS, Adverbial, Clause, NounPhrase, Sentence
 
 PAIRS, EM_ROUNDS = 1500, 4
 

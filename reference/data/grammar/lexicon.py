@@ -1,4 +1,4 @@
-"""Words of the English–German grammar in ``grammar``, and how they inflect."""
+"""Words of both languages, and how they inflect."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
