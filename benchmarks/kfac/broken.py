@@ -30,11 +30,10 @@ class CurvatureIgnored(PreconditionedResNet50):
     """K-FAC computes its factors and nobody uses them: plain gradients at K-FAC's rate."""
 
     def made_preconditioner(self) -> KFAC | None:
-        """One whose directions are the gradients, but for the damping."""
+        """One whose directions are the gradients."""
         kfac = super().made_preconditioner()
         assert kfac is not None
-        for layer in kfac.layers:
-            layer.direction = lambda gradient, damping, options: gradient  # type: ignore[method-assign]
+        kfac.directions = dict  # type: ignore[assignment,method-assign]
         return kfac
 
 

@@ -128,10 +128,6 @@ class Layer(ABC):
     def write(self, gradient: Tensor) -> None:
         """Put a gradient, as of ``gradient()``, into its parameters."""
 
-    @abstractmethod
-    def direction(self, gradient: Tensor, damping: float, options: Options) -> Tensor:
-        """The gradient times the inverse of the damped Fisher block."""
-
 
 class KroneckerLayer(Layer):
     """Linear or Conv2d: F ≈ B ⊗ A."""
@@ -188,7 +184,7 @@ class KroneckerLayer(Layer):
             assert parameter.grad is not None
             parameter.grad.copy_(gradient[:, -1])
 
-    def direction(self, gradient: Tensor, damping: float, options: Options) -> Tensor:
+    def direction(self, gradient: Tensor, damping: float) -> Tensor:
         """B⁻¹ G A⁻¹."""
         assert self.inputs.factored is not None
         assert self.outputs.factored is not None
@@ -240,13 +236,6 @@ class BatchNormLayer(Layer):
         for parameter, values in zip(self.parameters, gradient, strict=True):
             assert parameter.grad is not None
             parameter.grad.copy_(values)
-
-    def direction(self, gradient: Tensor, damping: float, options: Options) -> Tensor:
-        """(F + λI)⁻¹ g, per channel."""
-        assert self.fisher.average is not None
-        return inverse.unit_wise(
-            gradient, self.fisher.average, damping * options.batch_norm_damping
-        )
 
 
 def layers_of(model: nn.Module, options: Options) -> tuple[list[Layer], dict[str, str]]:

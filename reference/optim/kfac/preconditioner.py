@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 
+from reference.optim.kfac import inverse
 from reference.optim.kfac.curvature import Curvature, Phase, unwatched
 from reference.optim.kfac.exchange import Exchange, Guard
-from reference.optim.kfac.layers import Layer, layers_of
+from reference.optim.kfac.layers import BatchNormLayer, KroneckerLayer, Layer, layers_of
 from reference.optim.kfac.options import Options
 from reference.optim.kfac.owners import Owners
 from reference.optim.kfac.staleness import Interval
@@ -162,16 +163,30 @@ class KFAC:
             )
         self.curvature.refresh(loss_scale)
         gradients = self._mean_gradients()
-        directions = {
-            layer: layer.direction(gradient, self.damping, self.options)
-            if layer.is_ready
-            else gradient
-            for layer, gradient in gradients.items()
-        }
+        directions = self.directions(gradients)
         self._rescale(directions, gradients, learning_rate)
         self._hand_out(directions)
         self.bytes_sent = dict(self.exchange.sent)
         self.exchange.sent.clear()
+
+    def directions(self, gradients: dict[Layer, Tensor]) -> dict[Layer, Tensor]:
+        """The gradients times the inverses of the damped Fisher blocks; those of layers whose
+        factors are not known yet as they are."""
+        found = dict(gradients)
+        norms: list[BatchNormLayer] = []
+        for layer, gradient in gradients.items():
+            if isinstance(layer, BatchNormLayer) and layer.is_ready:
+                norms.append(layer)
+            elif isinstance(layer, KroneckerLayer) and layer.is_ready:
+                found[layer] = layer.direction(gradient, self.damping)
+        if norms:  # all channels of all of them are alike
+            fisher = torch.cat([average for layer in norms for average in layer.averages], dim=1)
+            gradient = torch.cat([gradients[layer] for layer in norms], dim=1)
+            damping = self.damping * self.options.batch_norm_damping
+            channels = [layer.shape[1] for layer in norms]
+            parts = inverse.unit_wise(gradient, fisher, damping).split(channels, dim=1)
+            found |= {layer: part.contiguous() for layer, part in zip(norms, parts, strict=True)}
+        return found
 
     def _mean_gradients(self) -> dict[Layer, Tensor]:
         """Over all ranks, of the layers that this rank preconditions."""

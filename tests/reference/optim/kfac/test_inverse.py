@@ -126,12 +126,12 @@ def test_a_factor_that_stands_still_is_refreshed_less_and_less_often() -> None:
 def test_products_in_bfloat16_are_rounded_and_no_more() -> None:
     matrices = [_definite(40, 1), _definite(30, 2)]
     shares, gradient = [torch.tensor(0.1)] * 2, torch.randn(30, 40)
-    exact = inverse.cholesky(["A", "B"], matrices, shares)
+    of_inputs, of_outputs = inverse.cholesky(["A", "B"], matrices, shares)
     rounded = inverse.cholesky(["A", "B"], matrices, shares, torch.bfloat16)
     for steps in ((1, 1), (9, 1), (9, 9)):
-        expected = inverse.preconditioned(gradient, *exact, 0.01, steps)
-        found = inverse.preconditioned(gradient, *rounded, 0.01, steps)
+        expected = inverse.preconditioned(gradient, of_inputs, of_outputs, 0.01, steps)
+        found = inverse.preconditioned(gradient, rounded[0], rounded[1], 0.01, steps)
         assert found.dtype is torch.float32
         error = ((found - expected).norm() / expected.norm()).item()
-        # By solving twice nothing is rounded; B has more columns than rows to be multiplied with.
+        # Not 0 even by solving: B has more columns to be multiplied with than rows.
         assert 1e-4 < error < 2**-7
