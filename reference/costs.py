@@ -61,9 +61,9 @@ class Costs:
 class Update:
     """What was measured of one setting.
 
-    ``milliseconds`` of an update, and of the baseline's in turns with it; the quartiles of their
-    ratio; ``phases_ms`` of a ledger, for each rank; ``sent_bytes`` over all ranks in an update, by
-    purpose; the share of the factors' refreshes that were made.
+    Mean ``milliseconds`` of an update, and of the baseline's in turns with it; the quartiles of
+    their ratio; ``phases_ms`` of a ledger, for each rank; ``sent_bytes`` over all ranks in an
+    update, by purpose; the share of the factors' refreshes that were made meanwhile.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Update:
     ratio_quartiles: tuple[float, float]
     phases_ms: tuple[Mapping[str, float], ...]
     sent_bytes: Mapping[str, int]
-    refreshed_share: float | None
+    refreshed_share: float
 
     @property
     def ratio(self) -> float:

@@ -24,7 +24,7 @@ from reference.parallel import forget_steps
 from reference.seeding import generator
 from rules.errors import UserError
 
-PLAIN_UPDATES = 9
+PLAIN_UPDATES = 25
 KNOWN: Mapping[str, tuple[object, ...]] = {
     "model_variant": ("v1_5", "d"),
     "opt_preconditioner": ("kfac", "none"),
@@ -123,12 +123,15 @@ class PreconditionedResNet50(ResNet50):
             yield
 
     def warm_up(self) -> None:
-        """As ever, with a step of K-FAC, which knows nothing of it afterwards."""
+        """As ever, with a step of K-FAC, which knows nothing of it afterwards. How to compute is
+        settled without: most steps of a run leave most factors alone."""
         if self.kfac is None:
             super().warm_up()
             return
-        with self.kfac.accumulating():
-            super().warm_up()
+        self.kfac.remove()
+        super().warm_up()
+        self.kfac = self.made_preconditioner()
+        assert self.kfac is not None
         before = {key: value.clone() for key, value in self.model.state_dict().items()}
         self.model.train()
         self._step_on_noise(self.execution)
