@@ -2,6 +2,7 @@
 rest."""
 
 import dataclasses
+import json
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -228,3 +229,18 @@ def test_training_goes_on_bit_for_bit_with_mixup(tmp_path: Path) -> None:
     resumed.model.train()
     resumed.train(Block(2, 16, 32), lambda samples: None)
     assert torch.equal(weights_after(straight, 0), weights_after(resumed, 0))
+
+
+def test_both_optimizers_were_tuned_with_as_many_trials() -> None:
+    ledger = json.loads((definition.BENCHMARKS / "kfac/tuning.json").read_text())
+    by_optimizer = ledger["trials"]
+    assert len(by_optimizer["K-FAC"]) == len(by_optimizer["SGD"])
+    assert ledger["target"] == {each.metric: each.target for each in MINI.quality}
+    for trial in [*by_optimizer["K-FAC"], *by_optimizer["SGD"]]:
+        configure(MINI, division="open", overrides=trial["set"])
+        reached = [
+            epoch
+            for epoch, accuracy in enumerate(trial["accuracy"], 1)
+            if accuracy >= ledger["target"]["accuracy"]
+        ]
+        assert trial["epochs_to_target"] == (reached[0] if reached else None)
