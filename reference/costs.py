@@ -120,7 +120,7 @@ def projected_ms(
     phases of one rank of ``measured_ranks``.
 
     What a rank does for its own samples shrinks with their number; inverses take as long as those
-    of the busiest rank, whose ``busiest_share`` of all is known from the layers; communication
+    of the busiest rank, ``busiest_share`` times those of the rank measured; communication
     grows as that of a ring does, (P - 1) / P; the rest stays. The costs of starting a message,
     slower links between nodes and kernels too small for a device are not in it.
     """

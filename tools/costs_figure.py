@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from reference.costs import Costs
+from rules.errors import UserError
 from tools.epochs_figure import drawn
 
 COLOURS = {
@@ -25,7 +26,10 @@ def write(folder: Path, asked: Costs, found: Mapping[str, Any]) -> Sequence[Path
 
     Raises UserError where it cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--figures {folder}: cannot make it ({error.strerror})") from error
     return [
         _ledger(folder / "ledger.png", asked, found),
         _balance(folder / "balance.png", found),

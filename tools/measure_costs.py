@@ -27,7 +27,8 @@ What an update with K-FAC costs, and which of its steps costs how much, as Ueno 
 
   table 1         the time of an update over that of SGD after each optimization, in turns with SGD
   figures 2 to 4  the ledger of an update: data, forward, backward, factors, communication, inverse,
-                  update; and the bytes that all ranks send in one
+                  update; and the bytes that all ranks send for K-FAC in one (what averages the
+                  gradients of SGD is torch's and not counted)
   figure 5        who inverts what: seconds of each rank's inverses for 1 to 128 ranks, from the
                   measured time of each layer's
   table 3         time to target of SGD and of K-FAC: the epochs that `cepheid epochs` has on
@@ -132,7 +133,9 @@ def _measure(chosen: Definition, asked: "Costs", arguments: argparse.Namespace) 
             "baseline": {"name": asked.baseline.name, "phases_ms": baseline["phases_ms"]},
             "updates": [asdict(update) | {"ratio": update.ratio} for update in updates],
             "inverses_ms": layers_ms,
-            "balance": _balance(layers_ms),
+            "balance": [
+                {"ranks": count, "milliseconds": _balance(layers_ms, count)} for count in RANKS
+            ],
         }
         found["times_to_target"] = _times(chosen, asked, updates, found)
         console.print(_as_text(asked, updates, found), markup=False)
@@ -141,14 +144,14 @@ def _measure(chosen: Definition, asked: "Costs", arguments: argparse.Namespace) 
                 f"\nother work was running here (load {load:.1f} before this began): believe no "
                 "times, and ratios with care"
             )
+        if arguments.output:
+            _write(arguments.output, found)
+            console.print(f"written: {arguments.output}", markup=False)
         if arguments.figures:
             from tools import costs_figure
 
             for path in costs_figure.write(arguments.figures, asked, found):
                 console.print(f"written: {path}", markup=False)
-        if arguments.output:
-            _write(arguments.output, found)
-            console.print(f"written: {arguments.output}", markup=False)
 
 
 # What is measured --------------------------------------------------------------------------------
@@ -188,6 +191,8 @@ def _update(
     from reference.speed import in_turns, step_seconds
 
     plain, task = (_ready(chosen, each, ranks, arguments) for each in (baseline, step))
+    if task.kfac is None:
+        raise UserError("--set: these settings leave no K-FAC whose steps could be costed")
     before = _refreshes(task)
     compared = in_turns(
         step.name,
@@ -270,6 +275,8 @@ def _inverses_ms(
     )
     task = task_module(chosen, "torch").create(config, ranks)
     task.build()
+    if task.options.inverse == "eigen":
+        raise UserError("--set kfac_inverse=eigen: the balance is that of Cholesky inverses")
     found = []
     for layer in task.kfac.layers:
         sizes = [stat.size for stat in layer.statistics if stat.is_matrix]
@@ -291,23 +298,19 @@ def _inverses_ms(
 # What follows from it ----------------------------------------------------------------------------
 
 
-def _balance(layers_ms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The inverses of each rank, by number of ranks."""
+def _balance(layers_ms: Sequence[Mapping[str, Any]], ranks: int) -> list[float]:
+    """Milliseconds of the inverses of each rank."""
     from reference.costs import by_rank
     from reference.optim.kfac.owners import assigned
 
-    milliseconds = [layer["milliseconds"] for layer in layers_ms]
-    return [
-        {
-            "ranks": ranks,
-            "milliseconds": by_rank(
-                milliseconds,
-                assigned([layer["cost"] for layer in layers_ms], ranks).of_layer,
-                ranks,
-            ),
-        }
-        for ranks in RANKS
-    ]
+    owners = assigned([layer["cost"] for layer in layers_ms], ranks).of_layer
+    return by_rank([layer["milliseconds"] for layer in layers_ms], owners, ranks)
+
+
+def _busiest_and_first(layers_ms: Sequence[Mapping[str, Any]], ranks: int) -> tuple[float, float]:
+    """Milliseconds of the inverses of the busiest rank, and of the first."""
+    by_rank = _balance(layers_ms, ranks)
+    return max(by_rank), by_rank[0]
 
 
 def _times(
@@ -318,28 +321,33 @@ def _times(
 
     compared = epochs.comparison(chosen.name, asked.comparison)
     runs = epochs.runs(chosen, asked.comparison, compared)
+    here = _busiest_and_first(found["inverses_ms"], found["ranks"])[1]
     last = updates[-1]
     rows = []
     for arm, milliseconds, phases in (
         (compared.arms[0], last.baseline_milliseconds, found["baseline"]["phases_ms"][0]),
         (compared.arms[-1], last.milliseconds, last.phases_ms[0]),
     ):
-        needed = [run.epochs for run in runs if run.arm == arm.name and run.epochs]
+        made = [run.epochs for run in runs if run.arm == arm.name]
+        needed = [epochs_of_run for epochs_of_run in made if epochs_of_run]
         if not needed:
             continue
         count = statistics.mean(needed) * chosen.train_samples / found["global_batch_size"]
-        whole = sum(found["balance"][0]["milliseconds"])
         projected = {
-            row["ranks"]: costs.projected_ms(
-                phases, found["ranks"], row["ranks"], max(row["milliseconds"]) / whole
+            ranks: costs.projected_ms(
+                phases,
+                found["ranks"],
+                ranks,
+                _busiest_and_first(found["inverses_ms"], ranks)[0] / here,
             )
-            for row in found["balance"]
-            if row["ranks"] > found["ranks"]
+            for ranks in RANKS
+            if found["ranks"] < ranks <= found["global_batch_size"]
         }
         rows.append(
             {
                 "optimizer": arm.name,
-                "seeds": len(needed),
+                "seeds": len(made),
+                "reached": len(needed),
                 "epochs": statistics.mean(needed),
                 "updates": count,
                 "minutes": count * milliseconds / 60_000,
@@ -366,6 +374,7 @@ def _as_text(asked: "Costs", updates: Sequence["Update"], found: Mapping[str, An
         _table(_balances(found)),
         "Time to target (table 3)",
         _table(_targets(found)) if found["times_to_target"] else _no_targets(asked, found),
+        *([_projection(found)] if found["times_to_target"] else []),
         f"Reported, {asked.published_at.split(',')[0]}: {asked.source}, table 3. {asked.note}",
         _table([asdict(row) for row in asked.published]),
     ]
@@ -433,7 +442,7 @@ def _targets(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [
         {
             "optimizer": row["optimizer"],
-            "seeds": row["seeds"],
+            "reached": f"{row['reached']} of {row['seeds']} seeds",
             "epochs": f"{row['epochs']:.2f}",
             "updates": f"{row['updates']:,.0f}",
             "minutes": f"{row['minutes']:.2f}",
@@ -444,6 +453,16 @@ def _targets(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         }
         for row in found["times_to_target"]
     ]
+
+
+def _projection(found: Mapping[str, Any]) -> str:
+    is_alone = found["ranks"] == 1
+    communication = "left out, one rank has none" if is_alone else "as that of a ring"
+    return (
+        f"Epochs are means of the seeds that reached the target. Projected from the ledger of "
+        f"{found['ranks']} rank(s), the batch as it is: work on samples divided, inverses those of "
+        f"the busiest rank, communication {communication}, the rest unchanged."
+    )
 
 
 def _no_targets(asked: "Costs", found: Mapping[str, Any]) -> str:

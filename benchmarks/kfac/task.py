@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -18,9 +18,11 @@ from reference.config import RunConfig
 from reference.distributed import Ranks, together
 from reference.optim.kfac import KFAC, Options
 from reference.optim.kfac.options import Rescaling
+from reference.optim.kfac.staleness import Interval
 from reference.optim.lars import FORMS, Lars, MomentumForm
 from reference.optim.schedules import DECAYS, Schedule, linear_warmup
 from reference.parallel import forget_steps
+from reference.report import Table, Value
 from reference.seeding import generator
 from rules.errors import UserError
 
@@ -66,12 +68,18 @@ class PreconditionedResNet50(ResNet50):
     def __init__(self, config: RunConfig, ranks: Ranks) -> None:
         super().__init__(config, ranks)
         values, own = config.hyperparameters, config.execution.own
+        self._own = own
         self.is_preconditioned = values["opt_preconditioner"] == "kfac"
         self.is_sharded = self.is_preconditioned and own["weight_update"] == "sharded"
         if self.is_preconditioned and config.execution.compile != "off":
             raise UserError(
                 "--set compile=on: K-FAC watches the layers of a model and cannot do so in a "
                 "compiled one; leave it off, or set opt_preconditioner=none in the open division"
+            )
+        if self.is_sharded and config.execution.precision == "fp16":
+            raise UserError(
+                "--set precision=fp16: with weight_update=sharded each rank would find overflows "
+                "in its own gradients alone; use bf16, or leave weight_update replicated"
             )
         self.options = options_of(config, ranks)
         self.mixed: tuple[Tensor, Tensor] | None = None  # the batch before, as it was trained on
@@ -110,10 +118,10 @@ class PreconditionedResNet50(ResNet50):
         return Lars(groups, **options)
 
     def made_preconditioner(self) -> KFAC | None:
-        """K-FAC on the model, as if it had taken no step; its products as the model computes."""
+        """K-FAC on the model, as if it had taken no step."""
         if not self.is_preconditioned:
             return None
-        is_half = self.precision is torch.bfloat16
+        is_half = self.precision is torch.bfloat16 and self._own["kfac_products"] == "as_model"
         options = replace(self.options, bfloat16_products=is_half)
         return KFAC(self.model, options, self._communication, lambda name: self.phase(name))
 
@@ -163,6 +171,11 @@ class PreconditionedResNet50(ResNet50):
         """As ever, with what an update would take without K-FAC, for the ratio of the two."""
         told = super().implementation()
         return {**told, "plain_update_ms": self.plain_update_ms} if self.is_preconditioned else told
+
+    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
+        """How stale the factors were, and who inverts what."""
+        on_progress(self.samples, self.samples)  # all was counted while it was trained
+        return report_of(self.kfac) if self.kfac is not None else ()
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Images, (share, pixels, pixels, 3), and labels: as resnet50 has them, or both mixed,
@@ -257,6 +270,41 @@ def options_of(config: RunConfig, ranks: Ranks) -> Options:
         stale_tolerance=float(values["kfac_stale_tolerance"]),
         average_gradients=is_sharded,
         shard_update=is_sharded,
+    )
+
+
+def report_of(kfac: KFAC) -> tuple[Table, Table]:
+    """Refreshes and intervals of each kind of factor, and each rank's share of the inverses."""
+    kinds = {"A": "A, of inputs", "B": "B, of gradients", "F": "of batch norms"}
+    by_kind: dict[str, list[Interval]] = {kind: [] for kind in kinds}
+    for name, interval in kfac.intervals.items():
+        by_kind[name[-1]].append(interval)
+    staleness: tuple[Mapping[str, Value], ...] = tuple(
+        {
+            "factors": kinds[kind],
+            "number": len(intervals),
+            "refreshes of each, mean": statistics.mean(each.refreshes for each in intervals),
+            "fewest": min(each.refreshes for each in intervals),
+            "most": max(each.refreshes for each in intervals),
+            "last interval, median": statistics.median(each.steps for each in intervals),
+            "longest": max(each.steps for each in intervals),
+        }
+        for kind, intervals in by_kind.items()
+        if intervals
+    )
+    owners = kfac.owners
+    total = sum(owners.cost_by_rank) or 1.0
+    balance: tuple[Mapping[str, Value], ...] = tuple(
+        {"rank": rank, "layers": owners.of_layer.count(rank), "share": round(cost / total, 4)}
+        for rank, cost in enumerate(owners.cost_by_rank)
+    )
+    return (
+        Table(
+            "Staleness",
+            staleness,
+            f"in {kfac.curvature.steps:,} updates; {kfac.refreshed_share:.1%} of all refreshes",
+        ),
+        Table("Inverses", balance, "by the cubes of the factors' sizes"),
     )
 
 

@@ -98,10 +98,11 @@ def test_open_allows_what_closed_refuses(override: str) -> None:
         ("compile=on", "opt_preconditioner=none"),
         ("opt_preconditioner=shampoo", "knows kfac, none"),
         ("kfac_inverses=everywhere", "kfac_inverses=distributed"),
+        ("precision=fp16", "leave weight_update replicated"),
     ],
 )
 def test_what_cannot_be_is_told_before_a_run(tmp_path: Path, override: str, says: str) -> None:
-    sharded = ["weight_update=sharded"] if "inverses" in override else []
+    sharded = [] if override.startswith(("compile", "opt")) else ["weight_update=sharded"]
     with pytest.raises(UserError, match=says):
         built(tmp_path, override, *sharded)
 
@@ -185,6 +186,17 @@ def test_warming_up_measures_a_plain_update(tmp_path: Path) -> None:
     plain = built(tmp_path, "opt_preconditioner=none")
     plain.warm_up()
     assert "plain_update_ms" not in plain.implementation()
+
+
+def test_the_report_tells_how_stale_factors_were(tmp_path: Path) -> None:
+    task = built(tmp_path, "kfac_stale_tolerance=9")
+    weights_after(task, 6)
+    staleness, inverses = task.report(lambda done, total: None)
+    made = sum(row["number"] * row["refreshes of each, mean"] for row in staleness.rows)
+    assert made == sum(interval.refreshes for interval in task.kfac.intervals.values())
+    assert made < 6 * len(task.kfac.intervals)
+    assert sum(row["share"] for row in inverses.rows) == 1
+    assert not built(tmp_path, "opt_preconditioner=none").report(lambda done, total: None)
 
 
 def test_a_ledger_tells_factors_and_inverses_apart(tmp_path: Path) -> None:

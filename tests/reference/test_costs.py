@@ -15,6 +15,11 @@ def test_samples_are_shared_out_and_inverses_go_to_their_owners() -> None:
     assert costs.projected_ms({**alone, "update": 2.0}, 1, 4, 0.3) == pytest.approx(13)
 
 
+def test_inverses_that_were_shared_out_when_measured() -> None:
+    # The first of two ranks took 6 of 10 ms of inverses; the busiest of four takes 4.
+    assert costs.projected_ms({"inverse": 6.0}, 2, 4, 4 / 6) == pytest.approx(4.0)
+
+
 def test_communication_grows_as_that_of_a_ring() -> None:
     assert costs.projected_ms({"communication": 6.0}, 2, 4, 1.0) == pytest.approx(9.0)
     assert costs.projected_ms({"communication": 6.0}, 2, 10**9, 1.0) == pytest.approx(12.0)

@@ -48,8 +48,9 @@ def test_all_of_it_on_a_few_pictures(
     arguments += ["--figures", str(tmp_path / "figures"), "--output", str(tmp_path / "costs.json")]
     assert measure_costs.main(arguments) == 0
     shown = capsys.readouterr().out
-    for said in ("distributed inverse", "4.40", "simulated", "projected, 128 ranks"):
+    for said in ("distributed inverse", "4.40", "simulated", "projected, 8 ranks", "1 of 2 seeds"):
         assert said in shown
+    assert "projected, 16 ranks" not in shown  # of 8 samples
     assert "float21" not in shown  # nothing travels on one rank
     written = json.loads((tmp_path / "costs.json").read_text())
     assert [update["name"] for update in written["updates"]] == [
@@ -59,7 +60,7 @@ def test_all_of_it_on_a_few_pictures(
     assert written["updates"][0]["ratio"] > 1
     assert written["updates"][0]["phases_ms"][0]["inverse"] > 0
     plain, preconditioned = written["times_to_target"]
-    assert (plain["epochs"], plain["seeds"], plain["updates"]) == (12.0, 1, 72.0)
+    assert (plain["epochs"], plain["reached"], plain["updates"]) == (12.0, 1, 72.0)
     assert preconditioned["projected_minutes"]["2"] < preconditioned["minutes"]
     for balance in written["balance"]:
         assert len(balance["milliseconds"]) == balance["ranks"]

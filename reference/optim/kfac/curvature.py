@@ -172,7 +172,8 @@ class Curvature:
         if not self.options.stale:
             return 1, math.inf
         statistic.before = [] if old is None else [old, *statistic.before][:2]
-        distances = [float((average - one).norm() / one.norm()) for one in statistic.before]
+        moved = [(average - one).norm() / one.norm() for one in statistic.before]
+        distances = torch.stack(moved).tolist() if moved else []
         one_before, two_before = [*distances, math.inf, math.inf][:2]
         tolerance = self.options.stale_tolerance
         steps = steps_to_next(statistic.interval, one_before, two_before, tolerance)
@@ -261,7 +262,7 @@ class Curvature:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a ``state_dict``. Raises UserError where it is of another model."""
-        saved = state["factors"]
+        saved = state.get("factors", {})
         for statistic in self.layer_of:
             tensors = saved.get(statistic.name, {"tensors": []})["tensors"]
             shapes = {tuple(tensor.shape) for tensor in tensors[1:]}
@@ -271,8 +272,11 @@ class Curvature:
                     "is of another model, or other layers were skipped"
                 )
         self.steps, self.damping = state["steps"], state["damping"]
+        self._input_sums = None
         dampings: dict[Statistic, Tensor] = {}
         for statistic, layer in self.layer_of.items():
+            layer.samples = 0
+            statistic.forget()
             statistic.interval = Interval(**saved[statistic.name]["interval"])
             tensors = [tensor.to(layer.device) for tensor in saved[statistic.name]["tensors"]]
             if self.is_mine(layer) and tensors:

@@ -49,6 +49,7 @@ class Exchange:
     def __init__(self, ranks_per_node: int = 0, guard: Guard = nullcontext) -> None:
         self.sent: Counter[tuple[str, str]] = Counter()
         self._guard = guard
+        self._groups: list[Any] = []
         started = dist.is_available() and dist.is_initialized()
         self.world_size = dist.get_world_size() if started else 1
         self.rank = dist.get_rank() if started else 0
@@ -72,6 +73,12 @@ class Exchange:
         else:
             self._levels = (self._all,)
 
+    def close(self) -> None:
+        """Give up the groups. Nothing travels afterwards."""
+        for group in self._groups:
+            dist.destroy_process_group(group)
+        self._groups.clear()
+
     def _level(self, name: str, groups: Sequence[Iterable[int]]) -> Level:
         """Every rank makes all groups, in the same order, as torch.distributed asks."""
         mine: Level | None = None
@@ -79,6 +86,7 @@ class Exchange:
             with self._guard():
                 group = dist.new_group(list(members))
             if self.rank in members:
+                self._groups.append(group)
                 mine = Level(name, group, members, members.index(self.rank))
         assert mine is not None
         return mine
@@ -94,7 +102,7 @@ class Exchange:
         results below the smallest normal number are 0.
         """
         mine = [part for part, owner in zip(parts, owners, strict=True) if owner == self.rank]
-        if self.world_size == 1:
+        if self.world_size == 1 or not parts:
             return lambda: mine
         sizes = [part.numel() for part in mine]
         first, *further = self._levels
@@ -180,7 +188,7 @@ class Exchange:
         one, its values do not matter. With ``packed`` all ranks, the owner too, get what float21
         leaves of the values.
         """
-        if self.world_size == 1:
+        if self.world_size == 1 or not parts:
             return list(parts)
         indices = [
             [index for index, owner in enumerate(owners) if owner == rank]
@@ -261,7 +269,7 @@ def _joined(parts: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
     """One flat tensor of all parts, empty where there are none, as on the device of ``like``."""
     if parts:
         return torch.cat([part.reshape(-1) for part in parts])
-    return like[0].new_empty(0) if like else torch.empty(0)
+    return like[0].new_empty(0)
 
 
 def _flushed(values: Tensor) -> Tensor:

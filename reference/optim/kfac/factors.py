@@ -115,8 +115,8 @@ def _way(images: Tensor, window: Window) -> Callable[[Tensor, Window], Tensor]:
 
 
 def _from_pixel_pairs(images: Tensor, window: Window) -> Tensor:
-    """Σ u uᵀ over all columns u of the unfolded images, for any stride and dilation: what the window
-    covers of Σ x xᵀ, with x a whole image, at each of its places."""
+    """Σ u uᵀ over all columns u of the unfolded images, for any stride and dilation: what the
+    window covers of Σ x xᵀ, with x a whole image, at each of its places."""
     (rows, columns), channels = window.kernel, images.shape[1]
     height, width = images.shape[2:]
     left, _, top, _ = window.padding

@@ -160,7 +160,9 @@ def unit_wise(gradient: Tensor, fisher: Tensor, damping: float) -> Tensor:
     """(F + λI)⁻¹ g of each channel: gradient (2, c) of scale and shift, Fisher (3, c) as of
     ``factors.batch_norm``."""
     scale, mixed, shift = fisher[0] + damping, fisher[1], fisher[2] + damping
-    determinant = scale * shift - mixed.square()
+    # F₁₁F₂₂ ≥ F₁₂² but for rounding, which may not leave less than damping alone makes of it.
+    floor = damping * (fisher[0] + fisher[2] + damping)
+    determinant = torch.maximum(scale * shift - mixed.square(), floor)
     return (
         torch.stack(
             [shift * gradient[0] - mixed * gradient[1], scale * gradient[1] - mixed * gradient[0]]

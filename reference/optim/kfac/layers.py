@@ -1,6 +1,7 @@
 """The layers that K-FAC has factors for, and what it keeps of each."""
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -71,6 +72,11 @@ class Statistic:
         shapes = [(), *[self.shape] * (count - 1)] if count else []
         return [torch.empty(shape, device=device) for shape in shapes]
 
+    def forget(self) -> None:
+        """Nothing is known of it any more."""
+        self.collected = self.average = self.factored = None
+        self.before, self.non_finite = [], 0
+
     def collect(self, values: Tensor) -> None:
         """Add the sum over some samples."""
         self.collected = values if self.collected is None else self.collected + values
@@ -117,7 +123,11 @@ class Layer(ABC):
         return [stat.average for stat in self.statistics if stat.average is not None]
 
     @abstractmethod
-    def collect_outputs(self, inputs: Tensor, gradients: Tensor) -> None:
+    def seen(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """What the factor of the gradients needs of the inputs of a forward pass, after it."""
+
+    @abstractmethod
+    def collect_outputs(self, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
         """Add the gradients with respect to the outputs to their factor."""
 
     @abstractmethod
@@ -153,8 +163,12 @@ class KroneckerLayer(Layer):
             found = factors.linear_inputs(inputs, self.with_bias)
         self.inputs.collect(found)
 
-    def collect_outputs(self, inputs: Tensor, gradients: Tensor) -> None:
-        """(n, c, y, x) or (n, …, d); the inputs are not needed."""
+    def seen(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """Nothing."""
+        return ()
+
+    def collect_outputs(self, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
+        """(n, c, y, x) or (n, …, d)."""
         if self._window:
             self.outputs.collect(factors.convolution_outputs(gradients))
         else:
@@ -211,8 +225,8 @@ class BatchNormLayer(Layer):
     def collect_inputs(self, inputs: Tensor) -> None:
         """The inputs alone have no factor here."""
 
-    def collect_outputs(self, inputs: Tensor, gradients: Tensor) -> None:
-        """Both (n, c, …)."""
+    def seen(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """The inputs, (n, c, …), and mean and deviation of each channel, of all or by sample."""
         module = self._module
         told = getattr(module, "batch_moments", None)
         if module.training and told is not None:
@@ -220,11 +234,15 @@ class BatchNormLayer(Layer):
                 each.repeat_interleave(len(inputs) // len(each), dim=0) for each in told
             )
         elif module.training or module.running_mean is None or module.running_var is None:
-            mean, variance = factors.moments(inputs)
+            mean, variance = factors.moments(inputs.float())
         else:
             mean, variance = module.running_mean, module.running_var
-        deviation = torch.sqrt(variance + module.eps)
-        self.fisher.collect(factors.batch_norm(inputs, gradients, mean, deviation))
+        return inputs, mean, torch.sqrt(variance + module.eps)
+
+    def collect_outputs(self, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
+        """(n, c, …)."""
+        inputs, mean, deviation = seen
+        self.fisher.collect(factors.batch_norm(inputs.float(), gradients, mean, deviation))
 
     def gradient(self) -> Tensor:
         """(2, channels): of scale and shift."""
@@ -253,17 +271,18 @@ def layers_of(model: nn.Module, options: Options) -> tuple[list[Layer], dict[str
             raise UserError(
                 f'K-FAC: skip "{pattern}" matches no layer{did_you_mean(pattern, names)}'
             )
-    used: dict[nn.Parameter, str] = {}
+    users = _users(model)
     for name, module in model.named_modules():
         own = [p for p in module.parameters(recurse=False) if p.requires_grad]
         if not own:
             continue
-        sharing = next((used[parameter] for parameter in own if parameter in used), None)
-        used |= dict.fromkeys(own, name)
+        sharing = next((user for p in own for user in users[p] if user != name), None)
         if any(_is_within(name, pattern) for pattern in options.skip):
             left_out[name] = "skipped by name"
             continue
         reason = f"shares a parameter with {sharing}" if sharing else unsupported_because(module)
+        if isinstance(model.get_submodule(name.rpartition(".")[0]), nn.MultiheadAttention):
+            reason = "MultiheadAttention uses its weight without calling it"
         if reason is None:
             found.append(_layer(name, module))
             continue
@@ -278,6 +297,15 @@ def layers_of(model: nn.Module, options: Options) -> tuple[list[Layer], dict[str
     return found, left_out
 
 
+def _users(model: nn.Module) -> dict[nn.Parameter, list[str]]:
+    """The modules that have each parameter of their own: several where it is shared."""
+    users: dict[nn.Parameter, list[str]] = defaultdict(list)
+    for name, module in model.named_modules():
+        for _, parameter in module.named_parameters(recurse=False):
+            users[parameter].append(name)
+    return users
+
+
 def _is_within(name: str, pattern: str) -> bool:
     """True if the pattern matches the name or that of a module around it."""
     parts = name.split(".")
@@ -290,6 +318,8 @@ def unsupported_because(module: nn.Module) -> str | None:
         return f"no factors for {type(module).__name__}"
     if module.weight is None or not module.weight.requires_grad:
         return "its weight is not trained"
+    if not module.weight.is_leaf:
+        return "its weight is computed from other parameters"
     if isinstance(module, _BatchNorm) and not module.bias.requires_grad:
         return "its shift is not trained"
     if isinstance(module, nn.Conv2d):

@@ -21,8 +21,9 @@ class Options:
     as a multiple of λ (64 in chainerkfac); ``rescaling`` of the preconditioned gradient, by a bound
     on the (approximate) KL divergence of the step, ``kl_clip``, or to the norm that each layer's
     gradient had. ``bfloat16_products`` multiplies gradients by inverses in bfloat16, whatever the
-    layers compute in, where the inverses are explicit ones: with "cholesky" and where they serve
-    often; each product is then rounded to 1 part in 256.
+    layers compute in, where the inverses are explicit ones: with "cholesky", for wide gradients and
+    where an inverse serves often. That is off by up to 2⁻⁷ ‖A⁻¹‖ ‖G‖ ‖B⁻¹‖: directions of high
+    curvature, which the inverses make small, may be lost in the rounding of the others.
 
     The layers: names (with ``*`` and ``?``) to ``skip``, whether layers that K-FAC has no factors
     for are left to the optimizer or refused.

@@ -33,7 +33,8 @@ class KFAC:
 
     The factors are those of all samples that passed through the model since the last ``step``, so
     gradients may be accumulated, as long as they add up to the mean over these samples. Every rank
-    has the same number of them and calls the same methods in the same order. Nothing is observed
+    has the same number of them, passes them through the same layers and calls the same methods in
+    the same order. Nothing is observed
     under ``torch.no_grad``. A module called twice in a pass counts as twice the samples; modules
     run by ``torch.compile`` or recomputed by activation checkpointing are not supported.
 
@@ -56,7 +57,7 @@ class KFAC:
         self.bytes_sent: dict[tuple[str, str], int] = {}  # by this rank in the last update
         inside = {parameter for layer in self.layers for parameter in layer.parameters}
         self._outside = [p for p in model.parameters() if p.requires_grad and p not in inside]
-        self._edges: list[tuple[Layer, Tensor, GradientEdge]] = []
+        self._edges: list[tuple[Layer, tuple[Tensor, ...], GradientEdge]] = []
         self.phase = phase
         self._is_accumulating = False
         self._hooks = [
@@ -65,17 +66,20 @@ class KFAC:
         ]
 
     def remove(self) -> None:
-        """Take the hooks off the model."""
+        """Take the hooks off the model, and give up the process groups; every rank does."""
         for hook in self._hooks:
             hook.remove()
+        self.exchange.close()
 
     @property
     def damping(self) -> float:
-        """λ; may be changed between steps."""
+        """λ; may be changed between steps. Raises UserError unless it is above 0."""
         return self.curvature.damping
 
     @damping.setter
     def damping(self, damping: float) -> None:
+        if not damping > 0:
+            raise UserError(f"K-FAC: damping is {damping}; it must be above 0")
         self.curvature.damping = damping
 
     @property
@@ -90,6 +94,10 @@ class KFAC:
     ) -> None:
         if not (torch.is_grad_enabled() and output.requires_grad):
             return
+        if not inputs:
+            raise UserError(
+                f'K-FAC: layer "{layer.name}" is called with its input by keyword; give it by place'
+            )
         if self.curvature.inputs_are_sent:
             raise UserError(
                 "K-FAC: a forward pass came after the factors of the inputs were sent; with "
@@ -103,17 +111,19 @@ class KFAC:
                 layer.collect_inputs(seen.float())
         if all(statistic.of_inputs for statistic in due):
             return
+        with self.phase("factors"), torch.no_grad(), _exactly(seen):
+            kept = layer.seen(seen)
         if self.options.fisher == "sampled":
-            self._edges.append((layer, seen, get_gradient_edge(output)))
+            self._edges.append((layer, kept, get_gradient_edge(output)))
         else:
-            output.register_hook(partial(self._on_gradient, layer, seen))
+            output.register_hook(partial(self._on_gradient, layer, kept))
 
-    def _on_gradient(self, layer: Layer, inputs: Tensor, gradients: Tensor) -> None:
+    def _on_gradient(self, layer: Layer, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
         """Nothing is returned: the gradient itself stays as it is."""
         if self.options.overlap and not self._is_accumulating:
             self.curvature.send_inputs()
         with self.phase("factors"), torch.no_grad(), _exactly(gradients):
-            layer.collect_outputs(inputs.float(), gradients.float())
+            layer.collect_outputs(seen, gradients.float())
 
     def observe_sampled(self, loss: Tensor) -> None:
         """For the true Fisher: a backward pass of the mean ``loss`` of targets drawn from the
@@ -125,11 +135,13 @@ class KFAC:
         if self.options.fisher != "sampled":
             raise UserError('K-FAC: observe_sampled needs the option fisher="sampled"')
         observed, self._edges = self._edges, []
+        if not observed:  # no factor of gradients is due
+            return
         edges = [edge for _, _, edge in observed]
         gradients = torch.autograd.grad(loss, edges, retain_graph=True, allow_unused=True)
-        for (layer, inputs, _), gradient in zip(observed, gradients, strict=True):
+        for (layer, seen, _), gradient in zip(observed, gradients, strict=True):
             if gradient is not None:
-                self._on_gradient(layer, inputs, gradient)
+                self._on_gradient(layer, seen, gradient)
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:
@@ -152,10 +164,16 @@ class KFAC:
         (``torch.amp.GradScaler``). With ``shard_update`` the gradients of layers that other ranks
         own are None afterwards, so that an optimizer leaves them alone.
 
-        Raises UserError for factors that stay singular or not finite.
+        Raises UserError for factors that stay singular or not finite, and for a scaled loss where
+        gradients are averaged here.
         """
         if self.options.rescaling == "kl_clip" and learning_rate is None:
             raise UserError("K-FAC: rescaling by kl_clip needs step(learning_rate=…)")
+        if loss_scale != 1 and self.options.average_gradients and self.exchange.world_size > 1:
+            raise UserError(
+                "K-FAC: with average_gradients or shard_update each rank would find overflows of a "
+                "scaled loss in its own gradients alone; use bfloat16, or leave both off"
+            )
         if self._edges:
             raise UserError(
                 "K-FAC: with sampled Fisher call observe_sampled before step, with the loss of "
@@ -238,8 +256,10 @@ class KFAC:
         product = torch.stack(products).sum() if products else torch.zeros((), device=device)
         if self.options.distribute_inverse:
             product = self.exchange.sum(product, "rescaling")
-        bound = torch.sqrt(self.options.kl_clip / (learning_rate**2 * product))
-        torch._foreach_mul_(list(directions.values()), bound.clamp(max=1.0))
+        bound = torch.sqrt(self.options.kl_clip / (learning_rate**2 * product)).clamp(max=1.0)
+        # Only rounding makes the product of a positive definite matrix' directions negative.
+        bound = torch.where(product > 0, bound, 1.0)
+        torch._foreach_mul_(list(directions.values()), bound)
 
     def _hand_out(self, directions: dict[Layer, Tensor]) -> None:
         """Into the gradients, of all ranks unless each updates its own weights only."""

@@ -135,3 +135,34 @@ def test_products_in_bfloat16_are_rounded_and_no_more() -> None:
         error = ((found - expected).norm() / expected.norm()).item()
         # Not 0 even by solving: B has more columns to be multiplied with than rows.
         assert 1e-4 < error < 2**-7
+
+
+@pytest.mark.parametrize(
+    ("fisher", "damping"), [((9.0, 3.3, 1.21), 1e-7), ((9e4, 23310.0, 6037.29), 1e-3)]
+)
+def test_unit_wise_blocks_that_are_nearly_singular(
+    fisher: tuple[float, float, float], damping: float
+) -> None:
+    found = inverse.unit_wise(torch.ones(2, 1), torch.tensor(fisher)[:, None], damping)
+    assert found.isfinite().all()
+    assert found.norm() <= 1.001 * 2**0.5 / damping  # what damping alone would leave
+
+
+def test_rounded_products_are_off_by_no_more_than_the_inverses_are_large() -> None:
+    """Directions of high curvature are small and may be lost in the rounding of others."""
+    scales = torch.logspace(0, 4, 40)
+    rotation = torch.linalg.qr(_definite(40, 3)).Q
+    steep = rotation @ torch.diag(scales) @ rotation.T
+    gradient = steep[:30, :] / scales.max()  # in the range of what is inverted
+    shares = [torch.tensor(0.1)] * 2
+    exact, rounded = (
+        inverse.cholesky(["A", "B"], [steep, _definite(30, 2)], shares, products)
+        for products in (torch.float32, torch.bfloat16)
+    )
+    expected, found = (
+        inverse.preconditioned(gradient, pair[0], pair[1], 0.01, (9, 9))
+        for pair in (exact, rounded)
+    )
+    largest = [torch.linalg.matrix_norm(each.explicit, ord=2) for each in exact]
+    bound = 2**-7 * largest[0] * largest[1] * gradient.norm()
+    assert (found - expected).norm() < bound

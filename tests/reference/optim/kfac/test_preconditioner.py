@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from reference.distributed import Span, SpanBatchNorm2d
 from reference.optim.kfac import KFAC, Options, sampled_cross_entropy
 from rules.errors import UserError
 
@@ -320,13 +321,21 @@ def test_layers_are_left_out_by_name_and_by_kind() -> None:
     )
     network[3].weight = network[2].weight
     network.append(nn.Sequential(nn.Linear(2, 2)))
+    network.append(nn.MultiheadAttention(2, 1))
+    network.append(nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)))
+    network.append(nn.Linear(2, 2))
     kfac = KFAC(network, Options(skip=("4",)))
-    assert [layer.name for layer in kfac.layers] == ["2"]
+    assert [layer.name for layer in kfac.layers] == ["7"]
     assert kfac.left_out == {
         "0": "a convolution in 2 groups",
         "1": "no factors for PReLU",
+        "2": "shares a parameter with 3",
         "3": "shares a parameter with 2",
         "4.0": "skipped by name",
+        "5": "no factors for MultiheadAttention",
+        "5.out_proj": "MultiheadAttention uses its weight without calling it",
+        "6": "its weight is computed from other parameters",
+        "6.parametrizations.weight": "no factors for ParametrizationList",
     }
     with pytest.raises(UserError, match=r'"0" \(Conv2d\) is not supported: a convolution in 2'):
         KFAC(network, Options(unsupported="refuse"))
@@ -334,6 +343,69 @@ def test_layers_are_left_out_by_name_and_by_kind() -> None:
         KFAC(network, Options(skip=("head.*",)))
     with pytest.raises(UserError, match="no layer to precondition"):
         KFAC(nn.PReLU())
+
+
+def test_sampled_and_stale_at_once() -> None:
+    network, kfac = _network(), None
+    kfac = KFAC(network, Options(fisher="sampled", stale=True, stale_tolerance=1e9))
+    for seed in range(6):
+        images, targets = _batch(seed=seed)
+        network.zero_grad()
+        logits = network(images)
+        kfac.observe_sampled(sampled_cross_entropy(logits))
+        functional.cross_entropy(logits, targets).backward()
+        kfac.step()
+    assert kfac.refreshed_share < 1
+
+
+def test_a_product_that_is_not_positive_clips_nothing() -> None:
+    network = nn.Linear(2, 2)
+    kfac = KFAC(network, Options(rescaling="kl_clip"))
+    layer = kfac.layers[0]
+    directions = {layer: torch.ones(2, 3)}
+    kfac._rescale(directions, {layer: -torch.ones(2, 3)}, 0.1)
+    assert directions[layer].tolist() == [[1.0] * 3] * 2
+
+
+def test_two_passes_of_a_batch_norm_before_one_backward() -> None:
+    """Each pass is judged by the mean and variance that it had."""
+    first, second = torch.randn(6, 3), 5 + 3 * torch.randn(6, 3)
+    found = []
+    for together in (True, False):
+        norm = SpanBatchNorm2d(3, Span(), 1e-5, 0.1)
+        kfac = KFAC(norm, Options(average_decay=0))
+        losses = []
+        for inputs in (first, second):
+            losses.append(norm(inputs[:, :, None, None]).pow(3).mean())
+            if not together:
+                losses.pop().backward()
+        if together:
+            sum(losses).backward()
+        kfac.step()
+        found.append(kfac.curvature.layers[0].averages[0])
+    assert torch.allclose(found[0], found[1], rtol=1e-4)
+
+
+def test_wrong_use_of_a_model_and_of_damping() -> None:
+    network = nn.Linear(2, 2)
+    kfac = KFAC(network)
+    with pytest.raises(UserError, match="by keyword"):
+        network(input=torch.ones(1, 2))
+    with pytest.raises(UserError, match="damping is -1"):
+        kfac.damping = -1
+    with pytest.raises(UserError, match=r"no .*\.A of size 3"):
+        kfac.load_state_dict({})
+
+
+def test_loading_forgets_what_was_known() -> None:
+    used, fresh = _network(), _network()
+    kfac, other = KFAC(used), KFAC(fresh)
+    images, targets = _batch(seed=1)
+    functional.cross_entropy(used(images), targets).backward()
+    kfac.step()
+    kfac.load_state_dict(other.state_dict())
+    assert not any(saved["tensors"] for saved in kfac.state_dict()["factors"].values())
+    assert not any(layer.is_ready for layer in kfac.layers)
 
 
 def test_other_parameters_keep_their_gradients() -> None:

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from reference.distributed import started
 from reference.optim.kfac import KFAC, Options
+from reference.optim.kfac.exchange import Exchange
 from reference.optim.kfac.float21 import RELATIVE_ERROR
 from rules.errors import UserError
 from tests.distributed import on_ranks
@@ -182,6 +183,24 @@ def test_switches_that_change_no_bit(name: str) -> None:
 def test_triangles_change_what_rounding_made_asymmetric() -> None:
     first = _on_two_ranks()[0]
     assert _difference(first["symmetric"], first["base"]) < 1e-6
+
+
+def _summed(packed: bool) -> Tensor:
+    with started() as ranks:
+        exchange = Exchange()
+        noise = torch.Generator().manual_seed(ranks.rank)
+        part = torch.randn(10_000, generator=noise).exp()  # positive: errors do not cancel
+        (total,) = exchange.start_sums([part], [0], "factors", packed)() or [part]
+        return total
+
+
+def test_a_sum_of_float21_is_within_its_bound_and_unbiased() -> None:
+    exact, _ = on_ranks(2, _summed, False)
+    found, _ = on_ranks(2, _summed, True)
+    error = (found - exact) / exact
+    assert error.abs().max() <= RELATIVE_ERROR + 1e-7
+    assert error.abs().mean() > RELATIVE_ERROR / 10
+    assert abs(error.mean()) < RELATIVE_ERROR / 50  # without the half bit it would be half of it
 
 
 def test_float21_is_really_used() -> None:
