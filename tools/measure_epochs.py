@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from compliance.comparison import student
 from reference import epochs
 from reference.epochs import Arm, Comparison, Run
 from rules import definition
@@ -161,10 +162,25 @@ def _rows(asked: Comparison, made: Sequence[Run]) -> list[Mapping[str, Any]]:
                 "missed": len(ours) - len(reached),
                 "epochs of each": _listed(reached),
                 "mean": f"{statistics.mean(reached):.1f}" if reached else "",
+                f"of {asked.arms[0].name}": _share_of(asked.arms[0], arm, made),
                 "published": arm.published_epochs or "",
             }
         )
     return rows
+
+
+def _share_of(first: Arm, arm: Arm, made: Sequence[Run]) -> str:
+    """Epochs of an arm over those of the first one, seed by seed: mean and its 95% interval."""
+    of_first, ours = (
+        {run.seed: run.epochs for run in made if run.arm == each.name and run.epochs}
+        for each in (first, arm)
+    )
+    shares = [ours[seed] / of_first[seed] for seed in sorted(ours.keys() & of_first.keys())]
+    if arm == first or len(shares) < 2:
+        return ""
+    half_width = student(len(shares) - 1) * statistics.stdev(shares) / len(shares) ** 0.5
+    mean = statistics.mean(shares)
+    return f"{mean:.2f} ({mean - half_width:.2f} to {mean + half_width:.2f})"
 
 
 def _listed(values: Sequence[float]) -> str:

@@ -10,6 +10,7 @@ pytest.importorskip("torch", reason="measuring needs the extra torch")
 
 from reference import epochs
 from reference.config import configure
+from reference.epochs import Arm, Run
 from rules import definition, rcp
 from rules.errors import UserError
 from rules.evidence import Curve
@@ -159,3 +160,16 @@ def test_the_comparisons_of_resnet50_are_what_open_allows() -> None:
 
 def test_nothing_is_measured_without_need() -> None:
     assert list(measuring.measured(MINI, [], Path())) == []
+
+
+def test_the_share_of_another_setting_is_paired_by_seed() -> None:
+    arms = tuple(Arm(name, ()) for name in ("SGD", "K-FAC"))
+    pairs = [(10.0, 5.0), (12.0, 7.2), (16.0, 8.0), (None, 6.0)]
+    made = [
+        Run(arm.name, seed, both[place], {})
+        for seed, both in enumerate(pairs)
+        for place, arm in enumerate(arms)
+    ]
+    # 0.5, 0.6, 0.5: mean 0.533, standard deviation 0.0577, Student's t of 2 degrees 4.303
+    assert measure_epochs._share_of(arms[0], arms[1], made) == "0.53 (0.39 to 0.68)"
+    assert measure_epochs._share_of(arms[0], arms[0], made) == ""
