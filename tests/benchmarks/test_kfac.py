@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
+from benchmarks.kfac import speed
 from benchmarks.kfac.pictures import erased
 from benchmarks.kfac.task import create, normalise, running_mixup, schedule_of
 from reference import data
@@ -256,3 +257,17 @@ def test_both_optimizers_were_tuned_with_as_many_trials() -> None:
             if accuracy >= ledger["target"]["accuracy"]
         ]
         assert trial["epochs_to_target"] == (reached[0] if reached else None)
+
+
+def test_updates_are_timed_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(definition, "load", lambda name, scale: small())
+    monkeypatch.setattr(speed, "UPDATES", 1)
+    monkeypatch.setattr(speed, "find_spec", lambda name: None)
+    speed.main(["--rounds", "2", "--settle", "2", "--data", str(tmp_path)])
+    shown = capsys.readouterr().out
+    assert "kfac-pytorch is not installed" in shown
+    assert "SGD: " in shown
+    assert "of SGD 1.00 (1.00 to 1.00)" in shown
+    assert "K-FAC, stale: " in shown
