@@ -43,7 +43,8 @@ class Peer(PreconditionedResNet50):
 
         count = super().build()
         if not dist.is_initialized():
-            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+            store = dist.HashStore()  # type: ignore[attr-defined]  # no address is needed
+            dist.init_process_group("gloo", store=store, rank=0, world_size=1)
         self.model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self.peer: Any = KFACPreconditioner(
             self.model,
