@@ -151,6 +151,9 @@ IMPLEMENTATION_TYPES: Mapping[str, ValueType] = MappingProxyType(
 )
 """What the value of ``implementation`` holds at least."""
 
+MEASURED_IN_EACH_RUN = frozenset({"plain_update_ms"})
+"""What it may hold that is not the same in all runs of a result (rule T18)."""
+
 
 def hyperparameter_rule(name: str) -> EventRule:
     """What the event of a hyperparameter looks like; T12 and T13 judge whether it must be there."""
