@@ -1,6 +1,7 @@
 """transformer: the network against torch's, the search against a slow one, shares of a batch."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from benchmarks.transformer.model import Norm, Shape, Transformer
 from benchmarks.transformer.plain import Peer
 from benchmarks.transformer.task import Translation, create, signature
 from reference import data
+from reference.compilation import forget_earlier_tasks
 from reference.config import RunConfig, configure
 from reference.data.wmt import END, PADDING
 from reference.distributed import Ranks
@@ -273,11 +275,78 @@ def test_the_schedule_peaks_at_the_end_of_the_warm_up() -> None:
     assert inverse_square_root(7, peak=2.0, warmup_samples=0) == 2.0
 
 
-def test_what_it_is_timed_against_takes_the_same_passes(data_root: Path) -> None:
-    task = built(small_config(data_root, "pass_tokens=1024"))
+def test_what_it_is_timed_against_computes_the_batch_as_it_comes(data_root: Path) -> None:
+    task = built(small_config(data_root, "pass_tokens=512"))
     plain = measure_speed._plain(Subject(task.config, ALONE, task, [], 3))
-    assert plain.batches.pass_tokens == task.batches.pass_tokens == 1024
+    ours, theirs = task.batches.after(0).passes, plain.next_share().passes
+    assert len(ours) > 1
+    assert [len(one.source) for one in theirs] == [16]
     assert plain.step().isfinite()
+
+
+def warmed_up(config: RunConfig) -> tuple[Translation, list[torch.Size]]:
+    """A task after its warm-up, and the shapes of the targets of which it computed losses."""
+    task, shapes = create(config, ALONE), []
+    task.build()
+    inner = task.model.forward
+
+    def forward(source: Tensor, target: Tensor) -> Tensor:
+        shapes.append(target.shape)
+        return inner(source, target)
+
+    task.model.forward = forward  # type: ignore[method-assign]
+    task.warm_up()
+    return task, shapes
+
+
+def test_warming_up_computes_a_full_pass_and_the_longest_evaluation(data_root: Path) -> None:
+    task, (*steps, evaluation) = warmed_up(
+        small_config(data_root, "global_batch_size=2048", "pass_tokens=1024")
+    )
+    assert steps
+    assert set(steps) == {(21, 25)}  # 21 · (23 + 25) places
+    task.open_data()
+    assert evaluation[0] == task.evaluation_batch
+    assert evaluation[1] > max(task.pairs.source.lengths.max(), task.pairs.target.lengths.max())
+
+
+def test_a_share_smaller_than_a_pass_is_warmed_up_as_it_is(data_root: Path) -> None:
+    _, (*steps, _) = warmed_up(small_config(data_root, "pass_tokens=32768"))
+    assert {count for count, _ in steps} == {16}
+
+
+def test_a_pass_beyond_all_memory_is_told_with_what_to_do(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_much(*arguments: Tensor) -> Tensor:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate …")
+
+    task = create(small_config(data_root, "pass_tokens=1024"), ALONE)
+    task.build()
+    monkeypatch.setattr(task, "_loss", too_much)
+    with pytest.raises(UserError, match=r"pass of 1,024 tokens .* --set pass_tokens"):
+        task.warm_up()
+
+
+def test_passes_of_all_sizes_are_compiled_before_the_clock_runs(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two graphs: of one sentence and of several, whatever their lengths. (As torch traces and
+    guards them; the last stage of the compiler takes long and decides nothing of that.)"""
+    traced = functools.partial(torch.compile, backend="aot_eager")
+    monkeypatch.setattr(torch, "compile", traced)
+    forget_earlier_tasks()
+    compiled = torch._dynamo.utils.counters["stats"]
+    compiled.clear()
+    task = create(small_config(data_root, "compile=on", layers=1), ALONE)
+    task.build()
+    task.warm_up()
+    task.model.train()
+    before = compiled["unique_graphs"]
+    for count, source, target in ((1, 7, 9), (1, 8, 8), (1, 30, 12), (5, 9, 11), (7, 7, 7)):
+        task._loss(*task._noise(count, source, target)).backward()
+    forget_earlier_tasks()
+    assert before == compiled["unique_graphs"] == 2
 
 
 def test_references_translate_perfectly(data_root: Path) -> None:
