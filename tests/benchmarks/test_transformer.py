@@ -3,6 +3,10 @@
 import dataclasses
 import functools
 import math
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +20,7 @@ pytest.importorskip("sacrebleu", reason="needs the extra translation")
 
 from torch import Tensor
 
+from benchmarks.transformer import speed
 from benchmarks.transformer.beam import Search, translated
 from benchmarks.transformer.model import Norm, Shape, Transformer
 from benchmarks.transformer.plain import Peer
@@ -23,6 +28,7 @@ from benchmarks.transformer.task import Translation, create, signature
 from reference import data
 from reference.compilation import forget_earlier_tasks
 from reference.config import RunConfig, configure
+from reference.data.sentence_batches import Batches
 from reference.data.wmt import END, PADDING
 from reference.distributed import Ranks
 from reference.optim.schedules import inverse_square_root
@@ -284,6 +290,59 @@ def test_what_it_is_timed_against_computes_the_batch_as_it_comes(data_root: Path
     assert plain.step().isfinite()
 
 
+def test_what_it_is_timed_against_computes_the_same_sentences(data_root: Path) -> None:
+    task = built(small_config(data_root, "pass_tokens=512"))
+    plain = measure_speed._plain(Subject(task.config, ALONE, task, [], 3))
+
+    def sentences(one: Translation) -> list[list[int]]:
+        rows = [row for part in one.next_share().passes for row in part.source]
+        return sorted(row[row != PADDING].tolist() for row in rows)
+
+    assert sentences(task) == sentences(plain)
+
+
+@torch.no_grad()
+def test_without_a_cache_the_likeliest_tokens_are_computed_anew() -> None:
+    network, source = network_of(seed=3), tokens_of(4, 9)
+    found = speed.translated_anew(network, source, 5)
+    assert found.shape == (8, 6)
+    assert torch.equal(found[0], found[3])
+    after = torch.nn.functional.pad(found[::4, 1:], (0, 1), value=PADDING)
+    assert torch.equal(network(source, after).argmax(-1)[:, :5], found[::4, 1:])
+
+
+def test_speed_is_told_in_tokens_of_both_sides(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = small_config(data_root).definition
+    monkeypatch.setattr(definition, "load", lambda name, scale: small)
+    speed.main(["--rounds", "3", "--data", str(data_root)])
+    lines = capsys.readouterr().out.splitlines()
+    side = r"[\d,]+ \[[\d,]+ to [\d,]+\] tokens/s"
+    for name in ("torch.nn.Transformer", "without a cache", "one sentence at a time"):
+        line = next(line for line in lines if line.startswith(name))
+        assert re.search(rf": \d+\.\d\d times as fast; {side} against {side}$", line)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [(["--rounds", "1"], "3 or more"), (["--data", "FILE"], "FILE")]
+)
+def test_wrong_use_of_speed_is_told(tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "FILE").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.transformer.speed", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(definition.ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("cepheid: ")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def warmed_up(config: RunConfig) -> tuple[Translation, list[torch.Size]]:
     """A task after its warm-up, and the shapes of the targets of which it computed losses."""
     task, shapes = create(config, ALONE), []
@@ -370,11 +429,32 @@ def test_what_closed_refuses(override: str) -> None:
         configure(FULL, overrides=[override])
 
 
+RANKS_SETTINGS = [
+    "pass_tokens=512",
+    "global_batch_size=40",
+    "opt_learning_rate_warmup_samples=0",  # or the weights would hardly move
+    "opt_base_learning_rate=0.002",  # so that what differs by rounding stays so
+]
+
+
 def _on_this_rank(data_root: Path, overrides: list[str]) -> Result:
-    return result_on_this_rank(lambda ranks: trained(small_config(data_root, *overrides), ranks))
+    config = small_config(data_root, *RANKS_SETTINGS, *overrides)
+    return result_on_this_rank(lambda ranks: trained(config, ranks, samples=120))
+
+
+def test_ranks_compute_several_passes_of_unequal_numbers(data_root: Path) -> None:
+    """What the test below trains on."""
+    config = small_config(data_root, *RANKS_SETTINGS)
+    pairs = built(config).pairs
+    counts = []
+    for rank in range(4):
+        share = Batches(pairs, config.seed, 40, 512, rank, world_size=4)
+        counts.append([len(share.after(samples).passes) for samples in (0, 40, 80)])
+    assert min(map(max, counts)) > 1
+    assert any(len(set(of_a_step)) > 1 for of_a_step in zip(*counts, strict=True)), counts
 
 
 def test_ranks_that_share_the_update(data_root: Path) -> None:
-    overrides = ["weight_update=sharded", "all_reduce=two_level", "pass_tokens=512"]
     small_config(data_root)
+    overrides = ["weight_update=sharded", "all_reduce=two_level"]
     assert_four_ranks_do_what_one_does(_on_this_rank, data_root, overrides)

@@ -61,7 +61,9 @@ def test_tokens_say_what_the_files_say(tmp_path: Path) -> None:
     assert pairs.references == ("Der Mann schläft.", "Ein Hund sieht eine Katze.")
     assert all(pairs.target.row(row)[-1] == END for row in range(8))
     assert pairs.manifest.parameters["left_out"] == {"empty": 1, "too_long": 0}
-    assert "1 with an empty side (the first: one.en, line 3)," in wmt.remarks(tmp_path / "packed")[1]
+    assert (
+        "1 with an empty side (the first: one.en, line 3)," in wmt.remarks(tmp_path / "packed")[1]
+    )
 
 
 def test_digest_does_not_depend_on_processes_or_interruptions(
