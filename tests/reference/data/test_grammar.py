@@ -157,10 +157,8 @@ def _counts() -> dict[str, dict[str, float]]:
 
 
 def word_for_word_bleu(pairs: int, rounds: int, sentences: int) -> float:
-    """Of the evaluation set's first ``sentences``, with the dictionary of so many training pairs.
-
-    python -c "from tests.reference.data import test_grammar as t; print(t.word_for_word_bleu(5000, 6, 300))"
-    """  # noqa: E501
+    """Of the evaluation set's first ``sentences``, with the dictionary of so many training pairs;
+    benchmarks/transformer/README.md has the command and what it printed."""
     sacrebleu = pytest.importorskip("sacrebleu", reason="needs the extra translation")
 
     def spaced(text: str) -> str:
