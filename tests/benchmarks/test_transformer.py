@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 pytest.importorskip("sacrebleu", reason="needs the extra translation")
 
-from torch import Tensor
+from torch import Size, Tensor, nn
 
 from benchmarks.transformer import speed
 from benchmarks.transformer.beam import Search, translated
@@ -343,13 +343,13 @@ def test_wrong_use_of_speed_is_told(tmp_path: Path, arguments: list[str], messag
     assert "Traceback" not in done.stderr
 
 
-def warmed_up(config: RunConfig) -> tuple[Translation, list[torch.Size]]:
+def warmed_up(config: RunConfig) -> tuple[Translation, list[Size]]:
     """A task after its warm-up, and the shapes of the targets of which it computed losses."""
     task = create(config, ALONE)
     task.build()
-    shapes: list[torch.Size] = []
+    shapes: list[Size] = []
 
-    def look(module: torch.nn.Module, arguments: tuple[Tensor, Tensor]) -> None:
+    def look(module: nn.Module, arguments: tuple[Tensor, Tensor]) -> None:
         shapes.append(arguments[1].shape)
 
     task.model.register_forward_pre_hook(look)
