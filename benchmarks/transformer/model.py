@@ -225,12 +225,8 @@ class Transformer(nn.Module):
 
         ``source`` and ``target`` are token numbers, int64 (sentences, places), PADDING after END.
         """
-        memory = self.remember(source)
         before = torch.nn.functional.pad(target[:, :-1], (1, 0), value=END)
-        states = self.embedded(before)
-        for layer, keys, values in zip(self.decoder, memory.keys, memory.values, strict=True):
-            states = layer(states, keys, values, memory.mask)
-        return self.logits(states)
+        return self.logits(self.decoded(before, self.remember(source)))
 
     def remember(self, source: Tensor) -> Memory:
         """Encode ``source`` (sentences, places)."""
@@ -244,6 +240,13 @@ class Transformer(nn.Module):
         encoded = self.encoder_norm(states)
         both = [layer.source.keys_and_values(encoded) for layer in _layers(self.decoder)]
         return Memory(tuple(k for k, _ in both), tuple(v for _, v in both), mask)
+
+    def decoded(self, tokens: Tensor, memory: Memory) -> Tensor:
+        """States (sentences, places, width) behind ``tokens`` (sentences, places), END first."""
+        states = self.embedded(tokens)
+        for layer, keys, values in zip(self.decoder, memory.keys, memory.values, strict=True):
+            states = layer(states, keys, values, memory.mask)
+        return states
 
     def embedded(self, tokens: Tensor, first_place: int = 0) -> Tensor:
         """Tokens (sentences, places) with their positions, (sentences, places, width)."""

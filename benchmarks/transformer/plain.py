@@ -5,9 +5,9 @@ it, Adam is torch's default. ``create_marian`` is the same with the `MarianMTMod
 `transformers`, a network with more biases.
 """
 
+import sys
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
@@ -15,7 +15,6 @@ from torch.nn.functional import linear, pad
 from benchmarks.transformer.model import Shape, positions
 from benchmarks.transformer.task import Translation
 from reference.config import RunConfig
-from reference.data.sentence_batches import Batch, padded
 from reference.data.wmt import END, PADDING
 from reference.distributed import Ranks
 from rules.errors import UserError
@@ -117,7 +116,12 @@ class Marian(nn.Module):
 
 
 class PeerTranslation(Translation):
-    """The task with this network, one pass a step and Adam as torch makes it by default."""
+    """The task with this network, the same sentences all in one pass, and Adam as torch makes it by
+    default."""
+
+    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
+        super().__init__(config, ranks)
+        self.pass_tokens = sys.maxsize
 
     def made_network(self) -> nn.Module:
         """torch's, of the same sizes."""
@@ -127,13 +131,6 @@ class PeerTranslation(Translation):
         """All parameters in one group."""
         self.parallel = self.model
         return torch.optim.Adam(self.model.parameters())
-
-    def next_share(self) -> Batch:
-        """The whole batch, as it comes."""
-        batch = self.config.global_batch_size
-        rows = np.arange(self.samples, self.samples + batch) % self.definition.train_samples
-        one = padded(self.pairs, rows)
-        return Batch((one,), one.target_tokens)
 
     def predict_noise(self) -> None:
         """Nothing: only steps are compared."""

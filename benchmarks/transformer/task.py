@@ -23,9 +23,13 @@ from reference.parallel_task import ParallelTask
 from reference.report import Table, Value
 from reference.seeding import generator
 from rules.definition import Block
+from rules.errors import UserError
 
 EVALUATION_BATCH_PER_RANK = 128
-NOISE_TOKENS = 24  # in each of the sentences that the warm-up makes up
+# Of the sentences that the warm-up makes up: in English and in German, to train. Two lengths and a
+# number of sentences that differ compile to a graph for any sizes, equal ones only for equal ones.
+NOISE_TOKENS = 23, 25
+LONGEST_NOISE = 100  # to evaluate: newstest2014's longest has 97 tokens of MLPerf's vocabulary
 
 
 def create(config: RunConfig, ranks: Ranks) -> "Translation":
@@ -44,6 +48,7 @@ class Translation(ParallelTask):
         self.folder = wmt.folder(self.definition.data, config.data_root)
         self.data_digest = store.read_manifest(self.folder).digest
         self.evaluation_batch = EVALUATION_BATCH_PER_RANK
+        self.pass_tokens = int(config.execution.own["pass_tokens"])
         model = self.definition.model
         sizes = ("vocabulary", "width", "heads", "feed_forward", "layers", "norm", "dropout")
         self.shape = Shape(**{key: model[key] for key in sizes})
@@ -86,13 +91,28 @@ class Translation(ParallelTask):
         self.longest_hypothesis = longest + self.search.extra_tokens
         self.bleu = _bleu(self.pairs.references)
 
+    def warm_up(self) -> None:
+        """As ever. Where the step is compiled, also for passes of a single sentence, which get a
+        graph of their own; that is not for the timed run to do."""
+        super().warm_up()
+        if self.execution.compile == "on":
+            self.model.train()
+            self._loss(*self._noise(1, *NOISE_TOKENS)).backward()
+            self.optimizer.zero_grad()
+
+    def predict_noise(self) -> None:
+        """A whole batch of the longest sentences that may come."""
+        source, target = self._noise(self.evaluation_batch, LONGEST_NOISE, LONGEST_NOISE)
+        self._sums_of_losses(source, target)
+        self._predict(source)
+
     def made_batches(self) -> Batches:
         """This rank's shares of the global batches."""
         return Batches(
             self.pairs,
             self.config.seed,
             self.config.global_batch_size,
-            int(self.config.execution.own["pass_tokens"]),
+            self.pass_tokens,
             self.ranks.rank,
             self.ranks.world_size,
         )
@@ -207,13 +227,33 @@ class Translation(ParallelTask):
         super()._compute_as(how)
         self._predict.enabled = False  # the search has another shape in each of its steps
 
+    def _step_on_noise(self, how: Execution) -> str:
+        try:
+            return super()._step_on_noise(how)
+        except RuntimeError as error:
+            on_gpu = isinstance(error, torch.OutOfMemoryError)
+            if not on_gpu and "can't allocate memory" not in str(error):
+                raise
+            raise UserError(
+                f"a training pass of {self.pass_tokens:,} tokens needs more memory than "
+                f"{'the GPU' if on_gpu else 'this machine'} has: choose fewer, --set pass_tokens=…"
+            ) from error
+
     def _synthetic(self, count: int) -> tuple[Tensor, Tensor]:
+        # A full pass at most: of a larger share no more is computed at once.
+        return self._noise(min(count, max(1, self.pass_tokens // sum(NOISE_TOKENS))), *NOISE_TOKENS)
+
+    def _noise(self, sentences: int, source: int, target: int) -> tuple[Tensor, Tensor]:
+        """So many sentences of so many tokens; every second one ends earlier, as most do."""
         # A generator of its own: warming up must not move the global one.
-        noise = torch.Generator().manual_seed(0)
-        shape = (2, count, NOISE_TOKENS)
-        tokens = torch.randint(UNKNOWN + 1, self.shape.vocabulary, shape, generator=noise)
-        source, target = tokens.to(self.ranks.device)
-        return source, target
+        drawn = torch.Generator().manual_seed(0)
+        both = []
+        for length in (source, target):
+            shape = sentences, length
+            tokens = torch.randint(UNKNOWN + 1, self.shape.vocabulary, shape, generator=drawn)
+            tokens[1::2, -1] = PADDING
+            both.append(tokens.to(self.ranks.device))
+        return both[0], both[1]
 
     def _on_device(self, one: Pass) -> tuple[Tensor, Tensor]:
         source, target = torch.from_numpy(one.source), torch.from_numpy(one.target)

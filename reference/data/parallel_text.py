@@ -44,11 +44,11 @@ class Corpus:
         )
         return first, second
 
-    def where(self, number: int) -> str:
-        """The first file and the line of a pair, for a message: ``…/train.en, line 3``."""
+    def where_empty(self, number: int) -> str:
+        """The file and the line of the first empty side of a pair: ``train.de, line 3``."""
         of = int(np.searchsorted(self.starts, number, side="right")) - 1
-        path = self.folder / f"{self.names[of]}.{LANGUAGES[0]}"
-        return f"{path}, line {number - self.starts[of] + 1:,}"
+        language = LANGUAGES[self.pair(number).index("")]
+        return f"{self.names[of]}.{language}, line {number - self.starts[of] + 1:,}"
 
 
 def opened(folder: Path, names: Sequence[str]) -> Corpus:

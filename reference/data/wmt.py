@@ -77,6 +77,10 @@ class TextParameters:
                 f"vocabulary {self.vocabulary}: expected 1 or more, and at most "
                 f"{np.iinfo(TOKEN).max:,} tokens in the vocabulary"
             )
+        for name in ("train_files", "evaluation_files"):
+            files = getattr(self, name)
+            if not files or isinstance(files, str):
+                raise StoreError(f"data.{name} is {files!r}, expected a list of one name or more")
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -184,7 +188,8 @@ def prepare(
         parallel_text.opened(source, parameters.evaluation_files),
     ]
     digests = [parallel_text.digest(corpus) for corpus in parts]
-    vocabulary = folder.with_name(f"{folder.name}-{digests[0][:8]}.model")
+    made_of = f"{GENERATOR_VERSION}-{parameters.vocabulary}-{digests[0][:8]}"
+    vocabulary = folder.with_name(f"{GENERATOR}-vocabulary-{made_of}.model")
     _train_vocabulary(vocabulary, parts[0], parameters.vocabulary)
     encoding = _Encoding(vocabulary)
     lengths = [
@@ -205,6 +210,7 @@ def prepare(
                 "empty": int(np.count_nonzero(lengths[0] == EMPTY) // 2),
                 "too_long": int(np.count_nonzero(lengths[0] == TOO_LONG) // 2),
             },
+            **_first_empty(parts[0], lengths[0]),
         },
         {
             "source": Ragged(np.ascontiguousarray(source_ends)),
@@ -253,6 +259,7 @@ def remarks(folder: Path) -> list[str]:
     """What is to be said about a prepared dataset: lengths, and what was left out."""
     pairs = load(folder)
     train, left_out = pairs.train_samples, pairs.manifest.parameters["left_out"]
+    first = pairs.manifest.parameters.get("first_empty", "")
     lengths = np.stack([pairs.source.lengths, pairs.target.lengths])
     lines = [
         f"{len(pairs.subwords):,} subwords; tokens per sentence, en and de: "
@@ -261,7 +268,8 @@ def remarks(folder: Path) -> list[str]:
     ]
     if any(left_out.values()):
         lines.append(
-            f"training pairs left out: {left_out['empty']:,} with an empty side, "
+            f"training pairs left out: {left_out['empty']:,} with an empty side"
+            f"{f' (the first: {first})' if first else ''}, "
             f"{left_out['too_long']:,} longer than {pairs.manifest.parameters['longest_tokens']}"
         )
     return lines
@@ -375,6 +383,17 @@ def _train_vocabulary(path: Path, corpus: Corpus, size: int) -> None:
     except RuntimeError as error:
         if told:
             raise told[0] from error
+        if "required_chars" in str(error):
+            raise StoreError(
+                f"{corpus.folder}: the training text has more characters than data.vocabulary: "
+                f"{size:,} has room for, and each needs a token (sentencepiece: {error}). Expected "
+                "a larger vocabulary."
+            ) from error
+        if not any("".join(corpus.pair(number)) for number in range(len(corpus))):
+            raise StoreError(
+                f"{corpus.folder}: all lines of the training text are empty. Unpack these files "
+                "again."
+            ) from error
         raise
     with preparation.told_plainly(path):
         _write(path, model.getvalue())
@@ -414,6 +433,12 @@ def _lengths_of_piece(
     return np.array(lengths, np.int64)
 
 
+def _first_empty(corpus: Corpus, lengths: np.ndarray) -> dict[str, str]:
+    """For the manifest, which says nothing of what there is not."""
+    empty = np.flatnonzero(lengths[:, 0] == EMPTY)
+    return {"first_empty": corpus.where_empty(int(empty[0]))} if len(empty) else {}
+
+
 def _kept(
     parts: Sequence[Corpus], lengths: Sequence[np.ndarray], parameters: TextParameters
 ) -> tuple[np.ndarray, ...]:
@@ -423,13 +448,16 @@ def _kept(
     if len(train) != parameters.train_samples:
         raise StoreError(
             f"{parts[0].folder}: {len(train):,} of {len(parts[0]):,} training pairs are left after "
-            f"cleaning, but the definition says train_samples: {parameters.train_samples:,}. Other "
-            "files than it means, or it is to be corrected."
+            f"cleaning, but the definition says train_samples: {parameters.train_samples:,}. "
+            "Nothing was packed. If these files are the ones it means, put these lines into its "
+            "benchmark.yaml, which counts epochs by them, and prepare again:\n"
+            f"      train_samples: {len(train):_}\n"
+            f"    timing: {{eval_every_samples: {len(train):_}, max_samples: …}}    # each epoch"
         )
     empty = np.flatnonzero(lengths[1][:, 0] == EMPTY)
     if len(empty):
         raise StoreError(
-            f"{parts[1].where(int(empty[0]))}: it or its translation is empty. All of the "
+            f"{parts[1].folder / parts[1].where_empty(int(empty[0]))}: it is empty. All of the "
             "evaluation set is evaluated: unpack these files again."
         )
     if len(parts[1]) != parameters.evaluation_samples:

@@ -1,7 +1,12 @@
 """transformer: the network against torch's, the search against a slow one, shares of a batch."""
 
 import dataclasses
+import functools
 import math
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -13,14 +18,17 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 pytest.importorskip("sacrebleu", reason="needs the extra translation")
 
-from torch import Tensor
+from torch import Size, Tensor, nn
 
+from benchmarks.transformer import speed
 from benchmarks.transformer.beam import Search, translated
 from benchmarks.transformer.model import Norm, Shape, Transformer
 from benchmarks.transformer.plain import Peer
 from benchmarks.transformer.task import Translation, create, signature
 from reference import data
+from reference.compilation import forget_earlier_tasks
 from reference.config import RunConfig, configure
+from reference.data.sentence_batches import Batches
 from reference.data.wmt import END, PADDING
 from reference.distributed import Ranks
 from reference.optim.schedules import inverse_square_root
@@ -273,11 +281,132 @@ def test_the_schedule_peaks_at_the_end_of_the_warm_up() -> None:
     assert inverse_square_root(7, peak=2.0, warmup_samples=0) == 2.0
 
 
-def test_what_it_is_timed_against_takes_the_same_passes(data_root: Path) -> None:
-    task = built(small_config(data_root, "pass_tokens=1024"))
+def test_what_it_is_timed_against_computes_the_batch_as_it_comes(data_root: Path) -> None:
+    task = built(small_config(data_root, "pass_tokens=512"))
     plain = measure_speed._plain(Subject(task.config, ALONE, task, [], 3))
-    assert plain.batches.pass_tokens == task.batches.pass_tokens == 1024
+    ours, theirs = task.batches.after(0).passes, plain.next_share().passes
+    assert len(ours) > 1
+    assert [len(one.source) for one in theirs] == [16]
     assert plain.step().isfinite()
+
+
+def test_what_it_is_timed_against_computes_the_same_sentences(data_root: Path) -> None:
+    task = built(small_config(data_root, "pass_tokens=512"))
+    plain = measure_speed._plain(Subject(task.config, ALONE, task, [], 3))
+
+    def sentences(one: Translation) -> list[list[int]]:
+        rows = [row for part in one.next_share().passes for row in part.source]
+        return sorted(row[row != PADDING].tolist() for row in rows)
+
+    assert sentences(task) == sentences(plain)
+
+
+@torch.no_grad()
+def test_without_a_cache_the_likeliest_tokens_are_computed_anew() -> None:
+    network, source = network_of(seed=3), tokens_of(4, 9)
+    found = speed.translated_anew(network, source, 5)
+    assert found.shape == (8, 6)
+    assert torch.equal(found[0], found[3])
+    after = torch.nn.functional.pad(found[::4, 1:], (0, 1), value=PADDING)
+    assert torch.equal(network(source, after).argmax(-1)[:, :5], found[::4, 1:])
+
+
+def test_speed_is_told_in_tokens_of_both_sides(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = small_config(data_root).definition
+    monkeypatch.setattr(definition, "load", lambda name, scale: small)
+    speed.main(["--rounds", "3", "--data", str(data_root)])
+    lines = capsys.readouterr().out.splitlines()
+    side = r"[\d,]+ \[[\d,]+ to [\d,]+\] tokens/s"
+    for name in ("torch.nn.Transformer", "without a cache", "one sentence at a time"):
+        line = next(line for line in lines if line.startswith(name))
+        assert re.search(rf": \d+\.\d\d times as fast; {side} against {side}$", line)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [(["--rounds", "1"], "3 or more"), (["--data", "FILE"], "FILE")]
+)
+def test_wrong_use_of_speed_is_told(tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "FILE").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.transformer.speed", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(definition.ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("cepheid: ")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def warmed_up(config: RunConfig) -> tuple[Translation, list[Size]]:
+    """A task after its warm-up, and the shapes of the targets of which it computed losses."""
+    task = create(config, ALONE)
+    task.build()
+    shapes: list[Size] = []
+
+    def look(module: nn.Module, arguments: tuple[Tensor, Tensor]) -> None:
+        shapes.append(arguments[1].shape)
+
+    task.model.register_forward_pre_hook(look)
+    task.warm_up()
+    return task, shapes
+
+
+def test_warming_up_computes_a_full_pass_and_the_longest_evaluation(data_root: Path) -> None:
+    task, (*steps, evaluation) = warmed_up(
+        small_config(data_root, "global_batch_size=2048", "pass_tokens=1024")
+    )
+    assert steps
+    assert set(steps) == {(21, 25)}  # 21 · (23 + 25) places
+    task.open_data()
+    assert evaluation[0] == task.evaluation_batch
+    assert evaluation[1] > max(task.pairs.source.lengths.max(), task.pairs.target.lengths.max())
+
+
+def test_a_share_smaller_than_a_pass_is_warmed_up_as_it_is(data_root: Path) -> None:
+    _, (*steps, _) = warmed_up(small_config(data_root, "pass_tokens=32768"))
+    assert {count for count, _ in steps} == {16}
+
+
+def test_a_pass_beyond_all_memory_is_told_with_what_to_do(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_much(*arguments: Tensor) -> Tensor:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate …")
+
+    task = create(small_config(data_root, "pass_tokens=1024"), ALONE)
+    task.build()
+    monkeypatch.setattr(task, "_loss", too_much)
+    with pytest.raises(UserError, match=r"pass of 1,024 tokens .* --set pass_tokens"):
+        task.warm_up()
+
+
+def test_passes_of_all_sizes_are_compiled_before_the_clock_runs(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two graphs: of one sentence and of several, whatever their lengths. (As torch traces and
+    guards them; the last stage of the compiler takes long and decides nothing of that.)"""
+    from torch._dynamo.utils import counters  # takes long to load
+
+    traced = functools.partial(torch.compile, backend="aot_eager")
+    monkeypatch.setattr(torch, "compile", traced)
+    forget_earlier_tasks()
+    compiled = counters["stats"]
+    compiled.clear()
+    task = create(small_config(data_root, "compile=on", layers=1), ALONE)
+    task.build()
+    task.warm_up()
+    task.model.train()
+    before = compiled["unique_graphs"]
+    for count, source, target in ((1, 7, 9), (1, 8, 8), (1, 30, 12), (5, 9, 11), (7, 7, 7)):
+        task._loss(*task._noise(count, source, target)).backward()
+    forget_earlier_tasks()
+    assert before == compiled["unique_graphs"] == 2
 
 
 def test_references_translate_perfectly(data_root: Path) -> None:
@@ -301,11 +430,32 @@ def test_what_closed_refuses(override: str) -> None:
         configure(FULL, overrides=[override])
 
 
+RANKS_SETTINGS = [
+    "pass_tokens=512",
+    "global_batch_size=40",
+    "opt_learning_rate_warmup_samples=0",  # or the weights would hardly move
+    "opt_base_learning_rate=0.002",  # so that what differs by rounding stays so
+]
+
+
 def _on_this_rank(data_root: Path, overrides: list[str]) -> Result:
-    return result_on_this_rank(lambda ranks: trained(small_config(data_root, *overrides), ranks))
+    config = small_config(data_root, *RANKS_SETTINGS, *overrides)
+    return result_on_this_rank(lambda ranks: trained(config, ranks, samples=120))
+
+
+def test_ranks_compute_several_passes_of_unequal_numbers(data_root: Path) -> None:
+    """What the test below trains on."""
+    config = small_config(data_root, *RANKS_SETTINGS)
+    pairs = built(config).pairs
+    counts = []
+    for rank in range(4):
+        share = Batches(pairs, config.seed, 40, 512, rank, world_size=4)
+        counts.append([len(share.after(samples).passes) for samples in (0, 40, 80)])
+    assert min(map(max, counts)) > 1
+    assert any(len(set(of_a_step)) > 1 for of_a_step in zip(*counts, strict=True)), counts
 
 
 def test_ranks_that_share_the_update(data_root: Path) -> None:
-    overrides = ["weight_update=sharded", "all_reduce=two_level", "pass_tokens=512"]
     small_config(data_root)
+    overrides = ["weight_update=sharded", "all_reduce=two_level"]
     assert_four_ranks_do_what_one_does(_on_this_rank, data_root, overrides)

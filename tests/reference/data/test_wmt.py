@@ -61,7 +61,9 @@ def test_tokens_say_what_the_files_say(tmp_path: Path) -> None:
     assert pairs.references == ("Der Mann schläft.", "Ein Hund sieht eine Katze.")
     assert all(pairs.target.row(row)[-1] == END for row in range(8))
     assert pairs.manifest.parameters["left_out"] == {"empty": 1, "too_long": 0}
-    assert "1 with an empty side" in wmt.remarks(tmp_path / "packed")[1]
+    assert (
+        "1 with an empty side (the first: one.en, line 3)," in wmt.remarks(tmp_path / "packed")[1]
+    )
 
 
 def test_digest_does_not_depend_on_processes_or_interruptions(
@@ -97,9 +99,15 @@ def test_progress_ends_at_all_rows(tmp_path: Path) -> None:
     [
         ({"one_de": "Ein Hund.\n"}, r"one\.en has 4 lines, .*one\.de has 1: .*Line 2"),
         ({"two_de": b"Der Mann.\nEr schl\xe4ft.\nDie Frau.\n"}, r"two\.de, line 2: byte 8.*0xe4"),
-        ({"test_de": "Der Mann schläft.\n\n"}, r"test\.en, line 2: .* is empty"),
+        ({"test_de": "Der Mann schläft.\n\n"}, r"WMT17/test\.de, line 2: it is empty"),
+        ({"test_en": "\nA dog.\n"}, r"WMT17/test\.en, line 1: it is empty"),
         ({"two_en": ""}, r"two\.en: cannot be read \(it is empty\)"),
         ({"one_en": "\n\n\nA cat.\n"}, r"4 of 7 training pairs are left.*train_samples: 6"),
+        ({"one_en": "\n\n\nA cat.\n"}, r"\n +train_samples: 4\n +timing: \{eval_every_samples: 4,"),
+        (
+            {"one_en": "\n" * 4, "one_de": "\n" * 4, "two_en": "\n" * 3, "two_de": " \n" * 3},
+            "all lines of the training text are empty",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_the_text_is_told(
@@ -109,6 +117,24 @@ def test_what_is_wrong_with_the_text_is_told(
     with pytest.raises(StoreError, match=message):
         made(tmp_path, GIVEN)
     assert not (tmp_path / "packed").exists()
+
+
+def test_a_vocabulary_without_room_for_the_characters_is_told(tmp_path: Path) -> None:
+    write_text(tmp_path)
+    with pytest.raises(StoreError, match=r"more characters than data\.vocabulary: 12 has room for"):
+        made(tmp_path, replace(GIVEN, vocabulary=12))
+
+
+def test_a_corrected_definition_keeps_the_vocabulary(tmp_path: Path) -> None:
+    """Real text takes long to make one of, and how many pairs are left is known after that."""
+    write_text(tmp_path)
+    with pytest.raises(StoreError, match="train_samples: 6"):
+        made(tmp_path, replace(GIVEN, train_samples=7))
+    (vocabulary,) = tmp_path.glob("*.model")
+    written_ns = vocabulary.stat().st_mtime_ns
+    made(tmp_path, GIVEN)
+    assert vocabulary.stat().st_mtime_ns == written_ns
+    assert list(tmp_path.glob("*.model")) == [vocabulary]
 
 
 def test_missing_text_is_told(tmp_path: Path) -> None:
@@ -149,6 +175,8 @@ def test_a_damaged_vocabulary_is_told(tmp_path: Path) -> None:
         ({"source": "wmt"}, "grammar or WMT17"),
         ({"vocabulary": 70_000}, "65,535"),
         ({"words": 1}, "words"),
+        ({"train_files": []}, r"data\.train_files is \[\], expected a list"),
+        ({"evaluation_files": "test"}, r"data\.evaluation_files is 'test', expected a list"),
     ],
 )  # fmt: skip
 def test_settings_that_make_no_sense(changes: dict[str, object], message: str) -> None:
@@ -211,4 +239,4 @@ def test_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
     source = write_text(tmp_path)
     corpus = parallel_text.opened(source, ["test"])
     assert len(corpus) == 2
-    assert corpus.where(1).endswith("test.en, line 2")
+    assert corpus.pair(1)[0] == "A dog sees a cat."
