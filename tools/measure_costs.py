@@ -14,6 +14,7 @@ from reference.placement import end_rank, placement
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError
+from tools import writing
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINE, run_tool
 from tools.run_benchmark import task_module
@@ -145,7 +146,7 @@ def _measure(chosen: Definition, asked: "Costs", arguments: argparse.Namespace) 
                 "times, and ratios with care"
             )
         if arguments.output:
-            _write(arguments.output, found)
+            writing.replace(arguments.output, json.dumps(found, indent=1) + "\n")
             console.print(f"written: {arguments.output}", markup=False)
         if arguments.figures:
             from tools import costs_figure
@@ -470,15 +471,6 @@ def _no_targets(asked: "Costs", found: Mapping[str, Any]) -> str:
         f"no runs on record for this definition: `cepheid epochs {found['benchmark']} --scale "
         f"{found['scale']} --compare {asked.comparison}` makes them"
     )
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        partial.rename(path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot write there ({error.strerror})") from error
 
 
 if __name__ == "__main__":

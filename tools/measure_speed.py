@@ -18,6 +18,7 @@ from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
 from rules.events import Kind
+from tools import writing
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINE, run_tool
 from tools.run_benchmark import task_module, task_module_name
@@ -186,7 +187,7 @@ def _measure(chosen: Definition, wanted: Sequence[str], arguments: argparse.Name
         )
     if arguments.output and ranks.is_first:
         about = {"result": config.result_name, "implementation": told, "load_before": load}
-        _write(arguments.output, {**about, **measured})
+        writing.replace(arguments.output, json.dumps({**about, **measured}, indent=1) + "\n")
         console.print(f"written: {arguments.output}", markup=False)
 
 
@@ -475,15 +476,6 @@ def _spread(timing: "Timing") -> str:
     digits = 1 if first < 1000 else 0
     median = f"{1000 * timing.median_seconds:,.{digits}f}"
     return f"{median} ms ({first:,.{digits}f} to {third:,.{digits}f})"
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        partial.rename(path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot write there ({error.strerror})") from error
 
 
 if __name__ == "__main__":
