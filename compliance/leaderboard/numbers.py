@@ -56,9 +56,10 @@ def energy(row: Row) -> str:
     return f"{kilojoules:,.3g} kJ a run, not measured: {row.not_measured}"
 
 
-def update_time(row: Row) -> str:
-    """``an update takes 1.89 times as long as a plain one``."""
-    return f"an update takes {row.update_time_ratio or 0.0:.2f} times as long as a plain one"
+def update_cell(row: Row) -> str:
+    """How many times as long as a plain update one takes, e.g. ``1.89×``; empty where nobody
+    measures plain ones."""
+    return "" if row.update_time_ratio is None else f"{row.update_time_ratio:.2f}×"
 
 
 def ranked(members: Sequence[Row]) -> list[tuple[Row, int | None]]:

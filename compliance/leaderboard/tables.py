@@ -11,7 +11,7 @@ from compliance.leaderboard.numbers import (
     minutes,
     ranked,
     rcp_cell,
-    update_time,
+    update_cell,
 )
 from compliance.leaderboard.row import Row, groups
 from rules.generation import METRICS
@@ -22,26 +22,29 @@ REASON_LINES_MAX = 8  # of one reason below a table
 _BEGIN = ("", "system", "hardware", "runs", "converged")
 _HEADER = (*_BEGIN, "minutes", "95% interval", "samples")
 _GENERATION_HEADER = (*_BEGIN, *(metric.heading for metric in METRICS), "95% interval")
+_SELDOM = {"RCP": rcp_cell, "update": update_cell}
+
+
+def _seldom(members: Sequence[Row]) -> list[str]:
+    """The columns that only some tables have something in."""
+    return [name for name, cell in _SELDOM.items() if any(map(cell, members))]
 
 
 def _header(members: Sequence[Row]) -> tuple[str, ...]:
-    """The columns of a table; the last one only where something is compared."""
-    if members[0].generates:
-        return _GENERATION_HEADER
-    return (*_HEADER, "RCP") if any(map(rcp_cell, members)) else _HEADER
+    """The columns of a table."""
+    return _GENERATION_HEADER if members[0].generates else (*_HEADER, *_seldom(members))
 
 
 def as_table(table: Sequence[Row]) -> str:
-    """A plain table for each group, at most 100 columns wide."""
+    """A plain table for each group, at most 100 columns wide, and 104 with updates compared."""
     from tabulate import tabulate
 
     if not table:
         return "no results"
     parts = []
     for group, members in groups(table).items():
-        body = [_cells(row, rank) for row, rank in ranked(members)]
         header = _header(members)
-        body = [cells[: len(header)] for cells in body]
+        body = [_cells(row, rank, _seldom(members)) for row, rank in ranked(members)]
         wide = tabulate(body, header, tablefmt="simple", disable_numparse=True)
         excess = max(map(len, wide.splitlines())) - TABLE_WIDTH
         if excess > 0:  # the two columns of free text give way
@@ -59,7 +62,7 @@ def _title(group: tuple[str, str, str], members: Sequence[Row]) -> str:
     )
 
 
-def _cells(row: Row, rank: int | None) -> list[str]:
+def _cells(row: Row, rank: int | None, seldom: Sequence[str]) -> list[str]:
     samples = "" if row.samples_to_target is None else f"{row.samples_to_target:,.0f}"
     if row.epochs_to_target is not None:
         samples = f"{row.epochs_to_target:,g} epochs"
@@ -67,7 +70,7 @@ def _cells(row: Row, rank: int | None) -> list[str]:
     cells += [f"{row.runs}/{row.required}", str(row.converged)]
     if row.generates:
         return [*cells, *generation_cells(row), generation_interval(row)]
-    last = [samples, rcp_cell(row)]
+    last = [samples, *(_SELDOM[name](row) for name in seldom)]
     if row.score_minutes is None:
         so_far = row.provisional_minutes
         return [*cells, "" if so_far is None else f"({minutes(so_far)})", "", *last]
@@ -101,8 +104,6 @@ def _below(members: Sequence[Row]) -> list[str]:
             lines.append(f"  {row.submitter}/{row.system}: {runs} not converge: the slowest")
         if row.energy_joules is not None:
             lines.append(_cut(f"  {row.submitter}/{row.system}: {energy(row)}", TABLE_WIDTH))
-        if row.update_time_ratio is not None:
-            lines.append(_cut(f"  {row.submitter}/{row.system}: {update_time(row)}", TABLE_WIDTH))
         if not (row.standing or row.reasons):
             continue
         so_far = "" if row.provisional_minutes is None else " (in brackets: the mean so far)"
@@ -128,15 +129,13 @@ def as_markdown(table: Sequence[Row]) -> str:
         lines.append(f"| {' | '.join(header)} |")
         lines.append("|---" * len(header) + "|")
         for row, rank in ranked(members):
-            rest = _cells(row, rank)[3:]
+            rest = _cells(row, rank, _seldom(members))[3:]
             cells = [str(rank or ""), row.submitter, row.system, row.hardware, *rest]
             if row.standing:
                 cells[6] = f"{row.standing} {cells[6]}".strip()
-            shown = cells[: len(header)]
-            lines.append(f"| {' | '.join(_markdown(cell) for cell in shown)} |")
+            lines.append(f"| {' | '.join(_markdown(cell) for cell in cells)} |")
         for row in members:
             said = [energy(row)] if row.energy_joules is not None else []
-            said += [update_time(row)] if row.update_time_ratio is not None else []
             said += row.reasons if row.has_score else []  # warnings, waivers
             name = f"{row.submitter}/{row.system}"
             lines += ["", *(f"- {_markdown(f'{name}: {text}')}" for text in said)] if said else []

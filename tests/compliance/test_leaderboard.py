@@ -162,12 +162,14 @@ def test_an_update_that_does_more_is_compared_with_a_plain_one(star_shape: Defin
     (row,) = found = _rows(Path("out"))
     assert row.update_time_ratio == pytest.approx(0.3 * 1.06, rel=1e-3)  # the median is of run 2
     for text in (leaderboard.as_table(found), leaderboard.as_markdown(found)):
-        assert "an update takes 0.32 times as long as a plain one" in text
+        assert "update" in text
+        assert "0.32×" in text
     assert json.loads(leaderboard.as_json(found))[0]["update_time_ratio"] == row.update_time_ratio
 
 
 def test_what_tells_no_plain_update_is_not_compared(rows: list[Row]) -> None:
     assert all(row.update_time_ratio is None for row in rows)
+    assert "update" not in leaderboard.as_table(rows)
 
 
 def run_updates(chosen: Definition) -> int:
