@@ -86,10 +86,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f"--rounds {arguments.rounds}: expected 3 or more, for a spread")
     if arguments.settle < 0:
         raise UserError(f"--settle {arguments.settle}: expected 0 or more")
+    _refuse(chosen, arguments)
     _measure(chosen, asked, arguments)
     if placement().world_size > 1:
         end_rank(EXIT_FINE)
     return EXIT_FINE
+
+
+def _refuse(chosen: Definition, arguments: argparse.Namespace) -> None:
+    """Raises UserError, before minutes of measuring, for settings whose steps have no costs."""
+    from reference.config import configure
+
+    values = configure(chosen, division="open", overrides=arguments.overrides).hyperparameters
+    if values["opt_preconditioner"] == "none":
+        raise UserError("--set opt_preconditioner=none: that leaves no K-FAC to be costed")
+    if values["kfac_inverse"] == "eigen":
+        raise UserError("--set kfac_inverse=eigen: the balance is that of Cholesky inverses")
 
 
 def _measure(chosen: Definition, asked: "Costs", arguments: argparse.Namespace) -> None:
@@ -192,8 +204,6 @@ def _update(
     from reference.speed import in_turns, step_seconds
 
     plain, task = (_ready(chosen, each, ranks, arguments) for each in (baseline, step))
-    if task.kfac is None:
-        raise UserError("--set: these settings leave no K-FAC whose steps could be costed")
     before = _refreshes(task)
     compared = in_turns(
         step.name,
@@ -276,8 +286,6 @@ def _inverses_ms(
     )
     task = task_module(chosen, "torch").create(config, ranks)
     task.build()
-    if task.options.inverse == "eigen":
-        raise UserError("--set kfac_inverse=eigen: the balance is that of Cholesky inverses")
     found = []
     for layer in task.kfac.layers:
         sizes = [stat.size for stat in layer.statistics if stat.is_matrix]

@@ -189,6 +189,20 @@ def test_warming_up_measures_a_plain_update(tmp_path: Path) -> None:
     assert "plain_update_ms" not in plain.implementation()
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_half"),
+    [
+        (["precision=bf16"], True),
+        (["precision=bf16", "kfac_products=fp32"], False),
+        (["precision=fp32"], False),
+    ],
+)
+def test_products_are_computed_as_the_model_unless_asked_otherwise(
+    tmp_path: Path, settings: list[str], is_half: bool
+) -> None:
+    assert built(tmp_path, *settings).kfac.options.bfloat16_products == is_half
+
+
 def test_the_report_tells_how_stale_factors_were(tmp_path: Path) -> None:
     task = built(tmp_path, "kfac_stale_tolerance=9")
     weights_after(task, 6)

@@ -26,6 +26,8 @@ MINI = definition.load("kfac", "mini")
         (["kfac", "--rounds", "1"], "expected 3 or more"),
         (["kfac", "--settle", "-1"], "expected 0 or more"),
         (["kfacc"], 'did you mean "kfac"'),
+        (["kfac", "--set", "opt_preconditioner=none"], "no K-FAC to be costed"),
+        (["kfac", "--set", "kfac_inverse=eigen"], "Cholesky inverses"),
     ],
 )
 def test_wrong_use(arguments: list[str], message: str) -> None:
