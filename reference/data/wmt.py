@@ -187,6 +187,7 @@ def prepare(
         parallel_text.opened(source, parameters.train_files),
         parallel_text.opened(source, parameters.evaluation_files),
     ]
+    _check_evaluation(parts[1], parameters)
     digests = [parallel_text.digest(corpus) for corpus in parts]
     made_of = f"{GENERATOR_VERSION}-{parameters.vocabulary}-{digests[0][:8]}"
     vocabulary = folder.with_name(f"{GENERATOR}-vocabulary-{made_of}.model")
@@ -399,6 +400,21 @@ def _train_vocabulary(path: Path, corpus: Corpus, size: int) -> None:
         _write(path, model.getvalue())
 
 
+def _check_evaluation(corpus: Corpus, parameters: TextParameters) -> None:
+    """Raises StoreError for text that cannot be evaluated, before hours go into the rest."""
+    for number in range(len(corpus)):
+        if not all(corpus.pair(number)):
+            raise StoreError(
+                f"{corpus.folder / corpus.where_empty(number)}: it is empty. All of the "
+                "evaluation set is evaluated: unpack these files again."
+            )
+    if len(corpus) != parameters.evaluation_samples:
+        raise StoreError(
+            f"{corpus.folder}: {len(corpus):,} pairs to evaluate, but the definition says "
+            f"evaluation_samples: {parameters.evaluation_samples:,}. Unpack these files again."
+        )
+
+
 def _lengths(
     encoding: _Encoding,
     corpus: Corpus,
@@ -453,17 +469,6 @@ def _kept(
             "benchmark.yaml, which counts epochs by them, and prepare again:\n"
             f"      train_samples: {len(train):_}\n"
             f"    timing: {{eval_every_samples: {len(train):_}, max_samples: …}}    # each epoch"
-        )
-    empty = np.flatnonzero(lengths[1][:, 0] == EMPTY)
-    if len(empty):
-        raise StoreError(
-            f"{parts[1].folder / parts[1].where_empty(int(empty[0]))}: it is empty. All of the "
-            "evaluation set is evaluated: unpack these files again."
-        )
-    if len(parts[1]) != parameters.evaluation_samples:
-        raise StoreError(
-            f"{parts[1].folder}: {len(parts[1]):,} pairs to evaluate, but the definition says "
-            f"evaluation_samples: {parameters.evaluation_samples:,}. Unpack these files again."
         )
     return train, np.arange(len(parts[1]))
 
