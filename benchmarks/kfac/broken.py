@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Mapping
 
+import torch
+from torch import Tensor
+
 from benchmarks.kfac.task import PreconditionedResNet50
 from benchmarks.resnet50 import broken as resnet50
 from reference.config import RunConfig
 from reference.distributed import Ranks
 from reference.optim.kfac import KFAC
+from reference.optim.kfac.layers import Layer
 
 
 class ShuffledLabels(resnet50.ShuffledLabels, PreconditionedResNet50):
@@ -33,8 +37,13 @@ class CurvatureIgnored(PreconditionedResNet50):
         """One whose directions are the gradients."""
         kfac = super().made_preconditioner()
         assert kfac is not None
-        kfac.directions = dict  # type: ignore[assignment,method-assign]
+        kfac.directions = _as_they_are  # type: ignore[method-assign]
         return kfac
+
+
+def _as_they_are(gradients: dict[Layer, Tensor]) -> tuple[dict[Layer, Tensor], Tensor]:
+    squares = [gradient.square().sum() for gradient in gradients.values()]
+    return dict(gradients), torch.stack(squares).sum()
 
 
 VARIANTS: Mapping[str, Callable[[RunConfig, Ranks], PreconditionedResNet50]] = {

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from itertools import compress
 from typing import Any
 
 import torch
@@ -77,7 +78,7 @@ class Curvature:
             means = self._shared(due, means)
         with self.phase("inverse"):
             fresh = self._finite(means)
-            following = {statistic: self._fold(statistic, fresh[statistic]) for statistic in fresh}
+            following = self._fold(fresh)
             self._factorise(set(fresh))
         self._schedule(due, following)
         for statistic in self.layer_of:
@@ -110,7 +111,7 @@ class Curvature:
         if statistic.collected is None:
             return torch.zeros(statistic.shape, device=layer.device)
         per_sample = 1 / layer.samples if statistic.of_inputs else layer.samples / loss_scale**2
-        return statistic.collected * (per_sample / self.exchange.world_size)
+        return statistic.collected.mul_(per_sample / self.exchange.world_size)
 
     def _owner(self, statistic: Statistic) -> int:
         return self.owner_of[self.layer_of[statistic]]
@@ -162,22 +163,32 @@ class Curvature:
                 )
         return {statistic: mean for statistic, mean in means.items() if not statistic.non_finite}
 
-    def _fold(self, statistic: Statistic, mean: Tensor) -> tuple[int, float]:
-        """Put the mean of this batch into the running average. The steps to the next refresh, and
-        how far the average has moved."""
-        old = statistic.average
-        # Never the mean itself, which may be part of all that was received.
-        average = mean.clone() if old is None else mean.lerp(old, self.options.average_decay)
-        statistic.average = average
+    def _fold(self, means: dict[Statistic, Tensor]) -> dict[Statistic, tuple[int, float]]:
+        """Put the means of this batch into the running averages. For each the steps to the next
+        refresh, and how far the average has moved, relative to the one before."""
+        moved: list[Tensor] = []
+        norms: list[Tensor] = []
+        for statistic, mean in means.items():
+            old = statistic.average
+            # Never the mean itself, which may be part of all that was received.
+            new = mean.clone() if old is None else mean.lerp(old, self.options.average_decay)
+            statistic.average = new
+            if self.options.stale and old is not None:
+                statistic.before = [old, *statistic.before][:2]
+                moved += [torch.dist(new, before) for before in statistic.before]
+                norms += [before.norm() for before in statistic.before]
         if not self.options.stale:
-            return 1, math.inf
-        statistic.before = [] if old is None else [old, *statistic.before][:2]
-        moved = [(average - one).norm() / one.norm() for one in statistic.before]
-        distances = torch.stack(moved).tolist() if moved else []
-        one_before, two_before = [*distances, math.inf, math.inf][:2]
-        tolerance = self.options.stale_tolerance
-        steps = steps_to_next(statistic.interval, one_before, two_before, tolerance)
-        return steps, one_before
+            return dict.fromkeys(means, (1, math.inf))
+        # The device is waited for once.
+        distances = iter((torch.stack(moved) / torch.stack(norms)).tolist() if moved else [])
+        following: dict[Statistic, tuple[int, float]] = {}
+        for statistic in means:
+            known = [next(distances) for _ in statistic.before]
+            one_before, two_before = [*known, math.inf, math.inf][:2]
+            tolerance = self.options.stale_tolerance
+            steps = steps_to_next(statistic.interval, one_before, two_before, tolerance)
+            following[statistic] = steps, one_before
+        return following
 
     def _factorise(self, fresh: set[Statistic]) -> None:
         """Invert what has changed, each factor with its share of the damping as it is now."""
@@ -187,13 +198,18 @@ class Curvature:
         for layer in self.layers:
             if not (isinstance(layer, KroneckerLayer) and layer.is_ready):
                 continue
+            changed = [
+                statistic in fresh or statistic.factored is None for statistic in layer.statistics
+            ]
+            if not any(changed):
+                continue
             averages = layer.averages
             shares = inverse.shared_damping(averages, self.damping, self.options.pi_correction)
-            for statistic, matrix, share in zip(layer.statistics, averages, shares, strict=True):
-                if statistic in fresh or statistic.factored is None:
-                    chosen.append(statistic)
-                    matrices.append(matrix)
-                    dampings.append(share)
+            triples = zip(layer.statistics, averages, shares, strict=True)
+            for statistic, matrix, share in compress(triples, changed):
+                chosen.append(statistic)
+                matrices.append(matrix)
+                dampings.append(share)
         self._invert(chosen, matrices, dampings)
 
     def _invert(

@@ -3,8 +3,7 @@
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -12,7 +11,8 @@ from torch import Tensor
 from rules.errors import UserError
 
 DAMPING_RAISES_MAX = 8  # each time tenfold
-EXPLICIT_FROM_STEPS = 6  # of 1,152 rows and 128 columns: 30 ms once against 5.6 ms in each step
+EXPLICIT_FROM_STEPS = 4  # of 1,152 rows and 128 columns: 11 ms once against 2.5 ms in each step
+BFLOAT16_FROM = 2**21  # multiplications; below, float32 takes less than the conversions
 
 logger = logging.getLogger(__name__)
 
@@ -22,19 +22,21 @@ class Factored:
     """A damped matrix in a form that is cheap to apply the inverse of.
 
     With Cholesky ``factor`` is the lower triangle L of X + ``damping`` I = L Lᵀ, and ``values`` is
-    None; else X = Q diag(``values``) Qᵀ with Q the ``factor``, undamped. ``products`` is what
-    explicit inverses are kept and multiplied in.
+    None; else X = Q diag(``values``) Qᵀ with Q the ``factor``, undamped. Large ``products`` with
+    explicit inverses are made in that dtype.
     """
 
     factor: Tensor
     damping: Tensor
     values: Tensor | None = None
     products: torch.dtype = torch.float32
+    _explicit: dict[torch.dtype, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
-    @cached_property
-    def explicit(self) -> Tensor:
-        """The inverse of the damped matrix itself, from its Cholesky factor."""
-        return torch.cholesky_inverse(self.factor).to(self.products)
+    def explicit(self, dtype: torch.dtype = torch.float32) -> Tensor:
+        """The inverse of the damped matrix itself, from its Cholesky factor; made once."""
+        if dtype not in self._explicit:
+            self._explicit[dtype] = torch.cholesky_inverse(self.factor).to(dtype)
+        return self._explicit[dtype]
 
 
 def shared_damping(
@@ -151,9 +153,12 @@ def preconditioned(
 def _solved(factored: Factored, right: Tensor, steps: int) -> Tensor:
     """By triangular solves; by the explicit inverse, whose products are faster, where making it
     pays: for more columns than rows, or for some steps."""
-    if len(factored.factor) <= right.shape[1] or steps >= EXPLICIT_FROM_STEPS:
-        return factored.explicit @ right.to(factored.products)
-    return torch.cholesky_solve(right.float(), factored.factor)
+    rows, columns = right.shape
+    if columns < rows and steps < EXPLICIT_FROM_STEPS:
+        return torch.cholesky_solve(right.float(), factored.factor)
+    if rows * rows * columns < BFLOAT16_FROM:
+        return factored.explicit() @ right.float()
+    return factored.explicit(factored.products) @ right.to(factored.products)
 
 
 def unit_wise(gradient: Tensor, fisher: Tensor, damping: float) -> Tensor:

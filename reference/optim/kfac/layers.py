@@ -135,8 +135,8 @@ class Layer(ABC):
         """The gradient of all its parameters, float32, in the order of the factors."""
 
     @abstractmethod
-    def write(self, gradient: Tensor) -> None:
-        """Put a gradient, as of ``gradient()``, into its parameters."""
+    def parts(self, gradient: Tensor) -> list[Tensor]:
+        """Views of a gradient, as of ``gradient()``, shaped as its parameters are."""
 
 
 class KroneckerLayer(Layer):
@@ -185,18 +185,13 @@ class KroneckerLayer(Layer):
             rows = torch.cat([rows, gradients[1].float()[:, None]], dim=1)
         return rows
 
-    def write(self, gradient: Tensor) -> None:
-        """(outputs, inputs)."""
-        weight, *bias = self.parameters
-        assert weight.grad is not None
+    def parts(self, gradient: Tensor) -> list[Tensor]:
+        """From (outputs, inputs)."""
         rows = gradient[:, :-1] if self.with_bias else gradient
         if self._window:
-            outputs, channels, *kernel = weight.shape
+            outputs, channels, *kernel = self.parameters[0].shape
             rows = rows.view(outputs, *kernel, channels).permute(0, 3, 1, 2)
-        weight.grad.copy_(rows)
-        for parameter in bias:
-            assert parameter.grad is not None
-            parameter.grad.copy_(gradient[:, -1])
+        return [rows, gradient[:, -1]] if self.with_bias else [rows]
 
     def direction(self, gradient: Tensor, damping: float) -> Tensor:
         """B⁻¹ G A⁻¹."""
@@ -249,11 +244,9 @@ class BatchNormLayer(Layer):
         gradients = [parameter.grad for parameter in self.parameters]
         return torch.stack([gradient.float() for gradient in gradients if gradient is not None])
 
-    def write(self, gradient: Tensor) -> None:
-        """(2, channels)."""
-        for parameter, values in zip(self.parameters, gradient, strict=True):
-            assert parameter.grad is not None
-            parameter.grad.copy_(values)
+    def parts(self, gradient: Tensor) -> list[Tensor]:
+        """From (2, channels)."""
+        return list(gradient.unbind())
 
 
 def layers_of(model: nn.Module, options: Options) -> tuple[list[Layer], dict[str, str]]:

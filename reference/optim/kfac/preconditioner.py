@@ -60,6 +60,7 @@ class KFAC:
         self._edges: list[tuple[Layer, tuple[Tensor, ...], GradientEdge]] = []
         self.phase = phase
         self._is_accumulating = False
+        self._is_paused = False
         self._hooks = [
             layer.module.register_forward_hook(partial(self._after_forward, layer))
             for layer in self.layers
@@ -92,7 +93,7 @@ class KFAC:
     def _after_forward(
         self, layer: Layer, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor
     ) -> None:
-        if not (torch.is_grad_enabled() and output.requires_grad):
+        if self._is_paused or not (torch.is_grad_enabled() and output.requires_grad):
             return
         if not inputs:
             raise UserError(
@@ -124,6 +125,15 @@ class KFAC:
             self.curvature.send_inputs()
         with self.phase("factors"), torch.no_grad(), _exactly(gradients):
             layer.collect_outputs(seen, gradients.float())
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Around passes that K-FAC does not see, and whose gradients it does not precondition."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
 
     def observe_sampled(self, loss: Tensor) -> None:
         """For the true Fisher: a backward pass of the mean ``loss`` of targets drawn from the
@@ -181,30 +191,36 @@ class KFAC:
             )
         self.curvature.refresh(loss_scale)
         gradients = self._mean_gradients()
-        directions = self.directions(gradients)
-        self._rescale(directions, gradients, learning_rate)
+        directions, product = self.directions(gradients)
+        self._rescale(directions, gradients, product, learning_rate)
         self._hand_out(directions)
         self.bytes_sent = dict(self.exchange.sent)
         self.exchange.sent.clear()
 
-    def directions(self, gradients: dict[Layer, Tensor]) -> dict[Layer, Tensor]:
+    def directions(self, gradients: dict[Layer, Tensor]) -> tuple[dict[Layer, Tensor], Tensor]:
         """The gradients times the inverses of the damped Fisher blocks; those of layers whose
-        factors are not known yet as they are."""
+        factors are not known yet as they are. Also the sum of all products of the two, a scalar,
+        which costs less while they are at hand."""
         found = dict(gradients)
         norms: list[BatchNormLayer] = []
+        products: list[Tensor] = []
         for layer, gradient in gradients.items():
             if isinstance(layer, BatchNormLayer) and layer.is_ready:
                 norms.append(layer)
-            elif isinstance(layer, KroneckerLayer) and layer.is_ready:
+                continue
+            if isinstance(layer, KroneckerLayer) and layer.is_ready:
                 found[layer] = layer.direction(gradient, self.damping)
+            products.append(torch.dot(found[layer].flatten(), gradient.flatten()))
         if norms:  # all channels of all of them are alike
             fisher = torch.cat([average for layer in norms for average in layer.averages], dim=1)
             gradient = torch.cat([gradients[layer] for layer in norms], dim=1)
             damping = self.damping * self.options.batch_norm_damping
             channels = [layer.shape[1] for layer in norms]
-            parts = inverse.unit_wise(gradient, fisher, damping).split(channels, dim=1)
-            found |= {layer: part.contiguous() for layer, part in zip(norms, parts, strict=True)}
-        return found
+            direction = inverse.unit_wise(gradient, fisher, damping)
+            products.append(torch.dot(direction.flatten(), gradient.flatten()))
+            found |= dict(zip(norms, direction.split(channels, dim=1), strict=True))
+        device = self.layers[0].device
+        return found, torch.stack(products).sum() if products else torch.zeros((), device=device)
 
     def _mean_gradients(self) -> dict[Layer, Tensor]:
         """Over all ranks, of the layers that this rank preconditions."""
@@ -237,6 +253,7 @@ class KFAC:
         self,
         directions: dict[Layer, Tensor],
         gradients: dict[Layer, Tensor],
+        product: Tensor,
         learning_rate: float | None,
     ) -> None:
         """In place, by the norms of each layer's gradient or one bound for all."""
@@ -248,12 +265,6 @@ class KFAC:
         if self.options.rescaling != "kl_clip":
             return
         assert learning_rate is not None
-        products = [
-            torch.dot(direction.flatten(), gradients[layer].flatten())
-            for layer, direction in directions.items()
-        ]
-        device = self.layers[0].device
-        product = torch.stack(products).sum() if products else torch.zeros((), device=device)
         if self.options.distribute_inverse:
             product = self.exchange.sum(product, "rescaling")
         bound = torch.sqrt(self.options.kl_clip / (learning_rate**2 * product)).clamp(max=1.0)
@@ -270,8 +281,9 @@ class KFAC:
                         parameter.grad = None
         elif self.options.distribute_inverse:
             directions = self._gathered(directions)
-        for layer, direction in directions.items():
-            layer.write(direction)
+        parts = [part for layer, found in directions.items() for part in layer.parts(found)]
+        gradients = [parameter.grad for layer in directions for parameter in layer.parameters]
+        torch._foreach_copy_([gradient for gradient in gradients if gradient is not None], parts)
 
     def _gathered(self, directions: dict[Layer, Tensor]) -> dict[Layer, Tensor]:
         layers = [layer for layer in self.layers if layer.has_gradient]

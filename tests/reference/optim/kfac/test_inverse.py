@@ -124,8 +124,8 @@ def test_a_factor_that_stands_still_is_refreshed_less_and_less_often() -> None:
 
 
 def test_products_in_bfloat16_are_rounded_and_no_more() -> None:
-    matrices = [_definite(40, 1), _definite(30, 2)]
-    shares, gradient = [torch.tensor(0.1)] * 2, torch.randn(30, 40)
+    matrices = [_definite(160, 1), _definite(130, 2)]
+    shares, gradient = [torch.tensor(0.1)] * 2, torch.randn(130, 160)
     of_inputs, of_outputs = inverse.cholesky(["A", "B"], matrices, shares)
     rounded = inverse.cholesky(["A", "B"], matrices, shares, torch.bfloat16)
     for steps in ((1, 1), (9, 1), (9, 9)):
@@ -150,19 +150,19 @@ def test_unit_wise_blocks_that_are_nearly_singular(
 
 def test_rounded_products_are_off_by_no_more_than_the_inverses_are_large() -> None:
     """Directions of high curvature are small and may be lost in the rounding of others."""
-    scales = torch.logspace(0, 4, 40)
-    rotation = torch.linalg.qr(_definite(40, 3)).Q
+    scales = torch.logspace(0, 4, 160)
+    rotation = torch.linalg.qr(_definite(160, 3)).Q
     steep = rotation @ torch.diag(scales) @ rotation.T
-    gradient = steep[:30, :] / scales.max()  # in the range of what is inverted
+    gradient = steep[:130, :] / scales.max()  # in the range of what is inverted
     shares = [torch.tensor(0.1)] * 2
     exact, rounded = (
-        inverse.cholesky(["A", "B"], [steep, _definite(30, 2)], shares, products)
+        inverse.cholesky(["A", "B"], [steep, _definite(130, 2)], shares, products)
         for products in (torch.float32, torch.bfloat16)
     )
     expected, found = (
         inverse.preconditioned(gradient, pair[0], pair[1], 0.01, (9, 9))
         for pair in (exact, rounded)
     )
-    largest = [torch.linalg.matrix_norm(each.explicit, ord=2) for each in exact]
+    largest = [torch.linalg.matrix_norm(each.explicit(), ord=2) for each in exact]
     bound = 2**-7 * largest[0] * largest[1] * gradient.norm()
     assert (found - expected).norm() < bound

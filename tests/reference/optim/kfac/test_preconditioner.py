@@ -363,7 +363,7 @@ def test_a_product_that_is_not_positive_clips_nothing() -> None:
     kfac = KFAC(network, Options(rescaling="kl_clip"))
     layer = kfac.layers[0]
     directions = {layer: torch.ones(2, 3)}
-    kfac._rescale(directions, {layer: -torch.ones(2, 3)}, 0.1)
+    kfac._rescale(directions, {layer: -torch.ones(2, 3)}, torch.tensor(-6.0), 0.1)
     assert directions[layer].tolist() == [[1.0] * 3] * 2
 
 
