@@ -133,10 +133,9 @@ class RunLog:
 
     @property
     def update_time_ratio(self) -> float | None:
-        """The time of an update in the completed blocks over that of a plain one, which
-        ``implementation`` tells where an update does more (K-FAC); else None."""
-        told, batch = self.value("implementation"), self.value("global_batch_size")
-        plain_ms = told.get("plain_update_ms") if isinstance(told, dict) else None
+        """The time of an update in the completed blocks over that of a plain one, which is
+        measured after the run where an update does more (K-FAC); else None."""
+        plain_ms, batch = self.value("plain_update_ms"), self.value("global_batch_size")
         if not (_is_time(plain_ms) and plain_ms and is_integer(batch) and batch > 0):
             return None
         stops = self.all("block_stop")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from reference.config import RunConfig
 from reference.log import RunLogWriter
@@ -52,6 +52,15 @@ class Task(Protocol):
         """All that going on needs, as tensors, numbers and strings."""
 
 
+@runtime_checkable
+class MeasuresAfterwards(Protocol):
+    """A task that measures something once the clock has stopped, which enters no score."""
+
+    def measured_afterwards(self) -> Mapping[str, float]:
+        """Events of the phase after ``run_stop`` and their values; called on every rank. The state
+        stays as it is."""
+
+
 @dataclass(frozen=True)
 class Progress:
     """What to tell somebody who waits."""
@@ -96,6 +105,10 @@ def run(
         outcome = _until_reached(definition, task, config, log, on_progress)
         task.synchronize()
         timed.end(reached=outcome.reached, reason=outcome.reason)
+    if outcome.reached and isinstance(task, MeasuresAfterwards):
+        on_progress(Progress("measuring, not timed", outcome.samples))
+        for key, value in task.measured_afterwards().items():
+            log.event(key, value)
     return outcome
 
 

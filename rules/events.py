@@ -25,6 +25,7 @@ class Phase(IntEnum):
     IDENTITY = 0  # whose run of what this is, before initialisation
     INIT = 1  # from init_start to init_stop: settings, building, compiling, warming up
     TIMED = 2  # from run_start to run_stop: the part that is scored
+    AFTER = 3  # after run_stop: what is measured then and enters no score
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ _TRAINING = (
     _stop("eval_stop", _T, "at least once", ("samples_count",), "evaluation ends"),
     _stop("run_stop", _T, "once", ("status", "samples_count"),
           "the clock stops; metadata.status: success or aborted"),
+    EventRule("plain_update_ms", Phase.AFTER, "at most once", "number",
+              meaning="milliseconds of an update without a preconditioner, all else equal"),
 )  # fmt: skip
 _GENERATION = (
     EventRule("weights_digest", _N, value="string",
@@ -150,9 +153,6 @@ IMPLEMENTATION_TYPES: Mapping[str, ValueType] = MappingProxyType(
     {"framework": "string", "device": "string", "precision": "string", "ranks": "integer"}
 )
 """What the value of ``implementation`` holds at least."""
-
-MEASURED_IN_EACH_RUN = frozenset({"plain_update_ms"})
-"""What it may hold that is not the same in all runs of a result (rule T18)."""
 
 
 def hyperparameter_rule(name: str) -> EventRule:

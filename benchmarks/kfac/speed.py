@@ -21,9 +21,11 @@ from reference.config import RunConfig, configure
 from reference.distributed import Ranks
 from reference.speed import step_seconds
 from rules import definition
+from rules.definition import Definition
 from rules.errors import UserError
 
 UPDATES = 10  # of each turn
+RUN_UPDATES = 8  # of each turn of a whole run
 ALONE = Ranks(0, 1, torch.device("cpu"))
 SIDES = {
     "SGD": ["opt_preconditioner=none"],
@@ -76,6 +78,33 @@ def ready(config: RunConfig, name: str, settle: int) -> PreconditionedResNet50:
     return task
 
 
+def whole_run(
+    chosen: Definition, precision: str, data_root: Path, seed: int
+) -> tuple[float, float]:
+    """Mean seconds of an update of SGD and of one of K-FAC over as many updates as the learning
+    rate takes to fall to 0, from the first on, in turns."""
+    tasks: list[PreconditionedResNet50] = []
+    for name in ("SGD", "K-FAC, stale"):
+        settings = [f"precision={precision}", *SIDES[name]]
+        config = configure(
+            chosen, division="open", overrides=settings, data_root=data_root, seed=seed
+        )
+        task = create(config, ALONE)
+        task.build()
+        task.warm_up()
+        task.open_data()
+        tasks.append(task)
+    last_sample = (
+        float(config.hyperparameters["opt_learning_rate_decay_epochs"]) * chosen.train_samples
+    )
+    seconds, updates = [0.0, 0.0], 0
+    while tasks[0].samples < last_sample:
+        for side, task in enumerate(tasks):
+            seconds[side] += RUN_UPDATES * step_seconds(task, RUN_UPDATES)
+        updates += RUN_UPDATES
+    return seconds[0] / updates, seconds[1] / updates
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
@@ -83,10 +112,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--rounds", type=int, default=5, metavar="N", help="turns of each side (default: 5)")
     add("--settle", type=int, default=125, metavar="N", help="updates before stale ones are timed")
     add("--precision", default="fp32", choices=["fp32", "bf16"])
+    add(
+        "--whole-run",
+        action="store_true",
+        help="instead: all updates of a run of K-FAC and as many of SGD, N times with seeds 1 to N",
+    )
     add("--data", type=Path, default=Path("data"))
     arguments = parser.parse_args(argv)
     chosen = definition.load("kfac", "mini")
     data.prepare(chosen.data, arguments.data, lambda done, total: None)
+    if arguments.whole_run:
+        ratios = []
+        for seed in range(1, arguments.rounds + 1):
+            plain, ours = whole_run(chosen, arguments.precision, arguments.data, seed)
+            ratios.append(ours / plain)
+            print(f"seed {seed}: {1000 * plain:.1f} and {1000 * ours:.1f} ms, {ratios[-1]:.2f}")
+        print(f"K-FAC, stale, of SGD: median {statistics.median(ratios):.2f}")
+        return
     has_peer = find_spec("kfac") is not None
     if not has_peer:
         print("kfac-pytorch is not installed: its side is left out")

@@ -26,7 +26,7 @@ from reference.report import Table, Value
 from reference.seeding import generator
 from rules.errors import UserError
 
-PLAIN_UPDATES = 25
+PLAIN_TURNS, PLAIN_UPDATES = 5, 5
 KNOWN: Mapping[str, tuple[object, ...]] = {
     "model_variant": ("v1_5", "d"),
     "opt_preconditioner": ("kfac", "none"),
@@ -84,7 +84,6 @@ class PreconditionedResNet50(ResNet50):
         self.options = options_of(config, ranks)
         self.mixed: tuple[Tensor, Tensor] | None = None  # the batch before, as it was trained on
         self.kfac: KFAC | None = None
-        self.plain_update_ms = 0.0  # measured while warming up
 
     def made_schedule(self) -> HeldSchedule:
         """Warm-up, a constant rate, decay; all given in epochs."""
@@ -145,32 +144,57 @@ class PreconditionedResNet50(ResNet50):
         self._step_on_noise(self.execution)
         self.kfac.step(self.schedule.peak)
         self.kfac.remove()
-        self.plain_update_ms = self._timed_plain_update_ms()
         self.kfac = self.made_preconditioner()
         self.optimizer.zero_grad()
         forget_steps(self.optimizer)
         self.model.load_state_dict(before)
 
-    def _timed_plain_update_ms(self) -> float:
-        """Of an update without K-FAC, on noise and without reading data; the median of some."""
-        taken = []
-        for _ in range(PLAIN_UPDATES):
+    def measured_afterwards(self) -> Mapping[str, float]:
+        """What an update takes without K-FAC, on the pictures that would come next."""
+        if self.kfac is None:
+            return {}
+        kfac, self.kfac = self.kfac, None
+        try:
+            with kfac.paused(), self._put_back():
+                return {"plain_update_ms": statistics.median(self._plain_updates_ms())}
+        finally:
+            self.kfac = kfac
+
+    def _plain_updates_ms(self) -> Iterator[float]:
+        """Of one update each, the mean of some that follow each other as in the run."""
+        self.model.train()
+        for turn in range(1 + PLAIN_TURNS):
             self.synchronize()
             started = time.perf_counter()
-            self.optimizer.zero_grad()
-            self._step_on_noise(self.execution)
-            if self.is_sharded:
-                self.ranks.average_gradients(self.model.parameters())
-            with together():
-                self.optimizer.step()
+            for _ in range(PLAIN_UPDATES):
+                self.loss_and_gradients()
+                self.share_gradients()
+                if self.is_sharded:  # which is K-FAC's own work
+                    self.ranks.average_gradients(self.model.parameters())
+                self.apply_gradients()
             self.synchronize()
-            taken.append(1000 * (time.perf_counter() - started))
-        return statistics.median(taken)
+            if turn:  # the first one makes what the others find made
+                yield 1000 * (time.perf_counter() - started) / PLAIN_UPDATES
 
-    def implementation(self) -> Mapping[str, Any]:
-        """As ever, with what an update would take without K-FAC, for the ratio of the two."""
-        told = super().implementation()
-        return {**told, "plain_update_ms": self.plain_update_ms} if self.is_preconditioned else told
+    @contextmanager
+    def _put_back(self) -> Iterator[None]:
+        """Whatever is trained in it, the state is as before afterwards."""
+        tensors = [*self.model.state_dict().values()]
+        for state in self.optimizer.state.values():
+            tensors += [value for value in state.values() if isinstance(value, Tensor)]
+        before = [tensor.clone() for tensor in tensors]
+        scale, samples, mixed = self.scaler.state_dict(), self.samples, self.mixed
+        rates = [(group["lr"], group["momentum"]) for group in self.optimizer.param_groups]
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                torch._foreach_copy_(tensors, before)
+            self.samples, self.mixed = samples, mixed
+            if scale:
+                self.scaler.load_state_dict(scale)
+            for group, (rate, momentum) in zip(self.optimizer.param_groups, rates, strict=True):
+                group["lr"], group["momentum"] = rate, momentum
 
     def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
         """How stale the factors were, and who inverts what."""

@@ -231,6 +231,7 @@ WHERE = {
     Phase.IDENTITY: "before init_start",
     Phase.INIT: "between init_start and init_stop",
     Phase.TIMED: "between run_start and run_stop",
+    Phase.AFTER: "after run_stop",
 }
 
 

@@ -74,7 +74,8 @@ _TURNS: Mapping[Kind, Turns] = {
 
 @rule("T3", Needs.RECORDS)
 def order(run: RunLog, place: Place) -> Iterator[Finding]:
-    """Phases follow each other, blocks and evaluations take turns, nothing follows run_stop."""
+    """Phases follow each other, blocks and evaluations take turns, and run_stop is followed by
+    nothing but what belongs there."""
     definition = definition_if_whole(run, place)
     if definition is not None:
         out_of_place = [*_phases(run, definition), *_turns(run, _TURNS[definition.kind])]
@@ -87,8 +88,9 @@ def order(run: RunLog, place: Place) -> Iterator[Finding]:
 
 def _after_the_end(run: RunLog) -> Iterator[Finding]:
     stop = run.first("run_stop")
-    if stop and run.events[-1].line > stop.line:
-        after = [event for event in run.events if event.line > stop.line]
+    after = [event for event in run.events if stop and event.line > stop.line]
+    after = [event for event in after if not _belongs_after(event)]
+    if stop and after:
         yield breach(
             run.path,
             after[0].line,
@@ -99,11 +101,16 @@ def _after_the_end(run: RunLog) -> Iterator[Finding]:
         )
 
 
+def _belongs_after(event: Event) -> bool:
+    asked = EVENTS["train"].get(event.key)
+    return asked is not None and asked.phase is Phase.AFTER
+
+
 def _phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
     """The first record that stands outside its phase; others mostly follow from it."""
     doors = [run.all(key)[0].line for key in ("init_start", "init_stop", "run_start")]
     init_start, init_stop, run_start = doors
-    known = EVENTS[definition.kind]
+    known, stop = EVENTS[definition.kind], run.first("run_stop")
     if not init_start < init_stop < run_start:
         yield breach(
             run.path,
@@ -124,6 +131,7 @@ def _phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
             event.line <= init_start if event.key == "init_start" else event.line < init_start,
             init_start <= event.line <= init_stop,
             run_start <= event.line,
+            stop is not None and stop.line < event.line,
         )
         if not stands[phase]:
             yield breach(
@@ -131,18 +139,22 @@ def _phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
                 event.line,
                 f"{event.key} stands outside its phase",
                 expected=WHERE[phase],
-                got=_found_where(event.line, init_start, init_stop, run_start),
+                got=_found_where(event.line, init_start, init_stop, run_start, stop),
                 hint="write each event in its phase; the table under T2 lists them",
             )
             return
 
 
-def _found_where(line: int, init_start: int, init_stop: int, run_start: int) -> str:
+def _found_where(
+    line: int, init_start: int, init_stop: int, run_start: int, stop: Event | None
+) -> str:
     if line < init_start:
         return "it before init_start"
     if line < init_stop:
         return "it between init_start and init_stop"
-    return "it between init_stop and run_start" if line < run_start else "it after run_start"
+    if line < run_start:
+        return "it between init_stop and run_start"
+    return "it after run_stop" if stop and line > stop.line else "it after run_start"
 
 
 def _turns(run: RunLog, turns: Turns) -> Iterator[Finding]:

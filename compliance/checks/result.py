@@ -16,7 +16,7 @@ from compliance.package import ResultFolder
 from compliance.runlog import QualityPoint, RunLog
 from rules import rounds
 from rules.definition import Definition
-from rules.events import MEASURED_IN_EACH_RUN, STATUS_ABORTED, Phase, is_integer, is_number
+from rules.events import STATUS_ABORTED, Phase, is_integer, is_number
 from rules.rounds import RoundBenchmark, Severity
 from rules.seeds import derived_seed
 
@@ -298,9 +298,6 @@ def _differing(runs: Sequence[RunLog], key: str, may_lack: bool = False) -> Iter
 
 
 def _canonical(value: object) -> str:
-    """For comparison: without what is measured anew in each run."""
-    if isinstance(value, dict):
-        value = {key: each for key, each in value.items() if key not in MEASURED_IN_EACH_RUN}
     return json.dumps(value, sort_keys=True, default=str)
 
 

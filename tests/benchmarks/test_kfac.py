@@ -180,13 +180,23 @@ def test_the_published_form_of_the_update(tmp_path: Path) -> None:
     assert float(task.model.conv1.weight.detach().norm()) == pytest.approx((2 * 4) ** 0.5)
 
 
-def test_warming_up_measures_a_plain_update(tmp_path: Path) -> None:
-    task = built(tmp_path)
-    task.warm_up()
-    assert task.implementation()["plain_update_ms"] > 0
+def test_a_plain_update_is_measured_and_changes_nothing(tmp_path: Path) -> None:
+    task, other = built(tmp_path), built(tmp_path)
+    for each in (task, other):
+        weights_after(each, 3)
+    assert task.kfac is not None
+    known = task.kfac.state_dict()
+    assert task.measured_afterwards()["plain_update_ms"] > 0
+    assert task.samples == other.samples
+    rates = [[group["lr"] for group in each.optimizer.param_groups] for each in (task, other)]
+    assert rates[0] == rates[1]
+    after = task.kfac.state_dict()
+    for name, factor in known["factors"].items():
+        assert factor["interval"] == after["factors"][name]["interval"]
+    for expected, found in zip(weights_after(other, 2), weights_after(task, 2), strict=True):
+        assert torch.equal(expected, found)
     plain = built(tmp_path, "opt_preconditioner=none")
-    plain.warm_up()
-    assert "plain_update_ms" not in plain.implementation()
+    assert plain.measured_afterwards() == {}
 
 
 @pytest.mark.parametrize(
@@ -285,3 +295,13 @@ def test_updates_are_timed_in_turns(
     assert "SGD: " in shown
     assert "of SGD 1.00 (1.00 to 1.00)" in shown
     assert "K-FAC, stale: " in shown
+
+
+def test_a_whole_run_is_timed_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(definition, "load", lambda name, scale: small())
+    speed.main(["--whole-run", "--rounds", "2", "--data", str(tmp_path)])
+    *each, median = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in each] == ["seed 1", "seed 2"]
+    assert median.startswith("K-FAC, stale, of SGD: median ")

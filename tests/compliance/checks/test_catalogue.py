@@ -243,6 +243,9 @@ ALONE = Place("v1.0")
 BIG = 3008  # whole batches of it end where those of the default do
 BATCH = int(MINI.hyperparameters["global_batch_size"].default)
 STOP = at("run_stop")
+MEASURED: Record = {
+    **RECORDS[-1], "key": "plain_update_ms", "value": 40.0, "event_type": "POINT_IN_TIME",
+}  # fmt: skip
 ABORTED = run_records(MINI, converged=False)
 ABORTED_STOP = line_number(ABORTED, "run_stop")
 
@@ -374,6 +377,15 @@ CASES = [
         *text(RECORDS), line_of({**RECORDS[-2], "time_ms": RECORDS[-1]["time_ms"], "metadata": {
             **RECORDS[-2]["metadata"],
             "monotonic_ms": RECORDS[-1]["metadata"]["monotonic_ms"]}})],
+         says="follows run_stop"),
+    Case("measured before the clock stops", "T3", STOP,
+         text([*RECORDS[:-1], MEASURED, RECORDS[-1]]),
+         says="plain_update_ms stands outside its phase"),
+    Case("measured twice", "T2", STOP + 2, text([*RECORDS, MEASURED, MEASURED]), says="2 times"),
+    Case("measured in words", "T2", STOP + 1, text([*RECORDS, {**MEASURED, "value": "fast"}])),
+    Case("a run after what was measured", "T3", STOP + 2,
+         text([*RECORDS, MEASURED, RECORDS[-2] | {
+             name: RECORDS[-1][name] for name in ("time_ms", "metadata")}]),
          says="follows run_stop"),
     # T4: clock
     Case("wall clock steps back", "T4", at("block_start", 1), put(

@@ -296,18 +296,6 @@ def test_runs_within_a_long_one(tmp_path: Path) -> None:
     ]
 
 
-def test_each_run_measures_a_plain_update_anew(tmp_path: Path) -> None:
-    folder = write_result(tmp_path, MINI)
-    for index in range(5):
-
-        def measured(record: Record, index: int = index) -> None:
-            record["value"]["plain_update_ms"] = 40.0 + index
-
-        records = edited(run_records(MINI, index), "implementation", measured)
-        write_log(folder / f"result_{index}.txt", records)
-    assert errors_of(tmp_path) == []
-
-
 def test_an_open_hyperparameter_that_one_run_lacks(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI, division="open")
     records = run_records(MINI, 2, division="open")
