@@ -203,6 +203,15 @@ class Definition:
         """Samples in the evaluation set; every evaluation reads all of them."""
         return int(self.data["evaluation_samples"])
 
+    def parameters(self, hyperparameters: Mapping[str, object]) -> int:
+        """Trainable parameters of the model that these hyperparameters make; what is not among
+        them has its default."""
+        for name, counts in self.model.get("parameters_with", {}).items():
+            chosen = hyperparameters.get(name)
+            if isinstance(chosen, str) and chosen in counts:
+                return int(counts[chosen])
+        return int(self.model["parameters"])
+
     def reached(self, quality: Mapping[str, float]) -> bool:
         """True when every quality target holds (rule T9)."""
         return all(target.holds(quality[target.metric]) for target in self.quality)
@@ -264,6 +273,13 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
             f"but the quality metrics are {sorted(metrics)}"
         )
     known = facts["hyperparameters"]
+    for name, counts in facts["model"].get("parameters_with", {}).items():
+        for choice in counts:
+            if choice not in known.get(name, {}).get("choices", ()):
+                raise UserError(
+                    f"{facts['name']}, scale {scale}: parameters_with counts those of {name} "
+                    f"{choice}, which is none of its choices"
+                )
     for name, rule in known.items():
         for other in {**rule.get("min_of", {}), **rule.get("max_of", {})}:
             if other not in known:

@@ -108,5 +108,6 @@ def _disk(config: RunConfig, output: Path, missing: int) -> str:
     free = f"{shutil.disk_usage(place).free / 2**30:,.0f} GiB are free there"
     if config.definition.kind == "generate":
         return f"less than a MiB a run; {free}"
-    mib = missing * config.definition.model["parameters"] * BYTES_PER_PARAMETER / 2**20
+    parameters = config.definition.parameters(config.hyperparameters)
+    mib = missing * parameters * BYTES_PER_PARAMETER / 2**20
     return f"about {mib:,.0f} MiB of weights in {weights_folder(output)}; {free}"

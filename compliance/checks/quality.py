@@ -131,7 +131,8 @@ def counts(run: RunLog, definition: Definition, place: Place) -> Iterator[Findin
         "eval_samples": definition.evaluation_samples,
     }
     if division_of(run, place) == "closed":
-        expected["model_parameters"] = int(definition.model["parameters"])
+        logged = {name: run.value(name) for name in definition.hyperparameters}
+        expected["model_parameters"] = definition.parameters(logged)
     for key, count in expected.items():
         event = run.first(key)
         if event is not None and event.value != count:

@@ -165,6 +165,16 @@ def test_weights_are_normalised() -> None:
     assert float(model[1].weight.detach().norm()) == pytest.approx(8**0.5)
 
 
+def test_plain_resnet_50_is_closed_too(tmp_path: Path) -> None:
+    chosen = dataclasses.replace(FULL, data=small().data)
+    data.prepare(chosen.data, tmp_path, lambda done, total: None)
+    for variant in ("d", "v1_5"):
+        settings = [f"model_variant={variant}", "precision=fp32"]
+        config = configure(chosen, overrides=settings, data_root=tmp_path, seed=3)
+        assert create(config, ALONE).build() == FULL.parameters(config.hyperparameters)
+    assert FULL.parameters({"model_variant": "v1_5"}) != FULL.model["parameters"]
+
+
 def test_the_published_form_of_the_update(tmp_path: Path) -> None:
     task = built(
         tmp_path,

@@ -193,7 +193,7 @@ def _before_the_clock(
         log.event(name, value)
     if definition.kind == "generate":
         log.event("weights_digest", definition.model.get("weights_digest", "f" * 64))
-    log.event("model_parameters", definition.model["parameters"])
+    log.event("model_parameters", definition.parameters(values))
     log.wait(INIT_MS)
     log.event("init_stop")
     return log

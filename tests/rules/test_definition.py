@@ -52,6 +52,22 @@ def test_a_scale_replaces_the_rule_of_a_hyperparameter_whole() -> None:
     assert found == Hyperparameter("global_batch_size", 4, fixed=True)
 
 
+def test_parameters_may_depend_on_a_choice() -> None:
+    scales = copy.deepcopy(STAR_SHAPE["scales"])
+    known = copy.deepcopy(STAR_SHAPE["hyperparameters"])
+    known["opt_name"] = {"default": "adam", "choices": ["adam", "sgd"]}
+    scales["mini"]["model"]["parameters_with"] = {"opt_name": {"sgd": 99}}
+    found = parsed(scales=scales, hyperparameters=known)
+    usual = found.model["parameters"]
+    assert [
+        found.parameters(values)
+        for values in ({}, {"opt_name": "adam"}, {"opt_name": "sgd"}, {"opt_name": ["sgd"]})
+    ] == [usual, usual, 99, usual]
+    scales["mini"]["model"]["parameters_with"] = {"opt_name": {"lars": 99}}
+    with pytest.raises(UserError, match="of opt_name lars, which is none of its choices"):
+        parsed(scales=scales, hyperparameters=known)
+
+
 def test_targets_must_be_those_of_the_quality_metrics() -> None:
     scales = copy.deepcopy(STAR_SHAPE["scales"])
     scales["mini"]["targets"] = {"rsme": 0.1, "accuracy": 0.8}

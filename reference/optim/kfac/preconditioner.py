@@ -104,9 +104,11 @@ class KFAC:
                 "K-FAC: a forward pass came after the factors of the inputs were sent; with "
                 "overlap, wrap all but the last pass of a step in `with kfac.accumulating():`"
             )
-        seen = inputs[0].detach()
-        layer.samples += len(seen)
+        layer.samples += len(inputs[0])
         due = [statistic for statistic in layer.statistics if self.curvature.is_due(statistic)]
+        if not due:
+            return
+        seen = inputs[0].detach()
         if any(statistic.of_inputs for statistic in due):
             with self.phase("factors"), _exactly(seen):
                 layer.collect_inputs(seen.float())
