@@ -26,7 +26,7 @@ from reference.report import Table, Value
 from reference.seeding import generator
 from rules.errors import UserError
 
-PLAIN_TURNS, PLAIN_UPDATES = 5, 5
+PLAIN_TURNS, PLAIN_UPDATES = 10, 5
 KNOWN: Mapping[str, tuple[object, ...]] = {
     "model_variant": ("v1_5", "d"),
     "opt_preconditioner": ("kfac", "none"),
