@@ -182,7 +182,7 @@ class PreconditionedResNet50(ResNet50):
         tensors = [*self.model.state_dict().values()]
         for state in self.optimizer.state.values():
             tensors += [value for value in state.values() if isinstance(value, Tensor)]
-        before = [tensor.clone() for tensor in tensors]
+        before, known = [tensor.clone() for tensor in tensors], set(self.optimizer.state)
         scale, samples, mixed = self.scaler.state_dict(), self.samples, self.mixed
         rates = [(group["lr"], group["momentum"]) for group in self.optimizer.param_groups]
         try:
@@ -190,6 +190,8 @@ class PreconditionedResNet50(ResNet50):
         finally:
             with torch.no_grad():
                 torch._foreach_copy_(tensors, before)
+            for parameter in set(self.optimizer.state) - known:  # of layers that others update
+                del self.optimizer.state[parameter]
             self.samples, self.mixed = samples, mixed
             if scale:
                 self.scaler.load_state_dict(scale)
