@@ -67,6 +67,14 @@ class Peer(PreconditionedResNet50):
         super().apply_gradients()
 
 
+def configured(
+    chosen: Definition, name: str, precision: str, data_root: Path, seed: int
+) -> RunConfig:
+    """The configuration of one of the ``SIDES``."""
+    settings = [f"precision={precision}", *SIDES[name]]
+    return configure(chosen, division="open", overrides=settings, data_root=data_root, seed=seed)
+
+
 def ready(config: RunConfig, name: str, settle: int) -> PreconditionedResNet50:
     """A task after ``settle`` updates."""
     task = (Peer if name.startswith("kfac-pytorch") else create)(config, ALONE)
@@ -85,10 +93,7 @@ def whole_run(
     rate takes to fall to 0, from the first on, in turns."""
     tasks: list[PreconditionedResNet50] = []
     for name in ("SGD", "K-FAC, stale"):
-        settings = [f"precision={precision}", *SIDES[name]]
-        config = configure(
-            chosen, division="open", overrides=settings, data_root=data_root, seed=seed
-        )
+        config = configured(chosen, name, precision, data_root, seed)
         task = create(config, ALONE)
         task.build()
         task.warm_up()
@@ -133,13 +138,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not has_peer:
         print("kfac-pytorch is not installed: its side is left out")
     tasks = {}
-    for name, overrides in SIDES.items():
+    for name in SIDES:
         if name.startswith("kfac-pytorch") and not has_peer:
             continue
-        settings = [f"precision={arguments.precision}", *overrides]
-        config = configure(
-            chosen, division="open", overrides=settings, data_root=arguments.data, seed=1
-        )
+        config = configured(chosen, name, arguments.precision, arguments.data, seed=1)
         tasks[name] = ready(config, name, arguments.settle)
     taken: dict[str, list[float]] = {name: [] for name in tasks}
     for turn in range(arguments.rounds + 1):

@@ -27,6 +27,7 @@ from reference.seeding import generator
 from rules.errors import UserError
 
 PLAIN_TURNS, PLAIN_UPDATES = 10, 5
+PLAIN_SECONDS = 60  # about what all turns may take, on a machine for which one update is long
 KNOWN: Mapping[str, tuple[object, ...]] = {
     "model_variant": ("v1_5", "d"),
     "opt_preconditioner": ("kfac", "none"),
@@ -163,18 +164,22 @@ class PreconditionedResNet50(ResNet50):
     def _plain_updates_ms(self) -> Iterator[float]:
         """Of one update each, the mean of some that follow each other as in the run."""
         self.model.train()
-        for turn in range(1 + PLAIN_TURNS):
-            self.synchronize()
-            started = time.perf_counter()
-            for _ in range(PLAIN_UPDATES):
-                self.loss_and_gradients()
-                self.share_gradients()
-                if self.is_sharded:  # which is K-FAC's own work
-                    self.ranks.average_gradients(self.model.parameters())
-                self.apply_gradients()
-            self.synchronize()
-            if turn:  # the first one makes what the others find made
-                yield 1000 * (time.perf_counter() - started) / PLAIN_UPDATES
+        first_ms = self._plain_update_ms(1)  # makes what the others find made
+        turns: int = self.ranks.told(int(1000 * PLAIN_SECONDS / (PLAIN_UPDATES * first_ms)))
+        for _ in range(max(1, min(PLAIN_TURNS, turns))):
+            yield self._plain_update_ms(PLAIN_UPDATES)
+
+    def _plain_update_ms(self, updates: int) -> float:
+        self.synchronize()
+        started = time.perf_counter()
+        for _ in range(updates):
+            self.loss_and_gradients()
+            self.share_gradients()
+            if self.is_sharded:  # which is K-FAC's own work
+                self.ranks.average_gradients(self.model.parameters())
+            self.apply_gradients()
+        self.synchronize()
+        return 1000 * (time.perf_counter() - started) / updates
 
     @contextmanager
     def _put_back(self) -> Iterator[None]:

@@ -202,7 +202,8 @@ class KFAC:
     def directions(self, gradients: dict[Layer, Tensor]) -> tuple[dict[Layer, Tensor], Tensor]:
         """The gradients times the inverses of the damped Fisher blocks; those of layers whose
         factors are not known yet as they are. Also the sum of all products of the two, a scalar,
-        which costs less while they are at hand."""
+        which costs less while they are at hand; 0 without ``kl_clip``, which alone asks for it."""
+        is_clipped = self.options.rescaling == "kl_clip"
         found = dict(gradients)
         norms: list[BatchNormLayer] = []
         products: list[Tensor] = []
@@ -212,14 +213,16 @@ class KFAC:
                 continue
             if isinstance(layer, KroneckerLayer) and layer.is_ready:
                 found[layer] = layer.direction(gradient, self.damping)
-            products.append(torch.dot(found[layer].flatten(), gradient.flatten()))
+            if is_clipped:
+                products.append(torch.dot(found[layer].flatten(), gradient.flatten()))
         if norms:  # all channels of all of them are alike
             fisher = torch.cat([average for layer in norms for average in layer.averages], dim=1)
             gradient = torch.cat([gradients[layer] for layer in norms], dim=1)
             damping = self.damping * self.options.batch_norm_damping
             channels = [layer.shape[1] for layer in norms]
             direction = inverse.unit_wise(gradient, fisher, damping)
-            products.append(torch.dot(direction.flatten(), gradient.flatten()))
+            if is_clipped:
+                products.append(torch.dot(direction.flatten(), gradient.flatten()))
             found |= dict(zip(norms, direction.split(channels, dim=1), strict=True))
         device = self.layers[0].device
         return found, torch.stack(products).sum() if products else torch.zeros((), device=device)
