@@ -1,8 +1,8 @@
 """Reference convergence points (rule T21): the samples that the reference needs, by batch size.
 
 ``benchmarks/<name>/rcp.json`` holds them for each scale, run by run, with the digest of the
-definition that they belong to. `cepheid rcp` measures them, ``compliance.convergence`` judges by
-them.
+definition that they belong to. `cepheid rcp` measures them, and
+``compliance.score.convergence`` judges by them.
 """
 
 import statistics

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from reference.placement import end_rank
+from reference.run.placement import end_rank
 
 JOIN_SECONDS = 180
 

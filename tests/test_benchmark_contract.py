@@ -18,13 +18,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
 
 from compliance.checks import Place, check_log
-from compliance.runlog import read
-from reference import checkpoint, data
-from reference.config import RunConfig, configure
-from reference.distributed import Ranks, started
-from reference.log import RunLogWriter
-from reference.loops import LOOPS
-from reference.report import Reports
+from compliance.read.runlog import read
+from reference import data
+from reference.run import checkpoint
+from reference.run.config import RunConfig, configure
+from reference.run.log import RunLogWriter
+from reference.run.loops import LOOPS
+from reference.run.report import Reports
+from reference.torch.distributed import Ranks, started
 from rules import definition, evidence, rcp, rounds
 from rules.definition import Block, Definition, Generation
 from rules.errors import UserError

@@ -18,13 +18,13 @@ pytest.importorskip("torch", reason="the small definitions are those of the cont
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from compliance.checks import Place, check_log
-from compliance.runlog import read
-from reference import checkpoint
-from reference.alone import Alone
-from reference.config import RunConfig
-from reference.keras_backend import FRAMEWORK
-from reference.log import RunLogWriter
-from reference.train import run
+from compliance.read.runlog import read
+from reference.keras.backend import FRAMEWORK
+from reference.run import checkpoint
+from reference.run.config import RunConfig
+from reference.run.log import RunLogWriter
+from reference.run.ranks import Alone
+from reference.run.train import run
 from rules import definition, rounds
 from rules.definition import Block
 from tests.test_benchmark_contract import EVALUATION_SAMPLES, TRAIN_SAMPLES, configuration

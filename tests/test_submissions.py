@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from compliance import package
-from compliance.judge import judge
+from compliance.judge.judgement import judge
+from compliance.read import package
 from rules import digests, rounds, seeds
 from rules.definition import ROOT
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from compliance import package, runlog
-from compliance.runlog import RunLog
+from compliance.read import package, runlog
+from compliance.read.runlog import RunLog
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError
@@ -154,7 +154,7 @@ def _own_code(logged: RunLog, chosen: Definition) -> Iterator[str]:
     digest = logged.text("task_digest")
     if digest is None:
         return
-    from reference.config import digest_of_own_code
+    from reference.run.config import digest_of_own_code
 
     parents = logged.path.resolve().parents
     code = parents[min(3, len(parents) - 1)] / "benchmarks" / chosen.name

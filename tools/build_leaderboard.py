@@ -9,8 +9,10 @@ from pathlib import Path, PurePosixPath
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from compliance import package, parallel, site
-from compliance.judge import judge
+from compliance import site
+from compliance.judge import parallel
+from compliance.judge.judgement import judge
+from compliance.read import package
 from rules import rounds
 from rules.errors import UserError
 from tools.arguments import add_paths, command_parser

@@ -12,9 +12,12 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from compliance import package, parallel, report, rulebook, waivers
 from compliance.finding import Finding, has_error, in_order
-from compliance.judge import judge, place_of, today_by_utc
+from compliance.judge import parallel
+from compliance.judge.judgement import judge, place_of, today_by_utc
+from compliance.read import package, waivers
+from compliance.report import formats as report
+from compliance.report import rulebook
 from rules import rounds
 from rules.errors import UserError
 from tools.arguments import add_paths, command_parser
@@ -98,7 +101,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _follow(arguments: argparse.Namespace, judged_in: rounds.Round) -> int:
     """Check one log while it grows: text and workflow commands come at once, others at the end."""
-    from compliance.follow import follow  # here, because checking what is there needs none of it
+    from compliance.judge.follow import (
+        follow,  # here, because checking what is there needs none of it
+    )
 
     path = _one_log(arguments.paths)
     who = package.around_log(path, judged_in.layout)

@@ -36,12 +36,15 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "audit": ("tools.audit_submission", "make one logged run again and compare"),
     "describe-system": ("tools.describe_system", "write down what this machine is"),
     "new-benchmark": ("tools.new_benchmark", "begin a benchmark with a small working example"),
-    "check-targets": ("tools.check_targets", "measure that targets separate correct from broken"),
-    "speed": ("tools.measure_speed", "measure the training step, the harness and the memory"),
-    "sweep": ("tools.sweep", "measure as the paper did: times against batch size, with a figure"),
-    "epochs": ("tools.measure_epochs", "epochs to target by batch size or setting, with a figure"),
-    "costs": ("tools.measure_costs", "what each step of K-FAC costs, beside its paper"),
-    "formats": ("tools.measure_formats", "measure how fast a disk reads images, by their packing"),
+    "check-targets": ("tools.measure.targets", "measure that targets separate correct from broken"),
+    "speed": ("tools.measure.speed", "measure the training step, the harness and the memory"),
+    "sweep": (
+        "tools.measure.sweep",
+        "measure as the paper did: times against batch size, with a figure",
+    ),
+    "epochs": ("tools.measure.epochs", "epochs to target by batch size or setting, with a figure"),
+    "costs": ("tools.measure.costs", "what each step of K-FAC costs, beside its paper"),
+    "formats": ("tools.measure.formats", "measure how fast a disk reads images, by their packing"),
     "rcp": ("tools.make_rcp", "measure how many samples the reference needs, by batch size"),
 }
 

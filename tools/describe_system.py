@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.placement import end_rank, placement
+from reference.run.placement import end_rank, placement
 from rules.definition import NAME
 from rules.errors import UserError
 from rules.filling import FILL_IN, unfilled
@@ -18,7 +18,7 @@ from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from tools.writing import write_new
 
 if TYPE_CHECKING:
-    from reference.alone import AnyRanks
+    from reference.run.ranks import AnyRanks
 
 NOBODY = "local"  # as `cepheid run` has it
 CHOICES = "status: available, preview or research; written is available, change it if it is not so"
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Describe, on several ranks all of their nodes. Exit code 1 if those differ."""
     arguments = parser().parse_args(argv)
-    from reference import system
+    from reference.machine import system
 
     with _ranks() as ranks:
         told = system.describe_all(arguments.submitter, ranks, arguments.data)
@@ -72,9 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _ranks() -> Iterator["AnyRanks"]:
     """torch's, where it is installed; else this process, whose framework a person tells."""
     try:
-        from reference import distributed
+        from reference.torch import distributed
     except ModuleNotFoundError:
-        from reference.alone import Alone
+        from reference.run.ranks import Alone
 
         yield Alone(FILL_IN + "framework and version")
         return
@@ -84,7 +84,7 @@ def _ranks() -> Iterator["AnyRanks"]:
 
 def this_machine(submitter: str, data: Path) -> dict[str, Any]:
     """A description of this machine with all its accelerators."""
-    from reference import system
+    from reference.machine import system
 
     with _ranks() as ranks:
         return system.describe_all(submitter, ranks, data).content

@@ -11,7 +11,7 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from compliance import report
+from compliance.report import formats as report
 from compliance.site import index
 from tools.arguments import command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool

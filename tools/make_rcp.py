@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from compliance import convergence
+from compliance.score import convergence
 from rules import definition, evidence, rcp, recorded
 from rules.definition import Definition
 from rules.errors import UserError
@@ -12,11 +12,11 @@ from rules.evidence import Curve
 from rules.rcp import BATCH_SIZE, Point, ReferencePoints, Run
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.measuring import Training, measured
+from tools.measure.measuring import Training, measured
 from tools.run_benchmark import task_module
 
 if TYPE_CHECKING:
-    from reference.targets import TaskFactory
+    from reference.measure.targets import TaskFactory
 
 DESCRIPTION = """\
 Train the reference with several seeds at each batch size, and record how many samples it needs to
@@ -159,7 +159,7 @@ def _recorded(chosen: Definition) -> ReferencePoints:
 def _training(
     chosen: Definition, size: int, seed: int, arguments: argparse.Namespace, create: "TaskFactory"
 ) -> Training:
-    from reference.config import configure
+    from reference.run.config import configure
 
     config = configure(
         chosen,

@@ -19,7 +19,7 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from compliance.parallel import usable_processors
+from compliance.judge.parallel import usable_processors
 from rules import rounds
 from rules.definition import ROOT
 from rules.errors import UserError

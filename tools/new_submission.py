@@ -88,7 +88,7 @@ def _system(root: Path, submitter: str, data: Path) -> dict[str, object]:
     """The description that is there, or one of this machine."""
     there = sorted((root / "systems").glob("*.json"))
     if there:
-        from reference import system
+        from reference.machine import system
 
         return system.read(there[0])
     from tools import describe_system

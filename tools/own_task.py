@@ -35,6 +35,6 @@ def load(task: Path) -> Any:
     if not callable(getattr(module, "create", None)):
         raise UserError(
             f"--task {task}: no function create(config, ranks), which returns the task; "
-            "reference/train.py says what that is"
+            "reference/run/train.py says what that is"
         )
     return module

@@ -5,12 +5,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from compliance import manifest, package, report
-from compliance.checks.manifest import bound_results, digests_of
+from compliance.checks.submission.manifest import bound_results, digests_of
 from compliance.finding import Finding, has_error
-from compliance.judge import judge
-from compliance.manifest import FILE_NAME, Manifest
-from compliance.package import Submitter
+from compliance.judge.judgement import judge
+from compliance.read import manifest, package
+from compliance.read.manifest import FILE_NAME, Manifest
+from compliance.read.package import Submitter
+from compliance.report import formats as report
 from rules import rounds
 from rules.errors import UserError
 from tools import writing

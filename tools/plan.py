@@ -4,10 +4,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from compliance import runlog
+from compliance.read import runlog
 from reference import data
-from reference.config import RunConfig
-from reference.results import ResultFolder, weights_folder
+from reference.run.config import RunConfig
+from reference.run.results import ResultFolder, weights_folder
 from rules import evidence
 
 BYTES_PER_PARAMETER = 12  # of the weights that are kept, with the two moments of Adam

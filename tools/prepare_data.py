@@ -122,7 +122,8 @@ def _benchmark(name: str, scale: str) -> str:
 
 
 def _export(chosen: Definition, folder: Path, output: Path, console: "Console") -> None:
-    from reference.data import fits, galaxies
+    from reference.data.galaxies import fits
+    from reference.data.galaxies import stamps as galaxies
     from tools.progress import counted
 
     sky = galaxies.load(folder)

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from reference import generate, loops
-from reference.train import Progress
+from reference.run import generate, loops
+from reference.run.train import Progress
 from rules import evidence
 from rules.definition import Definition
 from rules.generation import percentile

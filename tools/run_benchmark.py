@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from reference.interruption import Interruption
-from reference.placement import RankEndedError, end_rank, leave_quietly, placement
+from reference.run.interruption import Interruption
+from reference.run.placement import RankEndedError, end_rank, leave_quietly, placement
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
@@ -25,11 +25,11 @@ from tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from reference.alone import AnyRanks
-    from reference.config import Execution, RunConfig
-    from reference.energy import Sensors
-    from reference.loops import Outcome
-    from reference.results import ResultFolder
+    from reference.machine.energy import Sensors
+    from reference.run.config import Execution, RunConfig
+    from reference.run.loops import Outcome
+    from reference.run.ranks import AnyRanks
+    from reference.run.results import ResultFolder
 
 EXAMPLES = """\
 examples:
@@ -60,8 +60,8 @@ class Framework:
 
 
 FRAMEWORKS: Mapping[str, Framework] = {
-    "torch": Framework("task", "reference.torch_backend", takes_ranks=True),
-    "keras": Framework("keras_task", "reference.keras_backend", takes_ranks=False),
+    "torch": Framework("task", "reference.torch.backend", takes_ranks=True),
+    "keras": Framework("keras_task", "reference.keras.backend", takes_ranks=False),
 }
 GOING_ON, REACHED = "CEPHEID_GOING_ON", "reached"
 """Set for a process that goes on with the runs of an earlier one: whether all reached targets."""
@@ -122,8 +122,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.output is None:
             raise UserError("--output is missing: in which folder shall the run logs be written?")
 
-        from reference import system
-        from reference.config import configure
+        from reference.machine import system
+        from reference.run.config import configure
 
         # What closed refuses is then a part of the plan, and told as a whole.
         tries_out = arguments.dry_run and arguments.division == "closed"
@@ -190,8 +190,8 @@ def _run(
     # Imported only now: they bring the framework, and wrong use is answered without it.
     from rich.console import Console
 
-    from reference import energy, system
-    from reference.config import digest_of_code, digest_of_own_code
+    from reference.machine import energy, system
+    from reference.run.config import digest_of_code, digest_of_own_code
 
     backend = importlib.import_module(FRAMEWORKS[arguments.framework].backend)
     module = load()
@@ -275,7 +275,8 @@ def _prepared(
     interruption: Interruption,
 ) -> Iterator[tuple["ResultFolder | None", list[int]]]:
     """The result folder (first rank only) and the runs still to make; data are ready on return."""
-    from reference import data, results
+    from reference import data
+    from reference.run import results
     from tools.progress import counted
 
     if not ranks.is_first:
@@ -314,7 +315,7 @@ def _left_over(log: Path) -> str:
 
 def _sensors(ranks: "AnyRanks", console: "Console") -> "Sensors":
     """What measures energy on this machine; that there is nothing is said once."""
-    from reference import energy
+    from reference.machine import energy
 
     nodes = -(-ranks.world_size // ranks.ranks_per_node)
     sensors = energy.found(nodes=nodes, has_gpu=ranks.accelerator is not None)
@@ -338,9 +339,9 @@ def _one_run(
 
     An interruption may come while it runs, and waits while its log and weights are put away.
     """
-    from reference.energy import Meter
-    from reference.log import RunLogWriter
-    from reference.loops import LOOPS
+    from reference.machine.energy import Meter
+    from reference.run.log import RunLogWriter
+    from reference.run.loops import LOOPS
     from tools import run_check, run_energy, run_pictures, run_report
     from tools.progress import display_of
 
@@ -379,7 +380,7 @@ def _one_run(
 
 def _keep_weights(task: Any, config: "RunConfig", folder: "ResultFolder", backend: Any) -> None:
     """Those that a run ended with; one that generates changes none."""
-    from reference import checkpoint
+    from reference.run import checkpoint
 
     if config.definition.kind != "train":
         return

@@ -6,16 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compliance import follow, package
 from compliance.checks import Place, check_log, check_result
 from compliance.finding import Finding
-from compliance.judge import place_of
+from compliance.judge import follow
+from compliance.judge.judgement import place_of
+from compliance.read import package
 from rules import rounds
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from reference.loops import Progress
+    from reference.run.loops import Progress
 
 SHARE_OF_TIME = 0.01  # at most: judging happens between two blocks, while the clock runs
 BUSY = ("training", "generating")  # stages that are told of again and again, and begin no record

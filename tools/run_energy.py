@@ -2,12 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from reference import energy, logfile
+from reference.machine import energy
+from reference.run import logfile
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from reference.results import ResultFolder
+    from reference.run.results import ResultFolder
 
 
 def keep(

@@ -4,13 +4,13 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference import pictures
+from reference.run import pictures
 from rules.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from reference.config import RunConfig
+    from reference.run.config import RunConfig
 
 
 def make(task: Any, config: "RunConfig", path: Path, console: "Console") -> None:

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference import report
-from reference.report import Table, Value
+from reference.run import report
+from reference.run.report import Table, Value
 from rules.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from reference.config import RunConfig
+    from reference.run.config import RunConfig
 
 
 def make(

@@ -8,8 +8,10 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from compliance import leaderboard, package, report
-from compliance.judge import judge
+from compliance import leaderboard
+from compliance.judge.judgement import judge
+from compliance.read import package
+from compliance.report import formats as report
 from rules import rounds
 from rules.errors import UserError
 from tools.arguments import add_paths, command_parser

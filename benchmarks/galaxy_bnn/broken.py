@@ -12,8 +12,8 @@ from benchmarks.galaxy_bnn.model import gaussian_weights
 from benchmarks.galaxy_bnn.task import GalaxyBnn
 from benchmarks.galaxy_shape import broken
 from benchmarks.galaxy_shape.task import GalaxyShape
-from reference.config import RunConfig
-from reference.distributed import Ranks
+from reference.run.config import RunConfig
+from reference.torch.distributed import Ranks
 
 
 class PosteriorScaleZero(GalaxyBnn):

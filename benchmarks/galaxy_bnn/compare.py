@@ -22,9 +22,10 @@ from benchmarks.galaxy_bnn.estimators import PER_SAMPLE, PLAIN
 from benchmarks.galaxy_bnn.model import gaussian_weights
 from benchmarks.galaxy_bnn.task import GalaxyBnn
 from benchmarks.galaxy_shape.task import GalaxyShape
-from reference import data, speed
-from reference.config import configure
-from reference.distributed import Ranks, started
+from reference import data
+from reference.measure import speed
+from reference.run.config import configure
+from reference.torch.distributed import Ranks, started
 from rules import definition
 from rules.definition import Block
 

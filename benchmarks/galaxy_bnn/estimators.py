@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from benchmarks.galaxy_bnn.model import GaussianWeight, gaussian_weight
 from benchmarks.galaxy_shape.model import NormalisedConv2d, ShapeNetwork
-from reference.seeding import generator
+from reference.run.seeding import generator
 from rules.errors import UserError, did_you_mean
 
 PLAIN = "reparameterisation"

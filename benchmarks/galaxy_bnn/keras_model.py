@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.galaxy_shape.keras_model import Tensor
-from reference.keras_backend import keras, tf
-from reference.seeding import generator
+from reference.keras.backend import keras, tf
+from reference.run.seeding import generator
 
 ops = keras.ops
 

@@ -12,9 +12,9 @@ from benchmarks.galaxy_bnn.keras_model import (
 )
 from benchmarks.galaxy_shape.keras_model import Tensor
 from benchmarks.galaxy_shape.keras_task import KerasGalaxyShape
-from reference.alone import AnyRanks
-from reference.config import RunConfig
-from reference.keras_backend import keras
+from reference.keras.backend import keras
+from reference.run.config import RunConfig
+from reference.run.ranks import AnyRanks
 from rules.errors import UserError
 
 PLAIN = "reparameterisation"

@@ -8,8 +8,8 @@ from benchmarks.galaxy_bnn.framework_free import BayesianTask
 from benchmarks.galaxy_bnn.model import WeightNoise, kl_divergence, make_bayesian
 from benchmarks.galaxy_shape.model import ShapeNetwork
 from benchmarks.galaxy_shape.task import GalaxyShape
-from reference.config import RunConfig
-from reference.distributed import Ranks
+from reference.run.config import RunConfig
+from reference.torch.distributed import Ranks
 
 
 def create(config: RunConfig, ranks: Ranks) -> "GalaxyBnn":

@@ -11,9 +11,9 @@ from torch import Tensor
 from benchmarks.galaxy_generation import weights
 from benchmarks.galaxy_generation.task import GalaxyGeneration
 from benchmarks.galaxy_vae.stamps import middle
-from reference.config import RunConfig
-from reference.data import galaxies
-from reference.distributed import Ranks
+from reference.data.galaxies import stamps as galaxies
+from reference.run.config import RunConfig
+from reference.torch.distributed import Ranks
 
 
 class RandomWeights(GalaxyGeneration):

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reference.data import colour
-from reference.data.galaxies import SkyParameters
+from reference.data.galaxies import colour
+from reference.data.galaxies.stamps import SkyParameters
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure

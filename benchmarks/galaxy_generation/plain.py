@@ -11,8 +11,8 @@ from benchmarks.galaxy_generation import weights
 from benchmarks.galaxy_generation.task import GalaxyGeneration
 from benchmarks.galaxy_shape.model import PReLU
 from benchmarks.galaxy_vae.sampling import plain_sampler
-from reference.config import RunConfig
-from reference.distributed import Ranks
+from reference.run.config import RunConfig
+from reference.torch.distributed import Ranks
 
 
 def create(config: RunConfig, ranks: Ranks) -> "PlainGeneration":

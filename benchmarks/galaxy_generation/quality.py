@@ -26,8 +26,8 @@ from torch.nn import functional as F
 
 from benchmarks.galaxy_vae import properties, torch_properties
 from benchmarks.galaxy_vae.model import FluxScaling
-from reference.generate import Times
-from reference.report import Table, Value
+from reference.run.generate import Times
+from reference.run.report import Table, Value
 from rules.generation import metrics as scores
 from rules.generation import percentile
 

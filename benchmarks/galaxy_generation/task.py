@@ -16,14 +16,15 @@ from benchmarks.galaxy_vae import properties, torch_properties
 from benchmarks.galaxy_vae.sampling import NoCompilerError, Sampler, eager_sampler, native_sampler
 from benchmarks.galaxy_vae.stamps import middle
 from benchmarks.galaxy_vae.task import within_reach
-from reference import execution, precision
-from reference.compilation import Compiled
-from reference.config import Execution, RunConfig
-from reference.data import galaxies, store
-from reference.distributed import Ranks
-from reference.generate import Times
-from reference.report import Table
-from reference.seeding import generator
+from reference.data import store
+from reference.data.galaxies import stamps as galaxies
+from reference.run.config import Execution, RunConfig
+from reference.run.generate import Times
+from reference.run.report import Table
+from reference.run.seeding import generator
+from reference.torch import execution, precision
+from reference.torch.compilation import Compiled
+from reference.torch.distributed import Ranks
 from rules.errors import UserError
 
 if TYPE_CHECKING:

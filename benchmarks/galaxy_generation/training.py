@@ -18,8 +18,8 @@ from rich.console import Console
 from benchmarks.galaxy_generation import weights
 from benchmarks.galaxy_vae import task as galaxy_vae
 from reference import data
-from reference.config import configure
-from reference.distributed import started
+from reference.run.config import configure
+from reference.torch.distributed import started
 from rules import definition
 from rules.errors import UserError
 

@@ -19,9 +19,9 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from benchmarks.galaxy_generation.model import Generative
-from reference import checkpoint
-from reference.config import RunConfig
-from reference.seeding import seed_everything
+from reference.run import checkpoint
+from reference.run.config import RunConfig
+from reference.run.seeding import seed_everything
 from rules import definition
 from rules.errors import UserError
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.galaxy_shape.task import GalaxyShape
-from reference.config import RunConfig
-from reference.distributed import Ranks
-from reference.seeding import generator
+from reference.run.config import RunConfig
+from reference.run.seeding import generator
+from reference.torch.distributed import Ranks
 
 
 class ShuffledLabels(GalaxyShape):

@@ -8,11 +8,12 @@ import numpy as np
 
 from benchmarks.galaxy_shape import science
 from benchmarks.galaxy_shape.science import RADIUS_SQUARED
-from reference.config import RunConfig
-from reference.data import galaxies, store
+from reference.data import store
+from reference.data.galaxies import stamps as galaxies
 from reference.data.order import SampleStream
 from reference.optim.schedules import warmup_then_cosine
-from reference.report import Table
+from reference.run.config import RunConfig
+from reference.run.report import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from reference.keras_backend import POLICIES, keras
+from reference.keras.backend import POLICIES, keras
 
 ops, layers = keras.ops, keras.layers
 Tensor = Any

@@ -15,9 +15,9 @@ from benchmarks.galaxy_shape.keras_model import (
     posterior,
     shape_network,
 )
-from reference.alone import AnyRanks
-from reference.config import Execution, RunConfig
-from reference.keras_backend import FRAMEWORK, POLICIES, keras, settled, tf, use_threads
+from reference.keras.backend import FRAMEWORK, POLICIES, keras, settled, tf, use_threads
+from reference.run.config import Execution, RunConfig
+from reference.run.ranks import AnyRanks
 from rules.definition import Block
 
 

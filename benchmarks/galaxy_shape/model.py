@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from reference.distributed import GroupBatchNorm2d
+from reference.torch.distributed import GroupBatchNorm2d
 
 
 def asinh(values: Tensor) -> Tensor:

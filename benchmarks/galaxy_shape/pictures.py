@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.galaxy_shape.science import RADIUS_SQUARED, Estimate
-from reference.data import colour
-from reference.data.galaxies import Galaxies, SkyParameters
+from reference.data.galaxies import colour
+from reference.data.galaxies.stamps import Galaxies, SkyParameters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from benchmarks.galaxy_shape.model import ShapeNetwork, lower_triangular
 from benchmarks.galaxy_shape.task import GalaxyShape
-from reference.config import RunConfig
-from reference.distributed import Ranks
+from reference.run.config import RunConfig
+from reference.torch.distributed import Ranks
 
 
 def create(config: RunConfig, ranks: Ranks) -> "PlainGalaxyShape":

@@ -11,11 +11,11 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 from benchmarks.galaxy_shape.framework_free import ShapeTask
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood, whitened
 from benchmarks.galaxy_shape.science import RADIUS_SQUARED
-from reference import precision
-from reference.config import RunConfig
-from reference.distributed import Ranks
-from reference.report import Table
-from reference.torch_task import TorchTask
+from reference.run.config import RunConfig
+from reference.run.report import Table
+from reference.torch import precision
+from reference.torch.distributed import Ranks
+from reference.torch.task import TorchTask
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.galaxy_vae.task import GalaxyVaeTask
-from reference.config import RunConfig
-from reference.distributed import Ranks
+from reference.run.config import RunConfig
+from reference.torch.distributed import Ranks
 
 
 class ShuffledTargets(GalaxyVaeTask):

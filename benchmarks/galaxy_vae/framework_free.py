@@ -9,10 +9,10 @@ from benchmarks.galaxy_shape.framework_free import ShapeTask, turned
 from benchmarks.galaxy_vae import properties, quality
 from benchmarks.galaxy_vae.quality import Examined
 from benchmarks.galaxy_vae.stamps import middle
-from reference.alone import Alone, AnyRanks
-from reference.data import galaxies
-from reference.report import Table
-from reference.seeding import generator
+from reference.data.galaxies import stamps as galaxies
+from reference.run.ranks import Alone, AnyRanks
+from reference.run.report import Table
+from reference.run.seeding import generator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

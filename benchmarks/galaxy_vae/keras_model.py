@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.galaxy_shape.keras_model import SHARED_AXES, Tensor, trunk
 from benchmarks.galaxy_vae.framework_free import OVERFLOW
-from reference.keras_backend import keras, tf
+from reference.keras.backend import keras, tf
 
 ops, layers = keras.ops, keras.layers
 # As in ``model.py`` and ``flow.py``, which say why.

@@ -17,9 +17,9 @@ from benchmarks.galaxy_vae.keras_model import (
 )
 from benchmarks.galaxy_vae.quality import Examined
 from benchmarks.galaxy_vae.stamps import middle
-from reference.alone import AnyRanks
-from reference.config import RunConfig
-from reference.keras_backend import keras, tf
+from reference.keras.backend import keras, tf
+from reference.run.config import RunConfig
+from reference.run.ranks import AnyRanks
 
 
 def create(config: RunConfig, ranks: AnyRanks) -> "KerasGalaxyVae":

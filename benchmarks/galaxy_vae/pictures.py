@@ -6,8 +6,8 @@ import numpy as np
 
 from benchmarks.galaxy_shape.pictures import ARCSEC_SHOWN, nearest
 from benchmarks.galaxy_vae.stamps import middle
-from reference.data import colour
-from reference.data.galaxies import SkyParameters
+from reference.data.galaxies import colour
+from reference.data.galaxies.stamps import SkyParameters
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -29,7 +29,7 @@ from itertools import pairwise
 import numpy as np
 
 from benchmarks.galaxy_vae import properties
-from reference.report import Table, Value
+from reference.run.report import Table, Value
 
 NOISE_FLOOR = 32.0  # squared sky noise, one for each latent
 SNR_EDGES = (0.0, 10.0, 20.0, 40.0, 80.0, math.inf)

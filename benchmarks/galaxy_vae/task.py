@@ -19,10 +19,10 @@ from benchmarks.galaxy_vae.framework_free import OVERFLOW, VaeTask
 from benchmarks.galaxy_vae.model import GalaxyVae, kl_divergence, reconstruction_loss
 from benchmarks.galaxy_vae.quality import Examined
 from benchmarks.galaxy_vae.sampling import eager_sampler
-from reference import precision
-from reference.compilation import Compiled
-from reference.config import Execution, RunConfig
-from reference.distributed import Ranks
+from reference.run.config import Execution, RunConfig
+from reference.torch import precision
+from reference.torch.compilation import Compiled
+from reference.torch.distributed import Ranks
 
 
 def create(config: RunConfig, ranks: Ranks) -> "GalaxyVaeTask":

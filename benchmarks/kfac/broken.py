@@ -7,10 +7,10 @@ from torch import Tensor
 
 from benchmarks.kfac.task import PreconditionedResNet50
 from benchmarks.resnet50 import broken as resnet50
-from reference.config import RunConfig
-from reference.distributed import Ranks
 from reference.optim.kfac import KFAC
 from reference.optim.kfac.layers import Layer
+from reference.run.config import RunConfig
+from reference.torch.distributed import Ranks
 
 
 class ShuffledLabels(resnet50.ShuffledLabels, PreconditionedResNet50):

@@ -17,9 +17,9 @@ import torch.distributed as dist
 
 from benchmarks.kfac.task import PreconditionedResNet50, create
 from reference import data
-from reference.config import RunConfig, configure
-from reference.distributed import Ranks
-from reference.speed import step_seconds
+from reference.measure.speed import step_seconds
+from reference.run.config import RunConfig, configure
+from reference.torch.distributed import Ranks
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError

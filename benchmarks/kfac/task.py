@@ -14,16 +14,16 @@ from torch.nn import functional
 from benchmarks.kfac.pictures import erased
 from benchmarks.resnet50.model import is_exempt
 from benchmarks.resnet50.task import ResNet50
-from reference.config import RunConfig
-from reference.distributed import Ranks, together
 from reference.optim.kfac import KFAC, Options
 from reference.optim.kfac.options import Rescaling
 from reference.optim.kfac.staleness import Interval
 from reference.optim.lars import FORMS, Lars, MomentumForm
 from reference.optim.schedules import DECAYS, Schedule, linear_warmup
-from reference.parallel import forget_steps
-from reference.report import Table, Value
-from reference.seeding import generator
+from reference.run.config import RunConfig
+from reference.run.report import Table, Value
+from reference.run.seeding import generator
+from reference.torch.distributed import Ranks, together
+from reference.torch.parallel import forget_steps
 from rules.errors import UserError
 
 PLAIN_TURNS, PLAIN_UPDATES = 10, 5

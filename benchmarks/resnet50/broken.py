@@ -9,9 +9,9 @@ from dataclasses import replace
 from torch import nn
 
 from benchmarks.resnet50.task import ResNet50
-from reference.config import RunConfig
-from reference.distributed import Ranks
-from reference.seeding import generator
+from reference.run.config import RunConfig
+from reference.run.seeding import generator
+from reference.torch.distributed import Ranks
 
 LINEAR_PEAK_RATE = 1e-3
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from benchmarks.resnet50.model import BLOCKS, EXPANSION
 from benchmarks.resnet50.task import ResNet50
-from reference.config import RunConfig
-from reference.distributed import Ranks
+from reference.run.config import RunConfig
+from reference.torch.distributed import Ranks
 from rules.errors import UserError
 
 

@@ -12,15 +12,16 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from benchmarks.resnet50.model import ResNet, Variant, is_exempt, scaled_pixels
-from reference import precision
-from reference.config import Execution, RunConfig
-from reference.data import imagenet, store
-from reference.data.imagenet_crops import Cropping
-from reference.data.imagenet_loader import Loader, Share
-from reference.distributed import Ranks, SpanBatchNorm2d, together
+from reference.data import store
+from reference.data.imagenet import images as imagenet
+from reference.data.imagenet.crops import Cropping
+from reference.data.imagenet.loader import Loader, Share
 from reference.optim.lars import FORMS, Lars, MomentumForm
 from reference.optim.schedules import DECAYS, Schedule, linearly_scaled
-from reference.parallel_task import ParallelTask
+from reference.run.config import Execution, RunConfig
+from reference.torch import precision
+from reference.torch.distributed import Ranks, SpanBatchNorm2d, together
+from reference.torch.parallel_task import ParallelTask
 from rules.errors import UserError
 
 EVALUATION_BATCH_PER_RANK = 250

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from benchmarks.transformer.model import Memory, Transformer
 from benchmarks.transformer.task import Translation
-from reference.config import RunConfig
-from reference.data.wmt import Tokens
-from reference.distributed import Ranks
-from reference.seeding import generator
+from reference.data.wmt.pairs import Tokens
+from reference.run.config import RunConfig
+from reference.run.seeding import generator
+from reference.torch.distributed import Ranks
 
 
 class ShuffledTargets(Translation):

@@ -14,9 +14,9 @@ from torch.nn.functional import linear, pad
 
 from benchmarks.transformer.model import Shape, positions
 from benchmarks.transformer.task import Translation
-from reference.config import RunConfig
-from reference.data.wmt import END, PADDING
-from reference.distributed import Ranks
+from reference.data.wmt.pairs import END, PADDING
+from reference.run.config import RunConfig
+from reference.torch.distributed import Ranks
 from rules.errors import UserError
 
 

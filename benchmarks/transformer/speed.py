@@ -26,11 +26,11 @@ from benchmarks.transformer import plain, task
 from benchmarks.transformer.model import Transformer
 from benchmarks.transformer.task import Translation
 from reference import data
-from reference.config import RunConfig, configure
-from reference.data.sentence_batches import by_length, padded
-from reference.data.wmt import END, PADDING
-from reference.distributed import Ranks
-from reference.speed import Comparison, Timing, in_turns, step_seconds
+from reference.data.wmt.pairs import END, PADDING
+from reference.data.wmt.sentence_batches import by_length, padded
+from reference.measure.speed import Comparison, Timing, in_turns, step_seconds
+from reference.run.config import RunConfig, configure
+from reference.torch.distributed import Ranks
 from rules import definition
 from rules.definition import Block
 from rules.errors import UserError

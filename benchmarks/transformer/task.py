@@ -12,16 +12,17 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.transformer.beam import Search, translated
 from benchmarks.transformer.model import Shape, Transformer
-from reference import precision
-from reference.config import Execution, RunConfig
-from reference.data import store, wmt
-from reference.data.sentence_batches import Batch, Batches, Pass, by_length, padded
-from reference.data.wmt import PADDING, UNKNOWN
-from reference.distributed import Ranks, together
+from reference.data import store
+from reference.data.wmt import pairs as wmt
+from reference.data.wmt.pairs import PADDING, UNKNOWN
+from reference.data.wmt.sentence_batches import Batch, Batches, Pass, by_length, padded
 from reference.optim.schedules import inverse_square_root
-from reference.parallel_task import ParallelTask
-from reference.report import Table, Value
-from reference.seeding import generator
+from reference.run.config import Execution, RunConfig
+from reference.run.report import Table, Value
+from reference.run.seeding import generator
+from reference.torch import precision
+from reference.torch.distributed import Ranks, together
+from reference.torch.parallel_task import ParallelTask
 from rules.definition import Block
 from rules.errors import UserError
 

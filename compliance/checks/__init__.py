@@ -9,34 +9,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 # Importing the modules of the rules registers their checks.
-from compliance.checks import (  # noqa: F401
-    convergence,
-    energy,
-    files,
+from compliance.checks import mlperf  # noqa: F401
+from compliance.checks.log import (  # noqa: F401
     form,
     generation,
     hyperparameters,
     identity,
-    manifest,
-    mlperf,
     order,
     quality,
-    result,
-    submission,
     timing,
-    waivers,
 )
-from compliance.checks.form import definition_if_whole
-from compliance.checks.identity import (
+from compliance.checks.log.form import definition_if_whole
+from compliance.checks.log.identity import (
     definition_named,
     definition_of,
     has_digest_of,
     round_benchmark_of,
 )
 from compliance.checks.registry import CHECKS, Needs, Place
+from compliance.checks.result import convergence, energy, runs  # noqa: F401
+from compliance.checks.submission import files, layout, manifest, waivers  # noqa: F401
 from compliance.finding import Finding, capped, in_order
-from compliance.package import ResultFolder, Submitter
-from compliance.runlog import RunLog
+from compliance.read.package import ResultFolder, Submitter
+from compliance.read.runlog import RunLog
 from rules.definition import Definition
 from rules.rounds import Round, RoundBenchmark
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, shown
-from compliance.package import ResultFolder
-from compliance.records import Event
-from compliance.runlog import RunLog
+from compliance.read.package import ResultFolder
+from compliance.read.records import Event
+from compliance.read.runlog import RunLog
 from rules import rounds
 from rules.definition import Definition
 from rules.events import is_number

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from compliance.checks.convergence import convergence_of
-from compliance.convergence import Convergence
+from compliance.checks.result.convergence import convergence_of
 from compliance.finding import Finding, printable
-from compliance.judge import JudgedResult, Judgement
-from compliance.runlog import RunLog
-from compliance.score import (
+from compliance.judge.judgement import JudgedResult, Judgement
+from compliance.read.runlog import RunLog
+from compliance.score.convergence import Convergence
+from compliance.score.scores import (
     Estimate,
     GenerationScore,
     Provisional,

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from compliance.leaderboard import as_csv
-from compliance.site import (
+from compliance.site import index
+from compliance.site.entry import Entry, entries
+from compliance.site.pages import (
     benchmark_page,
     compare_page,
     elsewhere_page,
-    index,
     result_page,
     round_page,
     system_page,
 )
-from compliance.site.entry import Entry, entries
 from compliance.site.view import HERE, Site
 
 __all__ = ["FILE_LIST", "GENERATOR", "Entry", "Site", "build", "entries"]

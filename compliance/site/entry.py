@@ -14,15 +14,15 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from compliance.comparison import Level, level
-from compliance.convergence import Convergence
 from compliance.finding import printable
-from compliance.judge import JudgedResult, Judgement
+from compliance.judge.judgement import JudgedResult, Judgement
 from compliance.leaderboard import Row, place_in_table, row_of
 from compliance.leaderboard.row import RANKED_BY, compared
-from compliance.records import INTEGER_MAX
-from compliance.runlog import RunLog, repetitions_seconds
-from compliance.score import kept_by_trimming, run_joules, run_minutes
+from compliance.read.records import INTEGER_MAX
+from compliance.read.runlog import RunLog, repetitions_seconds
+from compliance.score.comparison import Level, level
+from compliance.score.convergence import Convergence
+from compliance.score.scores import kept_by_trimming, run_joules, run_minutes
 from rules.definition import Definition, Runs
 from rules.events import is_integer
 

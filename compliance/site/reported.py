@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from compliance.site.plot import Axis, Guide, Plot, Series, Table, colour, plot, table
-from compliance.site.scaling import Family, scaling_plot
+from compliance.site.plots.plot import Axis, Guide, Plot, Series, Table, colour, plot, table
+from compliance.site.plots.scaling import Family, scaling_plot
 from rules import definition
 
 FOLDER = Path(__file__).parent / "reported"

@@ -13,7 +13,7 @@ from compliance.finding import printable
 from compliance.leaderboard.numbers import digits, generation_interval, interval, minutes
 from compliance.leaderboard.row import RANKED_BY, Row
 from compliance.site.entry import Entry, Run
-from compliance.site.plot import colour
+from compliance.site.plots.plot import colour
 
 if TYPE_CHECKING:
     import jinja2

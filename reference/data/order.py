@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from reference.seeding import generator
+from reference.run.seeding import generator
 
 ORIENTATIONS = 8  # of a square: flip x, flip y, transpose
 

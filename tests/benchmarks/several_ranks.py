@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from reference.distributed import Ranks, started
+from reference.torch.distributed import Ranks, started
 from tests.distributed import on_ranks
 
 Result = tuple[dict[str, float], list[float]]

@@ -26,8 +26,8 @@ from benchmarks.galaxy_bnn.model import (
 from benchmarks.galaxy_bnn.predictive import Predictive
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
 from benchmarks.galaxy_shape.task import channels_last_network
-from reference.config import configure
-from reference.data.galaxies import SkyParameters, draw
+from reference.data.galaxies.stamps import SkyParameters, draw
+from reference.run.config import configure
 from rules import definition
 from rules.errors import UserError
 

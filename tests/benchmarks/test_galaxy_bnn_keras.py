@@ -21,10 +21,10 @@ from benchmarks.galaxy_bnn.model import (
 from benchmarks.galaxy_shape.keras_model import compute_in, posterior, shape_network
 from benchmarks.galaxy_shape.keras_model import negative_log_likelihood as keras_likelihood
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
-from reference.alone import Alone
-from reference.config import configure
-from reference.distributed import Ranks
-from reference.keras_backend import FRAMEWORK, tf
+from reference.keras.backend import FRAMEWORK, tf
+from reference.run.config import configure
+from reference.run.ranks import Alone
+from reference.torch.distributed import Ranks
 from rules import definition
 from rules.errors import UserError
 from tests.benchmarks.test_galaxy_shape_keras import (

@@ -11,9 +11,11 @@ pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from benchmarks.galaxy_generation import plain, task, weights
 from benchmarks.galaxy_vae.sampling import NoCompilerError
-from reference import checkpoint, precision, targets
-from reference.config import Execution, RunConfig
-from reference.distributed import Ranks
+from reference.measure import targets
+from reference.run import checkpoint
+from reference.run.config import Execution, RunConfig
+from reference.torch import precision
+from reference.torch.distributed import Ranks
 from rules import evidence
 from rules.errors import UserError
 from rules.evidence import Evidence

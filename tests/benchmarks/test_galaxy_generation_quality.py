@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.galaxy_generation import quality
-from reference.generate import Times
+from reference.run.generate import Times
 
 BANDS, PIXELS = "gr", 16
 MODEL = MappingProxyType({"mean_maxima": (5.0, 5.0)})

@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from benchmarks.galaxy_shape import keras_model, keras_task, task
 from benchmarks.galaxy_shape.keras_weights import to_keras, to_torch
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
-from reference.alone import Alone
-from reference.distributed import Ranks
-from reference.keras_backend import FRAMEWORK, tf
+from reference.keras.backend import FRAMEWORK, tf
+from reference.run.ranks import Alone
+from reference.torch.distributed import Ranks
 from tests.test_benchmark_contract import configuration
 
 OPTIONS: dict[str, Any] = {

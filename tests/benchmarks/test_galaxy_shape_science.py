@@ -12,10 +12,11 @@ galsim = pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from benchmarks.galaxy_shape import science
 from benchmarks.galaxy_shape.science import SHEAR, Errors, Measured, Responses
-from reference.data import drawing, galaxies
-from reference.data.galaxies import SkyParameters
-from reference.data.population import Component, Galaxy, half_light_radius
-from reference.report import Table
+from reference.data.galaxies import drawing
+from reference.data.galaxies import stamps as galaxies
+from reference.data.galaxies.population import Component, Galaxy, half_light_radius
+from reference.data.galaxies.stamps import SkyParameters
+from reference.run.report import Table
 
 SKY = SkyParameters(samples=300, bands="gri")
 SIDE = SKY.pixels

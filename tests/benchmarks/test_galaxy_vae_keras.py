@@ -14,9 +14,9 @@ from torch import Tensor
 from benchmarks.galaxy_vae import keras_model, keras_task, task
 from benchmarks.galaxy_vae.keras_weights import to_keras, to_torch
 from benchmarks.galaxy_vae.model import GalaxyVae, kl_divergence, reconstruction_loss
-from reference.alone import Alone
-from reference.distributed import Ranks
-from reference.keras_backend import FRAMEWORK, tf
+from reference.keras.backend import FRAMEWORK, tf
+from reference.run.ranks import Alone
+from reference.torch.distributed import Ranks
 from tests.benchmarks.test_galaxy_shape_keras import (
     arrays_of,
     assert_gradients_agree,

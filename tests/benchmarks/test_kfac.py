@@ -17,10 +17,10 @@ from benchmarks.kfac import task as kfac_task
 from benchmarks.kfac.pictures import erased
 from benchmarks.kfac.task import create, normalise, running_mixup, schedule_of
 from reference import data
-from reference.config import configure
-from reference.costs import load as load_costs
-from reference.distributed import Ranks, started
-from reference.ledger import Ledger
+from reference.measure.costs import load as load_costs
+from reference.measure.step_profiler import Ledger
+from reference.run.config import configure
+from reference.torch.distributed import Ranks, started
 from rules import definition
 from rules.definition import Block
 from rules.errors import UserError

@@ -14,10 +14,10 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from benchmarks.resnet50.model import ResNet, is_exempt, scaled_pixels
 from benchmarks.resnet50.task import ResNet50, create, schedule_of
 from reference import data
-from reference.config import RunConfig, configure
-from reference.distributed import Ranks
-from reference.ledger import Ledger
+from reference.measure.step_profiler import Ledger
 from reference.optim.lars import Lars
+from reference.run.config import RunConfig, configure
+from reference.torch.distributed import Ranks
 from rules import definition
 from rules.definition import Block
 from rules.errors import UserError

@@ -26,12 +26,12 @@ from benchmarks.transformer.model import Norm, Shape, Transformer
 from benchmarks.transformer.plain import Peer
 from benchmarks.transformer.task import Translation, create, signature
 from reference import data
-from reference.compilation import forget_earlier_tasks
-from reference.config import RunConfig, configure
-from reference.data.sentence_batches import Batches
-from reference.data.wmt import END, PADDING
-from reference.distributed import Ranks
+from reference.data.wmt.pairs import END, PADDING
+from reference.data.wmt.sentence_batches import Batches
 from reference.optim.schedules import inverse_square_root
+from reference.run.config import RunConfig, configure
+from reference.torch.compilation import forget_earlier_tasks
+from reference.torch.distributed import Ranks
 from rules import definition
 from rules.definition import Block
 from rules.errors import UserError
@@ -40,8 +40,8 @@ from tests.benchmarks.several_ranks import (
     assert_four_ranks_do_what_one_does,
     result_on_this_rank,
 )
-from tools import measure_speed
-from tools.measure_speed import Subject
+from tools.measure import speed as measure_speed
+from tools.measure.speed import Subject
 
 FULL, MINI = (definition.load("transformer", scale) for scale in ("full", "mini"))
 ALONE = Ranks(0, 1, torch.device("cpu"))

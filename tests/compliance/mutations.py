@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from compliance import report
 from compliance.checks import Place, check_log
 from compliance.finding import in_order
-from compliance.records import Reading
-from compliance.runlog import RunLog, run_log
+from compliance.read.records import Reading
+from compliance.read.runlog import RunLog, run_log
+from compliance.report import formats as report
 from rules import rounds
 
 Lines = list[bytes]

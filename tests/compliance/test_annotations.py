@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compliance.finding import Finding
-from compliance.report import FORMATS, github_command
-from compliance.sarif import report_sarif
+from compliance.report.formats import FORMATS, github_command
+from compliance.report.sarif import report_sarif
 from rules import rounds
 
 SCHEMA = json.loads((Path(__file__).parent / "sarif.schema.json").read_text(encoding="utf-8"))

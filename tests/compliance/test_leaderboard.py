@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from compliance import leaderboard, package
-from compliance.judge import judge
+from compliance import leaderboard
+from compliance.judge.judgement import judge
 from compliance.leaderboard import Row
+from compliance.read import package
 from rules import definition, rounds
 from rules.definition import Definition
 from tests.compliance.builder import (

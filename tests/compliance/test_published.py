@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from compliance import leaderboard, package, score
+from compliance import leaderboard
 from compliance.finding import has_error
-from compliance.judge import Judgement, judge
+from compliance.judge.judgement import Judgement, judge
 from compliance.leaderboard import Row
+from compliance.read import package
+from compliance.score import scores as score
 from rules import rounds
 from rules.definition import ROOT
 from rules.errors import UserError

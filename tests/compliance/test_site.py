@@ -10,10 +10,11 @@ from urllib.parse import unquote
 
 import pytest
 
-from compliance import package, site
-from compliance.judge import judge
-from compliance.logs import Logs
-from compliance.parallel import judging
+from compliance import site
+from compliance.judge.judgement import judge
+from compliance.judge.parallel import judging
+from compliance.read import package
+from compliance.read.logs import Logs
 from compliance.site import index
 from compliance.site.entry import slug
 from compliance.site.reported import load, scores
@@ -318,7 +319,7 @@ def test_the_index_is_valid_and_has_every_result(field: dict[str, str]) -> None:
 
 
 def test_the_aggregate_ignores_competitors(star_shape: Definition) -> None:
-    from compliance.site.aggregate import aggregate
+    from compliance.site.plots.aggregate import aggregate
 
     images = definition.load("star_images", "mini")
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from compliance import package, site
-from compliance.comparison import ratio, sentence
-from compliance.judge import judge
+from compliance import site
+from compliance.judge.judgement import judge
+from compliance.read import package
+from compliance.score.comparison import ratio, sentence
 from compliance.site import Entry
 from compliance.site.view import name_of
 from rules import definition, rounds

@@ -124,7 +124,8 @@ def prepare(data: object, root: object, on_progress: object) -> None:
 
 
 if __name__ == "__main__":
-    from reference import compilation, data
+    from reference import data
+    from reference.torch import compilation
 
     compilation.forget_earlier_tasks = lambda: None  # it takes longer than all the rest
     definition.load = small

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-from compliance.runlog import read
+from compliance.read.runlog import read
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError

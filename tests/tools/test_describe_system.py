@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch", reason="several ranks need the extra torch")
 
-from reference import hardware
+from reference.machine import hardware
 from rules.definition import first_schema_problem
 from rules.errors import UserError
 from rules.filling import FILL_IN

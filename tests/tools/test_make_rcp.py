@@ -11,8 +11,9 @@ pytest.importorskip("torch", reason="measuring needs the extra torch")
 from rules import definition, evidence, rcp
 from rules.errors import UserError
 from rules.evidence import Curve, Evidence
-from tools import make_rcp, measuring
-from tools.measuring import Training
+from tools import make_rcp
+from tools.measure import measuring
+from tools.measure.measuring import Training
 
 Printed = pytest.CaptureFixture[str]
 MINI = definition.load("galaxy_shape", "mini")

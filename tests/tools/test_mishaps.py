@@ -21,7 +21,7 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 
 from compliance.checks import Place, check_log
-from compliance.runlog import read
+from compliance.read.runlog import read
 from rules import definition, rounds
 from tests.distributed import _free_port
 from tests.full_disk import LIMIT

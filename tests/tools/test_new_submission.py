@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-from compliance import package
-from compliance.judge import judge
-from reference import system
-from reference.config import digest_of_own_code
+from compliance.judge.judgement import judge
+from compliance.read import package
+from reference.machine import system
+from reference.run.config import digest_of_own_code
 from rules import definition, rounds
 from rules.errors import UserError
 from tests.tools.test_run_benchmark import FAST, cepheid, events

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from compliance import manifest, package
 from compliance.finding import Finding
-from compliance.judge import judge
+from compliance.judge.judgement import judge
+from compliance.read import manifest, package
 from rules import definition, rounds
 from rules.digests import files_of, of_code
 from rules.errors import UserError

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 
-from reference.data import imagenet
+from reference.data.imagenet import images as imagenet
 from rules import definition
 from rules.errors import UserError
 from tests.reference.data.pictures import CLASSES, EVALUATION, TRAIN, jpeg, write_set

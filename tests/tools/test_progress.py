@@ -8,7 +8,7 @@ pytest.importorskip("mlperf_logging", reason="the loop writes logs with mlperf-l
 
 from rich.console import Console
 
-from reference.train import Progress
+from reference.run.train import Progress
 from rules import definition
 from tools.progress import RunDisplay, counted
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from compliance import follow
 from compliance.finding import Finding
-from compliance.runlog import PARTIAL
-from reference.train import Progress
+from compliance.judge import follow
+from compliance.read.runlog import PARTIAL
+from reference.run.train import Progress
 from rules import definition
 from tests.compliance.builder import Record, line_of, run_records, write_result
 from tools import run_check

@@ -9,9 +9,9 @@ from rich.console import Console
 
 pytest.importorskip("mlperf_logging", reason="needs the extra torch")
 
-from compliance import powerlog
-from reference.energy import Counter, Meter, Sensors
-from reference.results import ResultFolder
+from compliance.read import powerlog
+from reference.machine.energy import Counter, Meter, Sensors
+from reference.run.results import ResultFolder
 from tools import run_energy
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from reference.config import RunConfig, configure
-from reference.report import Table
+from reference.run.config import RunConfig, configure
+from reference.run.report import Table
 from rules import definition
 from rules.errors import UserError
 from tools import run_report

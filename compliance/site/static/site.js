@@ -141,7 +141,7 @@ function showTables() {
   count();
 }
 
-// ---- comparing, as compliance/comparison.py does it
+// ---- comparing, as compliance/score/comparison.py does it
 
 const digits = (value) => (Math.abs(value - 1) < 0.005 ? value.toFixed(4) : value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1)
   : Math.round(value).toLocaleString("en-US"));

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from compliance import runlog
 from compliance.checks import Place, check_log
 from compliance.finding import Finding
+from compliance.read import runlog
 from rules import definition, rounds
 from tests.compliance.builder import (
     IMPLEMENTATION,

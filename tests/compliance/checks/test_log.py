@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from compliance import runlog
 from compliance.checks import CHECKS, Place, check_log
-from compliance.checks.hyperparameters import closed_division
+from compliance.checks.log.hyperparameters import closed_division
 from compliance.checks.registry import Needs, rule
+from compliance.read import runlog
 from rules import definition, rounds
 from tests.compliance.builder import edited, line_number, line_of, run_records, write_log
-from tests.compliance.checks import test_generation
+from tests.compliance.checks.log import test_generation
 from tests.compliance.checks.test_catalogue import CASES, PLACE
 from tests.compliance.small import STAR_SHAPE
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from compliance import package, runlog
 from compliance.checks import CHECKS, Needs, Place, check_log
 from compliance.finding import Finding
-from compliance.judge import Judgement, judge
+from compliance.judge.judgement import Judgement, judge
+from compliance.read import package, runlog
 from rules import rounds
 from tests.compliance.history import (
     Entry,

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from compliance import runlog
 from compliance.checks import Place, check_log
 from compliance.finding import Finding
+from compliance.read import runlog
 from rules import definition, rounds
 from tests.compliance.builder import edited, line_of, run_records
 

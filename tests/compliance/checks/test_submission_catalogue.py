@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from compliance import package
 from compliance.finding import Finding
-from compliance.judge import judge
-from compliance.report import report_text
+from compliance.judge.judgement import judge
+from compliance.read import package
+from compliance.report.formats import report_text
 from rules import definition, rounds
 from tests.compliance.builder import (
     SYSTEM,

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compliance import package
 from compliance.finding import Finding, has_error
-from compliance.judge import judge
+from compliance.judge.judgement import judge
+from compliance.read import package
 from rules import rounds
 from rules.definition import ROOT
 from tests.compliance.peer import readme

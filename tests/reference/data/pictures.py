@@ -7,9 +7,10 @@ from typing import Any
 
 from PIL import Image
 
-from reference.data import imagenet, shapes
-from reference.data.imagenet import ImageNetParameters
-from reference.data.shapes import Picture
+from reference.data.imagenet import images as imagenet
+from reference.data.imagenet import shapes
+from reference.data.imagenet.images import ImageNetParameters
+from reference.data.imagenet.shapes import Picture
 
 CLASSES = ("n01", "n02", "n03")
 TRAIN, EVALUATION = 12, 6

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reference.distributed import Span, SpanBatchNorm2d
 from reference.optim.kfac import KFAC, Options, sampled_cross_entropy
+from reference.torch.distributed import Span, SpanBatchNorm2d
 from rules.errors import UserError
 
 Criterion = Callable[[Tensor, Tensor], Tensor]

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reference.distributed import started
 from reference.optim.kfac import KFAC, Options
 from reference.optim.kfac.exchange import Exchange
 from reference.optim.kfac.float21 import RELATIVE_ERROR
+from reference.torch.distributed import started
 from rules.errors import UserError
 from tests.distributed import on_ranks
 

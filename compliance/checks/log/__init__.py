@@ -1,0 +1,1 @@
+"""Checks of one run log: form, order, clocks, cadence, quality, hyperparameters."""

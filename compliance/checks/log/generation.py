@@ -1,0 +1,171 @@
+"""T24 and T25: what a run that generates has generated, how often, in what time, with which
+weights."""
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+from compliance.checks.log.identity import division_of
+from compliance.checks.registry import Needs, Place, breach, rule
+from compliance.finding import Finding, shown
+from compliance.read.records import Event
+from compliance.read.runlog import RunLog, repetitions_seconds
+from rules.definition import Definition
+from rules.events import GENERATION_SECONDS, REASON_METADATA, STATUS_ABORTED
+
+CLOCK_TOLERANCE_MS = 2.0  # of rounding, twice
+UNTIMED_SHARE_MAX = 0.2  # of an interval, beside the repetitions
+UNTIMED_MS_MIN = 1000.0
+
+
+@rule("T24", Needs.TIMELINE, kinds=("generate",))
+def generation(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Every number of images in turn, as often as asked, in times that the clock has room for."""
+    found = [*_counts(run, definition), *_measured(run, definition)]
+    yield from found
+    if not found:
+        yield from _images(run, definition)
+
+
+def _counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
+    """The first number of images that is not the definition's, on any of its three events."""
+    assert definition.generation is not None
+    counts = definition.generation.counts
+    stop = run.all("run_stop")[0]
+    asked_for = f"{', '.join(f'{count:,}' for count in counts)} images at a time, in this order"
+    for key in ("generation_start", "generation_times", "generation_stop"):
+        for event, count in zip_longest(run.all(key), counts):
+            if event is None:
+                reason = stop.metadata.get(REASON_METADATA)
+                if run.status == STATUS_ABORTED and isinstance(reason, str) and reason.strip():
+                    break  # it failed, and says so
+                yield breach(
+                    run.path,
+                    stop.line,
+                    f"{key} of {count:,} images at a time is missing",
+                    expected=asked_for,
+                    got="run_stop" + (" without a reason" if run.status == STATUS_ABORTED else ""),
+                    hint="generate all of them; a run that cannot says why in metadata.reason",
+                )
+                return
+            if event.metadata["images_count"] != count:
+                yield breach(
+                    run.path,
+                    event.line,
+                    f"{key} has a number of images that is not asked for here",
+                    expected=asked_for,
+                    got=shown(event.metadata["images_count"]),
+                    hint="images_count is the number of images that are generated at a time",
+                )
+                return
+
+
+def _measured(run: RunLog, definition: Definition) -> Iterator[Finding]:
+    """Times that are missing, or do not fit between their generation_start and _stop."""
+    assert definition.generation is not None
+    started, stopped = run.all("generation_start"), run.all("generation_stop")
+    measured = zip(run.all("generation_times"), definition.generation.repetitions, strict=False)
+    for number, (event, repetitions) in enumerate(measured):
+        seconds = repetitions_seconds(event)
+        if seconds is None or len(seconds) != repetitions:
+            yield breach(
+                run.path,
+                event.line,
+                "generation_times does not hold the times of all repetitions",
+                expected=f"{' and '.join(GENERATION_SECONDS)}, in each a list of {repetitions:,} "
+                "positive numbers",
+                got=_lengths(event),
+                hint="log the seconds of each repetition as they were measured, none left out",
+            )
+        elif number < len(started) and number < len(stopped):
+            yield from _fitting(run, event, seconds, (started[number], stopped[number]))
+
+
+def _fitting(
+    run: RunLog, event: Event, seconds: Sequence[float], between: tuple[Event, Event]
+) -> Iterator[Finding]:
+    start, stop = between
+    if start.monotonic_ms is None or stop.monotonic_ms is None:
+        return  # T4's
+    room_ms, told_ms = stop.monotonic_ms - start.monotonic_ms, 1000 * sum(seconds)
+    if told_ms > room_ms + CLOCK_TOLERANCE_MS:
+        yield breach(
+            run.path,
+            event.line,
+            "the repetitions took longer than the clock has room for",
+            expected=f"at most {room_ms:,.1f} ms, from line {start.line} to line {stop.line}",
+            got=f"{told_ms:,.1f} ms",
+            hint="write generation_start before the first repetition and generation_stop after "
+            "the last one",
+        )
+    elif room_ms - told_ms > max(UNTIMED_MS_MIN, UNTIMED_SHARE_MAX * room_ms):
+        yield breach(
+            run.path,
+            event.line,
+            "much of the time was spent outside of the repetitions",
+            expected=f"repetitions that take most of the {room_ms:,.0f} ms from line {start.line} "
+            f"to line {stop.line}",
+            got=f"{told_ms:,.0f} ms",
+            hint="a repetition lasts from drawing its noise until its images can be read; what "
+            "else takes so long, say in the README",
+            severity="warning",
+        )
+
+
+def _lengths(event: Event) -> str:
+    value = event.value if isinstance(event.value, dict) else {}
+    lengths = [
+        f"{len(value[name])} {name}" if isinstance(value.get(name), list) else f"no {name}"
+        for name in GENERATION_SECONDS
+    ]
+    return ", ".join(lengths)
+
+
+def _images(run: RunLog, definition: Definition) -> Iterator[Finding]:
+    """Evaluation and run_stop count what was generated."""
+    assert definition.generation is not None
+    images = definition.generation.images
+    for event in (*run.all("eval_start"), *run.all("eval_accuracy"), *run.all("eval_stop")):
+        if event.metadata["samples_count"] != images:
+            yield _miscounted(run, event, images)
+            return
+    stop = run.all("run_stop")[0]
+    if run.all("eval_stop") and stop.metadata["samples_count"] != images:
+        yield _miscounted(run, stop, images)
+
+
+def _miscounted(run: RunLog, event: Event, images: int) -> Finding:
+    return breach(
+        run.path,
+        event.line,
+        f"samples_count of {event.key} is not the number of images generated",
+        expected=f"{images:,}, in all repetitions together",
+        got=shown(event.metadata["samples_count"]),
+        hint="count the images since run_start",
+    )
+
+
+@rule("T25", Needs.TIMELINE, kinds=("generate",))
+def weights(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """The closed division generates with the definition's weights."""
+    event, expected = run.first("weights_digest"), definition.model.get("weights_digest")
+    if event is None or division_of(run, place) != "closed" or event.value == expected:
+        return
+    if expected is None:
+        yield breach(
+            run.path,
+            event.line,
+            f"{definition.name} has no published weights at {definition.scale} scale yet",
+            expected="a run of the open division",
+            got="closed",
+            hint="run with --division open, or at a scale that has weights",
+        )
+        return
+    yield breach(
+        run.path,
+        event.line,
+        "the weights are not those of the definition",
+        expected=shown(expected),
+        got=shown(event.value),
+        hint=f"generate with the file in benchmarks/{definition.name}/weights, converted to your "
+        "framework where it needs to be; open allows other weights",
+    )

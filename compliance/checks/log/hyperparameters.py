@@ -1,0 +1,100 @@
+"""T12 and T13: the hyperparameters of the definition, in either division."""
+
+from collections.abc import Iterator
+
+from compliance.checks.log.form import end_of_phase, suggestions
+from compliance.checks.log.identity import division_of
+from compliance.checks.log.timing import BATCH_SIZE, batch_size
+from compliance.checks.registry import Needs, Place, breach, rule
+from compliance.finding import Finding, shown
+from compliance.read.runlog import RunLog
+from rules.definition import Definition, Hyperparameter
+from rules.events import EVENTS, Phase, is_number
+
+
+@rule("T12", Needs.DEFINITION)
+def closed_division(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Each hyperparameter is logged, with a value that the closed division allows."""
+    if division_of(run, place) != "closed":
+        return
+    known = {*EVENTS[definition.kind], *definition.hyperparameters}
+    misspelt = set(suggestions(run, known).values())
+    logged = {name: run.value(name) for name in definition.hyperparameters}
+    for name, allowed in definition.hyperparameters.items():
+        events = run.all(name)
+        if not events and run.is_complete and name not in misspelt:
+            yield breach(
+                run.path,
+                end_of_phase(run, Phase.INIT),
+                f"{name} is not logged",
+                expected=f"{name}, {_allowed(allowed)}",
+                hint=f"log the value that the run used as the event {name} before init_stop",
+            )
+        if events:
+            value = events[0].value
+            problem = allowed.why_not(value)
+            if problem is None and is_number(value):
+                problem = allowed.why_not_with(value, logged)
+            if problem:
+                yield breach(
+                    run.path,
+                    events[0].line,
+                    f"{name} {problem} in the closed division",
+                    expected=_allowed(allowed),
+                    got=shown(value),
+                    hint=f"run with an allowed {name}, or submit to the open division",
+                )
+
+
+@rule("T13", Needs.DEFINITION, kinds=("train",))
+def open_division(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Hyperparameters that the definition knows have its types; the batch size is there."""
+    if division_of(run, place) != "open":
+        return
+    if BATCH_SIZE in definition.hyperparameters and run.is_complete and batch_size(run) is None:
+        batch = run.first(BATCH_SIZE)
+        yield breach(
+            run.path,
+            batch.line if batch else end_of_phase(run, Phase.INIT),
+            f"{BATCH_SIZE} is not a positive number of samples" if batch else f"no {BATCH_SIZE}",
+            expected="an integer above 0",
+            got=shown(batch.value) if batch else "",
+            hint="log the samples of one optimizer step over all ranks: the cadence of "
+            "evaluation is counted in such batches",
+        )
+    for name, known in definition.hyperparameters.items():
+        for event in run.all(name) if name != BATCH_SIZE else ():
+            problem = known.why_wrong_type(event.value)
+            if problem:
+                yield breach(
+                    run.path,
+                    event.line,
+                    f"{name} {problem}",
+                    expected=f"a value like {shown(known.default)}",
+                    got=shown(event.value),
+                    hint="values are free in the open division, their types are not",
+                )
+
+
+def _allowed(rule_for: Hyperparameter) -> str:
+    """What the closed division allows, in words: ``from 4 up``."""
+    if rule_for.fixed:
+        return shown(rule_for.default)
+    if rule_for.choices:
+        return "one of " + ", ".join(map(shown, rule_for.choices))
+    related = [f"at least {factor:g} × {name}" for name, factor in rule_for.min_of.items()]
+    related += [f"at most {factor:g} × {name}" for name, factor in rule_for.max_of.items()]
+    return ", ".join([*filter(None, [_range(rule_for)]), *related]) or (
+        f"any value of type {type(rule_for.default).__name__}"
+    )
+
+
+def _range(rule_for: Hyperparameter) -> str:
+    lowest, highest = rule_for.minimum, rule_for.maximum
+    if lowest is not None and highest is not None:
+        return f"from {lowest:g} to {highest:g}"
+    if lowest is not None:
+        return f"from {lowest:g} up"
+    if highest is not None:
+        return f"up to {highest:g}"
+    return ""

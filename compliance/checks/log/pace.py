@@ -1,0 +1,119 @@
+"""T4: whether the events of the timed part account for its time, as far as a log can show.
+
+Only what takes no time at all is certain. A block that is far faster than all others, or a long
+time between events, may have an honest reason: those are warnings.
+"""
+
+from collections.abc import Iterator
+
+from compliance.checks.registry import breach
+from compliance.finding import Finding
+from compliance.read.records import Event
+from compliance.read.runlog import RunLog
+from rules.events import is_integer
+
+GAP_SECONDS_MIN = 10.0  # shorter ones are a checkpoint or a barrier
+BLOCKS_MIN = 4  # fewer show no usual pace
+PACE_RATIO_MAX = 3.0
+
+_INTERVALS = ("block", "generation", "eval")
+
+Interval = tuple[Event, Event]
+
+
+def unexplained_times(run: RunLog) -> Iterator[Finding]:
+    """Intervals without duration, blocks unlike all others, long gaps between intervals."""
+    if not run.seconds or run.seconds < 0:
+        return  # T7's, or a run that failed at once
+    pairs = _intervals(run)
+    instant = [(start, stop) for start, stop in pairs if _ms(start, stop) == 0]
+    for start, stop in instant[:1]:
+        what = start.key.removesuffix("_start")
+        times = f" (so do {len(instant) - 1:,} more intervals)" if len(instant) > 1 else ""
+        yield breach(
+            run.path,
+            stop.line,
+            f"the {what} that starts on line {start.line} took no time{times}",
+            expected="a later time on either clock",
+            got="the same time_ms and the same monotonic_ms",
+            hint="write each record when it happens, with the clocks of that moment",
+        )
+    if not instant and not run.grows:
+        yield from _fast_blocks(run, pairs)
+        yield from _gaps(run, pairs)
+
+
+def _intervals(run: RunLog) -> list[Interval]:
+    """Blocks, generations and evaluations that were closed, in the order of their lines."""
+    opened: dict[str, Event] = {}
+    closed = []
+    for event in run.events:
+        what, _, end = event.key.rpartition("_")
+        if what in _INTERVALS and end == "start":
+            opened[what] = event
+        elif what in _INTERVALS and end == "stop" and what in opened:
+            closed.append((opened.pop(what), event))
+    return closed
+
+
+def _ms(start: Event, stop: Event) -> float:
+    """The longer of what the two clocks say, negative where they step back."""
+    wall = stop.time_ms - start.time_ms
+    if start.monotonic_ms is None or stop.monotonic_ms is None:
+        return wall
+    return max(wall, stop.monotonic_ms - start.monotonic_ms)
+
+
+def _fast_blocks(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
+    """At most a quarter of the blocks that are apart from all others by their pace."""
+    paces = []
+    for start, stop in pairs:
+        first, last = start.metadata.get("samples_count"), stop.metadata.get("samples_count")
+        if start.key == "block_start" and is_integer(first) and is_integer(last) and last > first:
+            paces.append((_ms(start, stop) / (last - first), stop.line))
+    if len(paces) < BLOCKS_MIN:
+        return
+    paces.sort()
+    for count in range(len(paces) // 4, 0, -1):
+        fast, usual = paces[count - 1][0], paces[count][0]
+        if fast > 0 and usual > PACE_RATIO_MAX * fast:
+            yield breach(
+                run.path,
+                min(line for _, line in paces[:count]),
+                f"{count} of {len(paces)} blocks trained {usual / fast:.1f} times as fast as any "
+                "other, or faster",
+                expected=f"blocks within a factor of {PACE_RATIO_MAX:g} of the next slower one",
+                got=f"{fast:.3g} ms a sample, elsewhere {usual:.3g} or more",
+                hint="a clock that was paused looks like this; if the machine was busy in all "
+                "other blocks, make the run again on a quiet one",
+                severity="warning",
+            )
+            return
+
+
+def _gaps(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
+    """The longest time between two intervals, where it is longer than every block.
+
+    Not before the first block: data are read there.
+    """
+    stop = run.all("run_stop")[0]
+    blocks = [_ms(start, end) for start, end in pairs if start.key != "eval_start"]
+    following = [start for start, _ in pairs[1:]]
+    if run.converged:  # a run that failed may have been stopped within a block
+        following.append(stop)
+    ends = (end for _, end in pairs)
+    gaps = [(_ms(end, after), end, after) for end, after in zip(ends, following, strict=False)]
+    if not gaps:
+        return
+    longest_ms, end, after = max(gaps, key=lambda gap: gap[0])
+    if longest_ms > max([GAP_SECONDS_MIN * 1000, *blocks]):
+        yield breach(
+            run.path,
+            after.line,
+            f"{longest_ms / 1000:,.1f} seconds between {end.key} and {after.key} that no event "
+            "explains",
+            expected=f"{after.key} soon after {end.key} on line {end.line}",
+            hint="log training and evaluation as blocks and evaluations; what else takes so long "
+            "while the clock runs, say in the README",
+            severity="warning",
+        )

@@ -1,0 +1,217 @@
+"""T9 and T10: what an evaluation says, when a run has succeeded, and what it counts."""
+
+import math
+from collections.abc import Iterator
+
+from compliance.checks.log.identity import division_of
+from compliance.checks.log.timing import batch_size
+from compliance.checks.registry import Needs, Place, breach, rule
+from compliance.finding import Finding, shown
+from compliance.read.records import Event
+from compliance.read.runlog import RunLog
+from rules.definition import Definition
+from rules.errors import did_you_mean
+from rules.events import STATUS_ABORTED, STATUS_SUCCESS, is_number
+
+EPOCH_TOLERANCE = 1e-3
+
+
+@rule("T9", Needs.TIMELINE)
+def quality(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Every evaluation has all metrics; the run succeeds and stops where all targets hold."""
+    incomplete = [
+        finding
+        for event in run.all("eval_accuracy")
+        for finding in _metrics(run, event, definition)
+    ]
+    if incomplete:
+        yield from incomplete
+    else:
+        yield from _stops_at_the_targets(run, definition)
+
+
+def _metrics(run: RunLog, event: Event, definition: Definition) -> Iterator[Finding]:
+    metrics = event.metadata["metrics"]
+    first = definition.quality[0].metric
+    wanted = [target.metric for target in definition.quality] + list(definition.reported)
+    wrong = [name for name in wanted if not is_number(metrics.get(name))]
+    if wrong:
+        guess = did_you_mean(wrong[0], [key for key in metrics if key not in wanted])
+        yield breach(
+            run.path,
+            event.line,
+            f"metadata.metrics lacks {', '.join(wrong)}{guess}",
+            expected=f"a number for each of {', '.join(wanted)}",
+            got=shown(metrics),
+            hint="log every metric of the definition, the reported ones too, at every evaluation",
+        )
+    elif event.value != metrics[first] and math.isfinite(event.value):  # else it is T5's
+        yield breach(
+            run.path,
+            event.line,
+            f"the value of eval_accuracy is not {first}, the first quality metric",
+            expected=shown(metrics[first]),
+            got=shown(event.value),
+            hint=f"write the same number as value and as metadata.metrics.{first}",
+        )
+    else:
+        yield from _possible(run, event, definition)
+
+
+def _possible(run: RunLog, event: Event, definition: Definition) -> Iterator[Finding]:
+    for name, (lowest, highest) in definition.bounds.items():
+        value = event.metadata["metrics"].get(name)
+        if not is_number(value) or not math.isfinite(value) or lowest <= value <= highest:
+            continue  # what is no number is told above, what is not finite by T5
+        yield breach(
+            run.path,
+            event.line,
+            f"{name} has a value that this metric cannot have",
+            expected=_between(lowest, highest),
+            got=shown(value),
+            hint=f"compute {name} as the definition's evaluation does, and log it unscaled",
+        )
+
+
+def _between(lowest: float, highest: float) -> str:
+    if math.isfinite(lowest) and math.isfinite(highest):
+        return f"from {lowest:g} to {highest:g}"
+    return f"{lowest:g} or more" if math.isfinite(lowest) else f"at most {highest:g}"
+
+
+def _stops_at_the_targets(run: RunLog, definition: Definition) -> Iterator[Finding]:
+    targets = " and ".join(map(str, definition.quality))
+    evaluations = run.all("eval_accuracy")
+    reached = [event for event in evaluations if definition.reached(event.metadata["metrics"])]
+    stop = run.all("run_stop")[0]
+    if reached:
+        going_on = [e for e in run.all("block_start") if e.line > reached[0].line]
+        if going_on:
+            yield breach(
+                run.path,
+                going_on[0].line,
+                "the run was trained on after every target held",
+                expected=f"run_stop after the evaluation on line {reached[0].line} ({targets})",
+                got="another block",
+                hint="stop at the first evaluation at which every target holds",
+            )
+        elif run.status == STATUS_ABORTED:
+            yield breach(
+                run.path,
+                stop.line,
+                "run_stop says aborted, but every target holds",
+                expected=f'"{STATUS_SUCCESS}", since {targets} on line {reached[0].line}',
+                got=f'"{STATUS_ABORTED}"',
+                hint="compare each metric with its target as the definition says: equal is enough",
+            )
+    elif run.status == STATUS_SUCCESS:
+        last = evaluations[-1] if evaluations else None
+        missed = [
+            f"{target.metric} {shown(last.metadata['metrics'][target.metric])}"
+            for target in definition.quality
+            if last and not target.holds(last.metadata["metrics"][target.metric])
+        ]
+        yield breach(
+            run.path,
+            stop.line,
+            "run_stop says success, but the last evaluation misses a target",
+            expected=targets,
+            got=", ".join(missed) or "no evaluation",
+            hint="train on until every target holds at the same evaluation"
+            if definition.kind == "train"
+            else "look at precision and weights: images must be as good as the definition asks",
+        )
+
+
+@rule("T10", Needs.TIMELINE)
+def counts(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Set sizes, data, parameters, samples and epochs are those of the definition."""
+    expected = {
+        "train_samples": definition.train_samples,
+        "eval_samples": definition.evaluation_samples,
+    }
+    if division_of(run, place) == "closed":
+        logged = {name: run.value(name) for name in definition.hyperparameters}
+        expected["model_parameters"] = definition.parameters(logged)
+    for key, count in expected.items():
+        event = run.first(key)
+        if event is not None and event.value != count:
+            yield breach(
+                run.path,
+                event.line,
+                f"{key} is not the definition's",
+                expected=f"{count:,}",
+                got=shown(event.value),
+                hint="in the closed division build the definition's model; open allows another"
+                if key == "model_parameters"
+                else "use the whole set that prepare_data makes for this scale",
+            )
+    yield from _data(run, definition)
+    if definition.kind == "train":
+        yield from _whole_batches(run)
+        yield from _epochs(run, definition)
+        yield from _all_samples(run)
+
+
+def _all_samples(run: RunLog) -> Iterator[Finding]:
+    stop, blocks = run.all("run_stop")[0], run.all("block_stop")
+    if stop.metadata["samples_count"] != run.samples_trained:
+        yield breach(
+            run.path,
+            stop.line,
+            "samples_count of run_stop is not that of the last block_stop",
+            expected=f"{run.samples_trained:,}"
+            + (f", as on line {blocks[-1].line}" if blocks else ", since no block was completed"),
+            got=shown(stop.metadata["samples_count"]),
+            hint="count the samples of completed blocks, also where the run failed within one",
+        )
+
+
+def _data(run: RunLog, definition: Definition) -> Iterator[Finding]:
+    event = run.first("data_digest")
+    if event is None or definition.data_digest in (None, event.value):
+        return
+    yield breach(
+        run.path,
+        event.line,
+        "the data are not those of the reference",
+        expected=shown(definition.data_digest),
+        got=shown(event.value),
+        hint=f"`cepheid data {definition.name} --scale {definition.scale} --verify` compares what "
+        "is there; where it differs, prepare the data again with the versions of constraints.txt",
+        severity="warning",
+    )
+
+
+def _whole_batches(run: RunLog) -> Iterator[Finding]:
+    batch, before = batch_size(run), 0
+    if batch is None:
+        return
+    for event in run.all("block_stop"):
+        samples = event.metadata["samples_count"]
+        if samples % batch or samples <= before:
+            yield breach(
+                run.path,
+                event.line,
+                f"{shown(samples)} samples cannot be the end of this block",
+                expected=f"a multiple of the global batch size {batch:,} above {before:,}",
+                got=shown(samples),
+                hint="count whole global batches, over all ranks, since run_start",
+            )
+            return
+        before = samples
+
+
+def _epochs(run: RunLog, definition: Definition) -> Iterator[Finding]:
+    for event in run.all("eval_accuracy"):
+        epochs = event.metadata["samples_count"] / definition.train_samples
+        if not abs(event.metadata["epoch_num"] - epochs) <= EPOCH_TOLERANCE:
+            yield breach(
+                run.path,
+                event.line,
+                "epoch_num is not samples_count / train_samples",
+                expected=f"{epochs:.4f}",
+                got=shown(event.metadata["epoch_num"]),
+                hint="one epoch is train_samples samples, also when a batch spans its end",
+            )
+            return

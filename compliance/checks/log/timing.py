@@ -1,0 +1,210 @@
+"""T6 to T8 and T11: what happens before, within and at the end of the timed region."""
+
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from compliance.checks.registry import Needs, Place, breach, rule
+from compliance.finding import Finding, shown
+from compliance.read.records import Event
+from compliance.read.runlog import RunLog
+from rules.definition import EVAL_OFFSET, Block, Definition
+from rules.events import REASON_METADATA, STATUS_ABORTED, is_integer
+
+BATCH_SIZE = "global_batch_size"  # the hyperparameter that rules T8, T10 and T11 count with
+
+
+def batch_size(run: RunLog) -> int | None:
+    """The global batch size that the log names, or None where it is no positive integer."""
+    value = run.value(BATCH_SIZE)
+    return value if is_integer(value) and value > 0 else None
+
+
+@rule("T6", Needs.TIMELINE)
+def before_the_clock(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Caches are cleared, and initialisation ends in time."""
+    cleared = run.first("cache_clear")
+    if cleared is not None and cleared.value is not True:
+        yield breach(
+            run.path,
+            cleared.line,
+            "the data files were not dropped from the file caches",
+            expected="true",
+            got=shown(cleared.value),
+            hint="drop them before init_start, for example with posix_fadvise(DONTNEED), "
+            "and log cache_clear with the value true",
+        )
+    start, stop = run.all("init_start")[0], run.all("init_stop")[0]
+    minutes = (stop.time_ms - start.time_ms) / 60_000
+    if minutes > definition.timing.init_minutes_max:
+        yield breach(
+            run.path,
+            stop.line,
+            "initialisation took too long",
+            expected=f"at most {definition.timing.init_minutes_max:g} minutes",
+            got=f"{minutes:.1f} minutes since line {start.line}",
+            hint="compile less, or keep what was compiled; the bound is what a user may wait",
+        )
+
+
+@rule("T7", Needs.RECORDS)
+def timed_region(run: RunLog, place: Place) -> Iterator[Finding]:
+    """The clock is stopped, whatever happens, and later than it was started."""
+    started, stopped = run.first("run_start"), run.first("run_stop")
+    if started and stopped and run.seconds is not None and started.line < stopped.line:
+        is_short = run.seconds < 0 or (run.seconds == 0 and run.converged)
+        if is_short:  # a run that failed at once may stop within the millisecond
+            yield breach(
+                run.path,
+                stopped.line,
+                "the run took no time",
+                expected=f"run_stop later than run_start on line {started.line}",
+                got=f"{run.seconds:.3f} seconds",
+                hint="write each record when it happens, with the wall clock of that moment",
+            )
+    if started and run.is_complete and not stopped:
+        last = run.events[-1]
+        yield breach(
+            run.path,
+            last.line,
+            "the log ends without run_stop",
+            expected="exactly one run_stop, also when the run fails or is interrupted",
+            got=f"{shown(last.key)} as the last record",
+            hint="the run was killed or is still going: run it again, "
+            "and keep this log as interrupted_0.txt; `cepheid run` does both",
+        )
+
+
+@rule("T8", Needs.TIMELINE, kinds=("train",))
+def evaluation_cadence(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Blocks end, and evaluations happen, where the definition's schedule says."""
+    batch = batch_size(run)
+    if batch is None:
+        return
+    offset = 0
+    if EVAL_OFFSET in definition.hyperparameters and (declared := run.first(EVAL_OFFSET)):
+        problem = definition.hyperparameters[EVAL_OFFSET].why_not(declared.value)
+        if problem:
+            yield breach(
+                run.path,
+                declared.line,
+                f"{EVAL_OFFSET} {problem}",
+                expected=f"an {EVAL_OFFSET} that the definition allows, in both divisions",
+                got=shown(declared.value),
+                hint="choose another one and make all runs of the result again",
+            )
+            return
+        offset = declared.value
+    done, expected_block = 0, definition.schedule(batch, offset)
+    for started, ended in zip_longest(run.all("block_start"), run.all("block_stop")):
+        block = next(expected_block, None)
+        if block is None:
+            return  # T11: trained past the budget
+        if (started.metadata["block_num"], started.metadata["samples_count"]) != (
+            block.number,
+            block.first_sample,
+        ):
+            yield _off_schedule(run, started.line, "block_start", block, started.metadata)
+            return
+        if ended is None:
+            return
+        samples = ended.metadata["samples_count"]
+        if samples % batch or samples <= done:
+            return  # T10: no number of samples that whole batches lead to
+        if samples > block.samples and samples > _last_sample(definition, batch):
+            return  # T11
+        if samples != block.samples:
+            late = samples > block.samples
+            yield breach(
+                run.path,
+                ended.line,
+                f"evaluation at {samples:,} samples is {'late' if late else 'early'}",
+                expected=f"an evaluation after every {definition.timing.eval_every_samples:,} "
+                f"samples, here after {block.samples:,}",
+                got=f"none between {done:,} and {samples:,}" if late else f"one after {samples:,}",
+                hint="evaluate after each block: it ends with the first whole batch of "
+                f"{batch:,} that completes the next multiple of eval_every_samples"
+                + (f", counted from {offset} epochs on" if offset else ""),
+            )
+            return
+        if ended.metadata["block_num"] != block.number:
+            yield _off_schedule(run, ended.line, "block_stop", block, ended.metadata)
+            return
+        done = samples
+    yield from _counts_agree(run)
+
+
+def _off_schedule(run: RunLog, line: int, key: str, block: Block, metadata: object) -> Finding:
+    assert isinstance(metadata, dict)
+    samples = block.first_sample if key == "block_start" else block.samples
+    return breach(
+        run.path,
+        line,
+        f"{key} counts wrongly",
+        expected=f"block_num {block.number} and samples_count {samples:,}",
+        got=f"{shown(metadata['block_num'])} and {shown(metadata['samples_count'])}",
+        hint="samples_count counts the training samples since run_start",
+    )
+
+
+def _counts_agree(run: RunLog) -> Iterator[Finding]:
+    """An evaluation names the samples of the block before it."""
+    samples, counted_on = 0, run.all("run_start")[0].line
+    for event in run.events:
+        if event.key == "block_stop":
+            samples, counted_on = event.metadata["samples_count"], event.line
+        elif event.key in ("eval_start", "eval_accuracy", "eval_stop"):
+            logged = event.metadata["samples_count"]
+            if logged != samples:
+                yield breach(
+                    run.path,
+                    event.line,
+                    f"samples_count of {event.key} is not that of its block",
+                    expected=f"{samples:,}, as on line {counted_on}",
+                    got=shown(logged),
+                    hint="samples_count counts the training samples since run_start; "
+                    "nothing is trained between block_stop and the next block_start",
+                )
+                return
+
+
+def _logged(event: Event, name: str) -> str:
+    return shown(event.metadata[name]) if name in event.metadata else "nothing"
+
+
+def _last_sample(definition: Definition, batch: int) -> int:
+    """Where the budget ends: max_samples, completed to a whole batch."""
+    return -(-definition.timing.max_samples // batch) * batch
+
+
+@rule("T11", Needs.TIMELINE, kinds=("train",))
+def budget(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Nothing is trained after `timing.max_samples`; who gives up before says why."""
+    stop = run.all("run_stop")[0]
+    reason = stop.metadata.get(REASON_METADATA)
+    gave_up = run.status == STATUS_ABORTED and run.samples_trained < definition.timing.max_samples
+    if gave_up and not (isinstance(reason, str) and reason.strip()):
+        yield breach(
+            run.path,
+            stop.line,
+            "the run was aborted before its budget was spent, and does not say why",
+            expected=f"metadata.reason, a text, or {definition.timing.max_samples:,} samples",
+            got=f"{_logged(stop, REASON_METADATA)} after {run.samples_trained:,} samples",
+            hint="log the error or whatever else ended the run as metadata.reason of run_stop",
+        )
+    batch = batch_size(run)
+    if batch is None:
+        return
+    last = _last_sample(definition, batch)
+    for event in run.events:
+        starts_after = event.key == "block_start" and event.metadata["samples_count"] >= last
+        ends_after = event.key == "block_stop" and event.metadata["samples_count"] > last
+        if starts_after or ends_after:
+            yield breach(
+                run.path,
+                event.line,
+                "the run was trained past its budget",
+                expected=f"the end of training after {last:,} samples",
+                got=f"{event.metadata['samples_count']:,} samples at {event.key}",
+                hint="stop as aborted when the budget is spent and the targets do not hold",
+            )
+            return

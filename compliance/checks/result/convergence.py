@@ -1,0 +1,82 @@
+"""T21: a closed result does not converge implausibly fast."""
+
+import math
+from collections.abc import Iterator
+
+from compliance.checks.log.identity import division_of, has_digest_of
+from compliance.checks.log.timing import batch_size
+from compliance.checks.registry import Needs, Place, breach, rule
+from compliance.finding import Finding
+from compliance.read.package import ResultFolder
+from compliance.score import convergence
+from compliance.score.convergence import Convergence
+from rules import rcp
+from rules.definition import Definition
+
+
+@rule("T21", Needs.RESULT, kinds=("train",))
+def plausible_convergence(
+    result: ResultFolder, definition: Definition, place: Place
+) -> Iterator[Finding]:
+    """The mean of samples to target is not below what the reference makes plausible."""
+    points = rcp.load(definition.name, definition.scale)
+    found = convergence_of(result, definition, place, points)
+    if found is None or found.verdict == "pass":
+        return
+    measure = (
+        f"`cepheid rcp {definition.name} --scale {definition.scale} "
+        f"--batch-size {found.batch_size}`"
+    )
+    if found.verdict == "not measured":
+        is_stale = points is not None and not points.belong_to(definition)
+        yield breach(
+            result.path,
+            None,
+            "convergence was not compared: there are no reference convergence points"
+            + (" for this version of the definition" if is_stale else ""),
+            hint=f"{measure} measures the reference at this batch size",
+            severity="note",
+        )
+    elif found.verdict == "missing point":
+        assert points is not None
+        yield breach(
+            result.path,
+            None,
+            "convergence was not compared: the reference was measured at smaller batch sizes only",
+            expected=f"at most {max(p.batch_size for p in points.points if p.is_usable):,}",
+            got=f"{found.batch_size:,}",
+            hint=f"{measure} measures the missing point; hand it in with the result",
+            severity="note",
+        )
+    elif found.expected is not None:
+        yield breach(
+            result.path,
+            None,
+            f"implausibly few samples to target at batch size {found.batch_size:,}",
+            expected=f"a mean of at least {math.ceil(found.expected.least):,}; "
+            f"the reference needs {found.expected.mean:,.0f}",
+            got=f"{found.samples:,.0f}" + (f", factor {found.factor:.2f}" if found.factor else ""),
+            hint="look for what is not the definition's: data, augmentation, optimizer, "
+            "evaluation; where only the hyperparameters are better, measure the reference with "
+            f"them: {measure} with --set, and hand in its rcp.json",
+        )
+
+
+def convergence_of(
+    result: ResultFolder, definition: Definition, place: Place, points: rcp.ReferencePoints | None
+) -> Convergence | None:
+    """How the result stands to the reference, or None where T21 does not ask.
+
+    That is in the open division, and where other rules find that runs are missing, did not
+    converge, or do not say what they are.
+    """
+    runs, sizes = result.runs, {batch_size(run) for run in result.runs}
+    if len(runs) != definition.runs.required or division_of(runs[0], place) != "closed":
+        return None
+    if len(sizes) != 1 or not all(has_digest_of(run, definition) for run in runs):
+        return None
+    (size,) = sizes
+    samples = [run.samples_to_target or math.inf for run in runs]
+    if size is None or samples.count(math.inf) > definition.runs.drop_slowest:
+        return None
+    return convergence.judge(samples, size, points, definition)

@@ -1,0 +1,148 @@
+"""T23: power logs, where a result has them."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from compliance.checks.registry import Needs, Place, breach, rule
+from compliance.finding import Finding, printable
+from compliance.read.package import ResultFolder
+from compliance.read.powerlog import PowerLog, Sensor
+from compliance.read.runlog import RunLog
+from rules.definition import Definition
+
+GAP_MS_MAX = 2_000.0  # a sampler of one reading a second is late now and then
+HEADER_LINE = 2
+UNCHANGED_READINGS_MAX = 60
+COMPARED_READINGS = 60  # of the beginning, since a copy may be cut to length
+TELLING_READINGS_MIN = 10  # different ones; two idle machines may agree in a few
+
+
+@rule("T23", Needs.RESULT)
+def power(result: ResultFolder, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Power logs belong to runs, are well formed, and cover the timed region of each."""
+    by_index = {run.index: run for run in result.runs}
+    sound = []
+    for log in result.power:
+        run = by_index.get(log.index)
+        if run is None:
+            yield breach(
+                log.path,
+                None,
+                f"there is no run log result_{log.index}.txt for this power log",
+                hint="give a power log the number of its run, or remove it",
+            )
+            continue
+        findings = [*_form(log), *(_covers(log, run) if not log.problems else ())]
+        yield from findings
+        if not findings:
+            sound.append(log)
+    yield from _alike(sound)
+    yield from _unchanged(sound)
+    lacking = sorted(by_index.keys() - {log.index for log in result.power}, key=str)
+    if result.power and lacking:
+        yield breach(
+            result.path,
+            None,
+            f"power_{lacking[0]}.csv is missing",
+            expected="a power log for every run of the result, or for none",
+            got=f"{len(result.power)} power logs of {len(result.runs)} runs",
+            hint="the energy is an average over the same runs as the score",
+        )
+
+
+def _form(log: PowerLog) -> Iterator[Finding]:
+    for problem in log.problems:
+        yield breach(
+            log.path,
+            problem.line,
+            printable(problem.message),
+            expected=problem.expected,
+            got=problem.got,
+            hint='write "# not measured: …", then "monotonic_ms,<sensor>…", then one row of '
+            "numbers for each reading, as T23 shows",
+        )
+
+
+def _covers(log: PowerLog, run: RunLog) -> Iterator[Finding]:
+    """Each sensor was read from before run_start until after run_stop, at least once a second."""
+    start, stop = run.first("run_start"), run.first("run_stop")
+    if start is None or stop is None or start.monotonic_ms is None or stop.monotonic_ms is None:
+        return  # T2's, T4's or T7's
+    without: dict[tuple[int, float, float], list[str]] = {}
+    for sensor in log.sensors:
+        gap = _gap(sensor, start.monotonic_ms, stop.monotonic_ms)
+        if gap is not None:
+            without.setdefault(gap, []).append(sensor.name)
+    for (line, from_ms, to_ms), names in without.items():
+        more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+        yield breach(
+            log.path,
+            line,
+            f"no reading of {', '.join(names[:3])}{more} for {(to_ms - from_ms) / 1000:,.1f} "
+            "seconds of the run",
+            expected="a reading at or before run_start, one at or after run_stop, and no two "
+            "seconds without one between them",
+            got=f"nothing from {from_ms:,.0f} to {to_ms:,.0f} ms",
+            hint="read the sensors with the monotonic clock of the run log; leave a sensor out "
+            "that was not there, and say so under not measured",
+        )
+
+
+def _gap(sensor: Sensor, start_ms: float, stop_ms: float) -> tuple[int, float, float] | None:
+    """The first stretch of the run without a reading: line after it, begin and end."""
+    times_ms = sensor.times_ms
+    if not times_ms or times_ms[0] > start_ms:
+        until_ms = min(times_ms[0], stop_ms) if times_ms else stop_ms
+        return (sensor.lines[0] if times_ms else HEADER_LINE), start_ms, until_ms
+    for number in range(bisect_right(times_ms, start_ms), len(times_ms)):
+        before_ms, time_ms = times_ms[number - 1], times_ms[number]
+        if before_ms >= stop_ms:
+            break
+        if time_ms - before_ms > GAP_MS_MAX:
+            return sensor.lines[number], max(before_ms, start_ms), min(time_ms, stop_ms)
+    if times_ms[-1] < stop_ms:
+        return sensor.lines[-1], max(times_ms[-1], start_ms), stop_ms
+    return None
+
+
+def _alike(logs: list[PowerLog]) -> Iterator[Finding]:
+    """All power logs of a result have the same sensors, and none is a copy of another."""
+    readings: dict[object, PowerLog] = {}
+    for log in logs:
+        names = [sensor.name for sensor in log.sensors]
+        expected = [sensor.name for sensor in logs[0].sensors]
+        if names != expected or log.not_measured != logs[0].not_measured:
+            yield breach(
+                log.path,
+                2 if names != expected else 1,
+                f"the sensors are not those of {logs[0].path.name}",
+                expected=", ".join(expected[:10]) + f"; not measured: {logs[0].not_measured}",
+                got=", ".join(names[:10]) + f"; not measured: {log.not_measured}",
+                hint="measure all runs of a result with the same sensors",
+            )
+        trace = tuple(tuple(sensor.watts[:COMPARED_READINGS]) for sensor in log.sensors)
+        if not any(len(set(watts)) >= TELLING_READINGS_MIN for watts in trace):
+            continue
+        other = readings.setdefault(trace, log)
+        if other is not log:
+            yield breach(
+                log.path,
+                3,
+                f"the readings are exactly those of {other.path.name}",
+                expected="readings of its own for each run",
+                hint="put the power log of each run beside its run log, and no copy of another",
+            )
+
+
+def _unchanged(logs: list[PowerLog]) -> Iterator[Finding]:
+    for log in logs:
+        for sensor in log.sensors:
+            if len(sensor.watts) >= UNCHANGED_READINGS_MAX and len(set(sensor.watts)) == 1:
+                yield breach(
+                    log.path,
+                    sensor.lines[0],
+                    f"{sensor.name} reads {sensor.watts[0]:g} W all the time",
+                    expected="readings that vary with the load",
+                    hint="leave out a sensor that does not measure; a nominal power is no reading",
+                    severity="warning",
+                )

@@ -1,0 +1,1 @@
+"""Checks of a submission folder: layout, systems, files, manifest, waivers."""

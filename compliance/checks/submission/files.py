@@ -1,0 +1,167 @@
+"""S3, S5 and S6: code, hygiene and licence, what the files of a submission are."""
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import PurePosixPath
+
+from compliance.checks.registry import Needs, breach, rule
+from compliance.finding import Finding, printable, shown
+from compliance.read.package import README, SubmittedFile, Submitter
+from compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
+from compliance.read.records import FILE_BYTES_MAX as LOG_BYTES_MAX
+from rules import definition
+from rules.filling import FILL_IN
+
+FILE_BYTES_MAX = 16 * 2**20  # of a file that is no log
+PATH_CHARACTERS_MAX = 200
+PROBLEMS_MAX = 100  # that are told one by one
+_SAFE_NAME = re.compile(r"[A-Za-z0-9._+][A-Za-z0-9._+-]{0,99}")
+_DEVICE_NAME = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+_LICENCE_NAME = re.compile(r"(LICEN[CS]E|COPYING)(\.(txt|md))?", re.IGNORECASE)
+
+
+@rule("S3", Needs.SUBMITTER)
+def code(who: Submitter) -> Iterator[Finding]:
+    """Each benchmark of a result has its code and a README, each open result its own README."""
+    if who.files is None:
+        return
+    for name in who.unfilled:
+        yield breach(
+            who.path / name,
+            None,
+            f"the {README} is still to be written",
+            expected=f"no text that begins with {FILL_IN.strip()}",
+            hint="replace that text by what it asks for",
+        )
+    sizes = {file.name: file.size_bytes for file in who.files if not file.is_folder}
+    parts = [result.parts for result in who.results if result.runs and result.parts]
+    for benchmark in sorted({part[0] for part in parts if part[0] in definition.names()}):
+        folder = PurePosixPath("benchmarks", benchmark)
+        inside = [name for name in sizes if folder in name.parents and sizes[name]]
+        if not any(_is_code(name) for name in inside):
+            yield breach(
+                who.path / folder,
+                None,
+                f"the code that ran {benchmark} is not there",
+                expected=f"the program and what started it, under {folder}/",
+                hint="copy the code that wrote the logs; that of the reference is "
+                f"benchmarks/{benchmark}/ of this repository",
+            )
+        if not sizes.get(folder / README):
+            yield breach(
+                who.path / folder / README,
+                None,
+                f"{benchmark} has no {README}",
+                expected="how to prepare the data and how to make the runs again",
+                hint="write the commands that were used, from an empty machine to the run logs",
+            )
+    for result in who.results:
+        if result.parts and result.parts[2] == "open" and result.runs and not result.has_readme:
+            yield breach(
+                result.path / README,
+                None,
+                f"the result of the open division has no {README}",
+                expected="model, optimizer, schedule and hyperparameters in words (T13)",
+                hint="tell what differs from the definition, so that a reader can compare",
+            )
+
+
+def _is_code(name: PurePosixPath) -> bool:
+    return name.name != README and not _LICENCE_NAME.fullmatch(name.name)
+
+
+@rule("S5", Needs.SUBMITTER)
+def hygiene(who: Submitter) -> Iterator[Finding]:
+    """No links or device files, no names that break elsewhere, nothing beyond the bounds."""
+    for refused in who.refused:
+        yield breach(
+            refused.path,
+            None,
+            f"not read: {refused.why}",
+            expected="plain files and folders that may be read, within the bounds of S5",
+            hint="replace a link by what it names, let others read the files, or leave out what is "
+            "no log, description or code",
+        )
+    of_files = list(islice(_of_files(who), PROBLEMS_MAX + 1))
+    yield from of_files[:PROBLEMS_MAX]
+    if len(of_files) > PROBLEMS_MAX:
+        yield breach(
+            who.path,
+            None,
+            f"more than {PROBLEMS_MAX} files have such names or sizes",
+            hint="mend those that are told, then check again",
+        )
+
+
+def _of_files(who: Submitter) -> Iterator[Finding]:
+    """Names and sizes of all files of a submission."""
+    folded: dict[str, SubmittedFile] = {}
+    for file in sorted(who.files or (), key=lambda file: file.name):
+        yield from _name(who, file)
+        yield from _size(who, file)
+        other = folded.setdefault(str(file.name).casefold(), file)
+        if other is not file:
+            yield breach(
+                who.path / file.name,
+                None,
+                f"the name differs from {printable(str(other.name))} only in case",
+                hint="rename one of them: on some systems they are the same file",
+            )
+
+
+def _name(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
+    name = file.name.name
+    is_safe = _SAFE_NAME.fullmatch(name) and not name.endswith(".")
+    if not is_safe or _DEVICE_NAME.fullmatch(name):
+        yield breach(
+            who.path / file.name,
+            None,
+            "the name is not one that every system can read",
+            expected="letters, digits, '.', '_', '+' and '-', at most 100, '-' not first, "
+            "'.' not last, and no device name of Windows",
+            got=shown(name),
+            hint="rename it",
+        )
+    elif len(str(file.name)) > PATH_CHARACTERS_MAX:
+        yield breach(
+            who.path / file.name,
+            None,
+            "the path is too long",
+            expected=f"at most {PATH_CHARACTERS_MAX} characters below the submitter's folder",
+            got=f"{len(str(file.name)):,}",
+            hint="use shorter names or fewer folders",
+        )
+
+
+def _size(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
+    is_result = file.name.parts[0] == "results"
+    bounds = {".txt": LOG_BYTES_MAX, ".csv": POWER_BYTES_MAX} if is_result else {}
+    bound = bounds.get(file.name.suffix, FILE_BYTES_MAX)
+    if file.size_bytes > bound:
+        yield breach(
+            who.path / file.name,
+            None,
+            "the file is too large for a submission",
+            expected=f"at most {bound // 2**20} MiB",
+            got=f"{file.size_bytes:,} bytes",
+            hint="leave out data, weights and output; let the README say how to make them",
+        )
+
+
+@rule("S6", Needs.SUBMITTER)
+def licence(who: Submitter) -> Iterator[Finding]:
+    """The code has a licence."""
+    if who.files is None or not who.results:
+        return
+    for file in who.files:
+        at_top, beside_code = len(file.name.parts) == 1, file.name.parts[0] == "benchmarks"
+        if (at_top or beside_code) and _LICENCE_NAME.fullmatch(file.name.name) and file.size_bytes:
+            return
+    yield breach(
+        who.path / "LICENSE",
+        None,
+        "the submission states no licence",
+        expected="a file LICENSE at the top or beside the code under benchmarks/",
+        hint="add the licence of the code; logs and descriptions are published under Apache-2.0",
+    )

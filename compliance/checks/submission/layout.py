@@ -1,0 +1,252 @@
+"""S1 and S2: layout and system descriptions of a submitter's folder."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from compliance.checks.log.identity import DIVISIONS
+from compliance.checks.registry import Needs, breach, rule
+from compliance.finding import Finding, printable, shown
+from compliance.read.package import (
+    LEFT_BY_TOOLS,
+    LOG_NAME,
+    NAME,
+    ResultFolder,
+    Submitter,
+    SystemFile,
+    is_like_log,
+)
+from rules import definition
+from rules.errors import did_you_mean
+from rules.filling import unfilled
+
+PROBLEMS_PER_DESCRIPTION_MAX = 10
+
+
+@rule("S1", Needs.SUBMITTER)
+def layout(who: Submitter) -> Iterator[Finding]:
+    """Folders and files have their names and places, every system has a description."""
+    if who.in_submission and not who.results:
+        yield breach(
+            who.path,
+            None,
+            "the submission holds no result",
+            expected="results/<system>/<benchmark>-<scale>-<division>/result_0.txt …",
+            hint="copy what `cepheid run --output` left, with results/ and systems/",
+        )
+    if who.in_submission:
+        yield from map(_left_by_tools, who.left_by_tools)
+    for system in sorted({result.system for result in who.results if result.system}):
+        yield from _system_has_description(who, system)
+    for result in who.results:
+        if result.system is not None:
+            yield from _known_name(result)
+        yield from _beside_the_logs(result, who.in_submission)
+
+
+def _left_by_tools(path: Path) -> Finding:
+    """Weights and pages that `cepheid run` and `cepheid leaderboard` write beside results."""
+    return breach(
+        path,
+        None,
+        f"{path.name}/ does not belong in a submission",
+        expected="results/, systems/, benchmarks/ and manifest.json",
+        hint="remove it from the submission; `cepheid run` and `cepheid leaderboard` wrote it "
+        "for you alone",
+    )
+
+
+def _system_has_description(who: Submitter, system: str) -> Iterator[Finding]:
+    folder = who.path / "results" / system
+    if not NAME.fullmatch(system):
+        yield breach(
+            folder,
+            None,
+            "the system's name holds other characters than allowed, or is too long",
+            expected="letters, digits, '.', '_' and '-', at most 64",
+            got=shown(system),
+            hint="rename the folder and the description, and log the new name",
+        )
+    elif system not in who.systems:
+        yield breach(
+            folder,
+            None,
+            f"the system has no description{did_you_mean(system, who.systems)}",
+            expected=f"systems/{system}.json beside results",
+            hint="write one after rules/schemas/system.schema.json, or take that of `cepheid run`",
+        )
+
+
+def _known_name(result: ResultFolder) -> Iterator[Finding]:
+    parts = result.parts
+    if parts is None:
+        yield breach(
+            result.path,
+            None,
+            "the folder's name does not say what the result is of",
+            expected="<benchmark>-<scale>-<division>, for example galaxy_shape-mini-closed",
+            got=shown(result.path.name),
+            hint="rename the folder",
+        )
+        return
+    benchmark, scale, division = parts
+    benchmarks = definition.names()
+    known: tuple[str, ...]
+    if benchmark not in benchmarks:
+        what, word, known = "benchmark", benchmark, benchmarks
+    elif scale not in definition.scales(benchmark):
+        what, word, known = "scale", scale, definition.scales(benchmark)
+    elif division not in DIVISIONS:
+        what, word, known = "division", division, DIVISIONS
+    else:
+        return
+    yield breach(
+        result.path,
+        None,
+        f"no {what} {shown(word)}{did_you_mean(word, known)}",
+        expected=f"one of {', '.join(known)}",
+        hint="rename the folder to <benchmark>-<scale>-<division>",
+    )
+
+
+def _beside_the_logs(result: ResultFolder, in_submission: bool) -> Iterator[Finding]:
+    if not result.runs:
+        yield breach(
+            result.path,
+            None,
+            "the result holds no run log",
+            expected="result_0.txt, result_1.txt …",
+            hint="run the benchmark, or remove the folder",
+            severity="error" if in_submission else "note",
+        )
+    for path in result.unexpected:
+        if path.name in LEFT_BY_TOOLS:
+            if in_submission:
+                yield _left_by_tools(path)
+            continue
+        is_log = is_like_log(path)
+        named = "this name is not one of a run log" if is_log else "this does not belong here"
+        yield breach(
+            path,
+            None,
+            "this is a folder, no run log" if LOG_NAME.fullmatch(path.name) else named,
+            expected="result_0.txt, result_1.txt …" if is_log else "run logs only",
+            got=shown(path.name),
+            hint="rename it to result_<k>.txt with its number k from 0, or move it away",
+            severity="error" if in_submission or is_log else "note",
+        )
+    if result.unfinished:
+        names = ", ".join(printable(path.name) for path in result.unfinished)
+        yield breach(
+            result.path,
+            None,
+            f"not judged, since still written or left by a killed run: {names}",
+            severity="error" if in_submission else "note",
+            hint="wait for the run, or make the missing runs with the same `cepheid run` command",
+        )
+    if result.interrupted:
+        names = ", ".join(printable(run.path.name) for run in result.interrupted[:5])
+        yield breach(
+            result.path, None, f"interrupted runs are not scored: {names}", severity="note"
+        )
+
+
+@rule("S2", Needs.SUBMITTER)
+def system_descriptions(who: Submitter) -> Iterator[Finding]:
+    """Each description is valid, names its file as system, and the submitter of its folder."""
+    used = {result.system for result in who.results}
+    for name, system in who.systems.items():
+        if name in used or who.in_submission:
+            yield from _description(system, who.name)
+        if who.in_submission:
+            yield from _still_to_fill(system)
+
+
+def _description(system: SystemFile, submitter: str | None) -> Iterator[Finding]:
+    if system.content is None:
+        yield breach(
+            system.path,
+            None,
+            f"the description {printable(system.problem)}",
+            hint="write it after rules/schemas/system.schema.json, in a file that others may read",
+        )
+        return
+    problems = list(_schema_problems(system))
+    yield from problems[:PROBLEMS_PER_DESCRIPTION_MAX]
+    named = system.text("system")
+    if named is not None and named != system.name:
+        yield breach(
+            system.path,
+            None,
+            "system is not the file's name",
+            expected=shown(system.name),
+            got=shown(named),
+            hint="give the file, the folder under results/ and system the same name",
+        )
+    by = system.text("submitter")
+    if by is not None and submitter is not None and by != submitter:
+        yield breach(
+            system.path,
+            None,
+            "submitter is not the name of the folder under submissions/",
+            expected=shown(submitter),
+            got=shown(by),
+            hint="rename the folder or mend the description; the logs say the same name",
+        )
+
+
+def _still_to_fill(system: SystemFile) -> Iterator[Finding]:
+    for key, what in unfilled(system.content or {}):
+        yield breach(
+            system.path,
+            None,
+            f"{printable(key)[:100]} is still to be filled in",
+            expected=printable(what)[:200],
+            hint="replace the whole text, or leave the field out if it is not required",
+        )
+
+
+def _schema_problems(system: SystemFile) -> Iterator[Finding]:
+    import jsonschema  # here, because a single log is checked without it
+
+    path = definition.SCHEMAS / "system.schema.json"
+    schema = json.loads(path.read_text(encoding="utf-8"))
+    content = dict(system.content or {})
+    unknown = [key for key in content if key not in schema["properties"]]
+    missing = [key for key in schema["required"] if key not in content]
+    for key in unknown:
+        yield breach(
+            system.path,
+            None,
+            f"unknown field {shown(key)}{did_you_mean(key[:100], missing or schema['properties'])}",
+            expected=f"fields of {path.name}",
+            hint='correct its name, or put it under "software" or "notes"',
+        )
+    if missing:
+        yield breach(
+            system.path,
+            None,
+            f"the description lacks {', '.join(missing)}",
+            expected="every required field",
+            hint="describe the system completely enough to buy or build the same",
+        )
+    validator = jsonschema.Draft202012Validator(schema)
+    for error in validator.iter_errors(content):
+        if error.validator in ("required", "additionalProperties") and not error.path:
+            continue  # told above
+        yield breach(
+            system.path,
+            None,
+            f"{printable('.'.join(map(str, error.path))[:100])} is not what it should be",
+            expected=_asked(error.schema),
+            got=shown(error.instance),
+            hint=f"{path.name} says what each field holds",
+        )
+
+
+def _asked(schema: object) -> str:
+    """The part of a schema that a value broke, for example ``type: integer, minimum: 1``."""
+    if not isinstance(schema, dict):
+        return ""
+    parts = (f"{key}: {json.dumps(value)}" for key, value in schema.items())
+    return ", ".join(parts).replace('"', "")

@@ -1,0 +1,146 @@
+"""S4: the manifest, which binds logs, systems and code together."""
+
+from collections.abc import Iterator
+
+from compliance.checks.registry import Needs, breach, rule
+from compliance.finding import Finding, printable, shown
+from compliance.read import manifest
+from compliance.read.manifest import Manifest
+from compliance.read.package import ResultFolder, Submitter
+from rules import rounds
+
+PROBLEMS_MAX = 20  # that are told one by one
+PACK = "where the change is meant, `cepheid pack` writes the manifest anew"
+SAYS = {
+    "changed": "the file is not the one that the manifest lists",
+    "missing": "the manifest lists a file that is not there",
+    "not listed": "the manifest does not list this file",
+}
+
+
+@rule("S4", Needs.SUBMITTER)
+def bound(who: Submitter) -> Iterator[Finding]:
+    """Files, code, systems and definitions are those of the manifest; logs name that code."""
+    if who.files is None or not who.results:
+        return
+    if who.manifest is None:
+        yield breach(
+            who.path / manifest.FILE_NAME,
+            None,
+            "the submission has no manifest",
+            hint="`cepheid pack` writes it, once nothing else is to be changed",
+            severity="warning",
+        )
+        yield from _code_of_logs(who)
+        return
+    found = [*_content(who, who.manifest)]
+    yield from found[:PROBLEMS_MAX]
+    if len(found) > PROBLEMS_MAX:
+        yield breach(
+            who.manifest.path,
+            None,
+            f"{len(found) - PROBLEMS_MAX} more files are not as the manifest lists them",
+            hint=PACK,
+        )
+    yield from _code_of_logs(who)
+
+
+def _content(who: Submitter, listed: Manifest) -> Iterator[Finding]:
+    if listed.problem:
+        yield breach(
+            listed.path,
+            None,
+            f"the manifest {printable(listed.problem)}",
+            hint="`cepheid pack` writes it anew",
+        )
+        return
+    if listed.round != rounds.CURRENT:
+        yield breach(
+            listed.path,
+            None,
+            "the manifest was written for another round",
+            expected=shown(rounds.CURRENT),
+            got=shown(listed.round),
+            hint=PACK,
+        )
+    if who.name and listed.submitter != who.name:
+        yield breach(
+            listed.path,
+            None,
+            "the manifest was written for another submitter",
+            expected=shown(who.name),
+            got=shown(listed.submitter),
+            hint=PACK,
+        )
+    there = digests_of(who)
+    differing = list(manifest.differences(listed.files, there))
+    for name, how in differing:
+        is_gone = how == "missing"
+        yield breach(
+            listed.path if is_gone else who.path / name,
+            None,
+            f"{SAYS[how]}: {shown(name)}" if is_gone else SAYS[how],
+            expected=listed.files.get(name, ""),
+            got=there.get(name, ""),
+            hint=f"put back what was reviewed; {PACK}",
+        )
+    results = bound_results(who)
+    if not differing and listed.results != results:
+        names = sorted(listed.results.keys() | results.keys())
+        wrong = [name for name in names if listed.results.get(name) != results.get(name)]
+        yield breach(
+            listed.path,
+            None,
+            f"the manifest does not bind {printable(', '.join(wrong))[:200]} to what is here",
+            expected="system, code and definition of each result",
+            hint=PACK,
+        )
+
+
+def _code_of_logs(who: Submitter) -> Iterator[Finding]:
+    """A log that names the digest of its submitter's own code names that of the code here."""
+    there = digests_of(who)
+    for result in who.results:
+        if not result.parts:
+            continue
+        benchmark = result.parts[0]
+        expected = manifest.code_of(there, benchmark)
+        for run in result.runs:
+            event = run.first("task_digest")
+            if event and event.value != expected:
+                yield breach(
+                    run.path,
+                    event.line,
+                    f"the log was not written by the code under benchmarks/{printable(benchmark)}/",
+                    expected=shown(expected),
+                    got=shown(event.value),
+                    hint="put the code there that ran, or run again with the code that is there",
+                )
+
+
+def digests_of(who: Submitter) -> dict[str, str]:
+    """The digests of the files of a submission that a manifest lists."""
+    return {
+        str(file.name): file.sha256
+        for file in who.files or ()
+        if file.sha256 and manifest.is_listed(file.name)
+    }
+
+
+def bound_results(who: Submitter) -> dict[str, manifest.BoundResult]:
+    """What each result with logs stands on."""
+    there = digests_of(who)
+    found = {}
+    for result in who.results:
+        if result.runs and result.parts:
+            name = f"results/{result.system}/{result.path.name}"
+            found[name] = manifest.BoundResult(
+                system=there.get(f"systems/{result.system}.json", ""),
+                code=manifest.code_of(there, result.parts[0]),
+                definition_digest=_logged_definition(result),
+            )
+    return found
+
+
+def _logged_definition(result: ResultFolder) -> str:
+    return next(filter(None, (run.text("definition_digest") for run in result.runs)), "")

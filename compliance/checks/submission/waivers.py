@@ -1,0 +1,23 @@
+"""S9: the form of waivers. Whether they have an effect shows when all else is found."""
+
+from collections.abc import Iterator
+
+from compliance.checks.registry import Needs, breach, rule
+from compliance.finding import Finding, printable
+from compliance.read.package import Submitter
+
+
+@rule("S9", Needs.SUBMITTER)
+def waivers(who: Submitter) -> Iterator[Finding]:
+    """Waivers are complete and name a path in the folder; their effect is judged at the end."""
+    if who.waivers is None:
+        return
+    for problem in who.waivers.problems:
+        yield breach(
+            who.waivers.path,
+            problem.line,
+            printable(problem.message)[:300],
+            expected="rule, path, reason, who and until for each waiver, as S9 shows",
+            got=problem.got,
+            hint="correct the entry after rules/schemas/waivers.schema.json",
+        )

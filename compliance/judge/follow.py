@@ -1,0 +1,235 @@
+"""Checking a run log while it is written: each finding as soon as it is certain.
+
+The rules are those of a finished log. What has been written is judged as the run that it would be
+if it were aborted now (``aborted_now``): a compliant run may be aborted at any record, so whatever
+is wrong with the lines that are there cannot be mended by lines that follow. What is merely not
+there yet is told when training has begun, for by then it comes too late.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from compliance.checks import Place, check_log
+from compliance.finding import Finding, printable
+from compliance.read import records
+from compliance.read.records import Event, Reading
+from compliance.read.runlog import PARTIAL, RunLog, read, run_log
+from rules.errors import UserError
+from rules.events import CLOCK_METADATA, STATUS_ABORTED, event_type
+from rules.rounds import Round
+
+POLL_SECONDS = 0.5
+QUIET_SECONDS = 3.0  # after run_stop, in a log that gets no other name
+JUDGING_SHARE = 0.1  # of the time, at most: long logs are judged less often
+
+_DOORS = ("init_start", "init_stop", "run_start", "run_stop")
+
+
+def certain(run: RunLog, lines: int, place: Place, judged_in: Round) -> list[Finding]:
+    """The findings about the first ``lines`` lines of a log that is not complete."""
+    findings = check_log(aborted_now(run, lines), place, judged_in)
+    return [finding for finding in findings if finding.line and finding.line <= lines]
+
+
+def aborted_now(run: RunLog, lines: int) -> RunLog:
+    """The log as it would be if its run were aborted after ``lines`` lines."""
+    run = replace(run, grows=True)
+    if not run.events or run.has_ended:
+        return replace(run, ended=run.has_ended and not _stops_too_early(run))
+    last = run.events[-1]
+    passed = [number for number, key in enumerate(_DOORS, 1) if run.first(key)]
+    to_come = [
+        _assumed(key, lines + number, last, run.samples_trained)
+        for number, key in enumerate(_DOORS[max(passed, default=0) :], 1)
+    ]
+    # Before the first record of the timed part, settings may still come (and be out of place).
+    start = run.first("run_start")
+    is_training = start is not None and start.line < last.line
+    return replace(run, events=(*run.events, *to_come), ended=is_training)
+
+
+def _stops_too_early(run: RunLog) -> bool:
+    """True where run_stop stands before run_start: what lacks may follow all the same."""
+    start, stop = run.first("run_start"), run.first("run_stop")
+    return stop is not None and (start is None or stop.line < start.line)
+
+
+def _assumed(key: str, line: int, last: Event, samples: int) -> Event:
+    metadata: dict[str, object] = {"file": "", "lineno": 0}
+    if last.monotonic_ms is not None:
+        metadata[CLOCK_METADATA] = last.monotonic_ms
+    if key == "run_stop":
+        metadata |= {"status": STATUS_ABORTED, "samples_count": samples, "reason": "not yet over"}
+    return Event(line, last.time_ms, last.monotonic_ms, event_type(key), key, None, metadata)
+
+
+def same(finding: Finding) -> tuple[str, int | None, str]:
+    """What stays of a finding when its log grows: counts and suggestions in its message do not."""
+    stays = re.sub(r" *\(.*?\)|;.*|[\d,.]+", "", finding.message)
+    return finding.rule, finding.line, f"{finding.severity}: {stays}"
+
+
+@dataclass
+class GrowingLog:
+    """A run log that is being written. Reads only what is new, and keeps what ``Reading`` keeps.
+
+    ``path`` is the file that is read: the one asked for, or that with ``.partial`` behind its name.
+    """
+
+    asked: Path
+    path: Path | None = None
+    reading: Reading = field(default_factory=Reading)
+    _descriptor: int = -1
+    _bytes: int = 0
+    _rest: bytes = b""  # the beginning of a line that has not ended
+
+    def read_new(self) -> str:
+        """Read on. Returns what has happened: ``waiting``, ``opened``, ``grown``, ``quiet``,
+        ``renamed``, ``gone``, or ``anew``: another log under the same name, which is read from its
+        beginning.
+        """
+        if self._descriptor < 0:
+            return "opened" if self._open() else "waiting"
+        if os.fstat(self._descriptor).st_size < self._bytes:
+            self._begin()
+            return "anew"
+        if self._read_on():
+            return "grown"
+        return self._by_name()
+
+    def log(self) -> RunLog:
+        """What has been read, whole lines only."""
+        return run_log(self.path or self.asked, self.reading)
+
+    @property
+    def is_partial(self) -> bool:
+        """True while the log has the name of one whose run goes on."""
+        return self.path is not None and self.path.name.endswith(PARTIAL)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+    def _open(self) -> bool:
+        for path in (self.asked, self.asked.with_name(self.asked.name + PARTIAL)):
+            try:
+                self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except (OSError, ValueError):
+                continue
+            self.path = path
+            self._begin()
+            return True
+        return False
+
+    def _begin(self) -> None:
+        self.reading, self._bytes, self._rest = Reading(), 0, b""
+
+    def _read_on(self) -> bool:
+        data = os.pread(self._descriptor, records.LINE_BYTES_MAX, self._bytes)
+        self._bytes += len(data)
+        if self._bytes > records.FILE_BYTES_MAX:
+            self.reading.is_stopped = True  # the final verdict says why
+        end = data.rfind(b"\n") + 1
+        if end:
+            first = data.find(b"\n") + 1
+            self.reading.more(self._rest + data[:first])
+            self.reading.more(data[first:end])
+            self._rest = b""
+        # Of a line that is too long, as much is kept as shows that it is.
+        self._rest = (self._rest + data[end:])[: records.LINE_BYTES_MAX + 1]
+        return bool(data)
+
+    def _by_name(self) -> str:
+        """Nothing is new: whether the name still is that of the file."""
+        assert self.path is not None
+        opened = os.fstat(self._descriptor)
+        try:
+            if os.path.samestat(os.stat(self.path), opened):
+                return "quiet"
+        except OSError:
+            has_ended = self.is_partial or self.log().has_ended
+            for path in self._siblings() if has_ended else ():
+                if os.path.samestat(os.lstat(path), opened):
+                    self.path = path
+                    return "renamed"
+        self.close()
+        return "anew" if self._open() else "gone"
+
+    def _siblings(self) -> list[Path]:
+        try:
+            return [path for path in self.asked.parent.iterdir() if path.is_file()]
+        except OSError:
+            return []
+
+
+def follow(
+    path: Path,
+    place: Place,
+    judged_in: Round,
+    tell: Callable[[str], None],
+    wait: Callable[[float], bool],
+) -> Iterator[Finding]:
+    """The findings of a log that is being written, as they become certain, until its run has ended;
+    then those that only a finished log can have.
+
+    ``tell`` is told what happens to the file. ``wait`` waits for some seconds and says whether to
+    stop there: the log is then judged as it stands.
+    """
+    growing, told = GrowingLog(path), set[tuple[str, int | None, str]]()
+    try:
+        for run in _states(growing, tell, wait):
+            for finding in certain(run, growing.reading.lines_read, place, judged_in):
+                if same(finding) not in told:
+                    told.add(same(finding))
+                    yield finding
+    finally:
+        growing.close()
+    if growing.path is None:
+        raise UserError(f"{path}: nobody has written such a log")
+    for finding in check_log(read(growing.path), place, judged_in):
+        if same(finding) not in told:
+            yield finding
+
+
+def _states(
+    growing: GrowingLog, tell: Callable[[str], None], wait: Callable[[float], bool]
+) -> Iterator[RunLog]:
+    """The log each time that there is something new to judge, until its run has ended."""
+    before, is_judged, has_ended = "", True, False
+    changed = judge_at = time.monotonic()
+    while True:
+        happened, now = growing.read_new(), time.monotonic()
+        if happened != before or happened == "anew":
+            _tell(happened, growing, tell)
+        before, is_growing = happened, happened in ("opened", "grown", "anew")
+        if is_growing:
+            changed, is_judged = now, False
+        if not is_judged and (now >= judge_at or not is_growing):
+            run = growing.log()
+            yield run
+            is_judged, has_ended = True, run.has_ended
+            judge_at = now + (time.monotonic() - now) / JUDGING_SHARE
+        is_quiet = happened == "quiet" and now - changed >= QUIET_SECONDS
+        if happened == "renamed" or (is_quiet and has_ended and not growing.is_partial):
+            return
+        if wait(0 if is_growing else POLL_SECONDS):
+            return
+
+
+def _tell(event: str, growing: GrowingLog, tell: Callable[[str], None]) -> None:
+    name = printable(str(growing.path or growing.asked))
+    said = {
+        "waiting": f"waiting for {name}, or {printable(growing.asked.name)}{PARTIAL}, to be there",
+        "opened": f"following {name} until its run has ended; Ctrl-C gives the verdict now",
+        "anew": f"{name} was written anew: it is read from its first line",
+        "renamed": f"the log is now {name}",
+        "gone": f"{name} was removed; waiting for another one",
+    }
+    if event in said:
+        tell(said[event])

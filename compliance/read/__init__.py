@@ -1,0 +1,1 @@
+"""Read run logs, power logs, manifests and submission folders. Nothing here judges."""

@@ -1,0 +1,391 @@
+"""Walking through folders of logs in the layout of our rounds and in that of MLPerf's, each once.
+
+What was not read is in ``refused`` with the reason. Links are never followed: a submission must not
+be able to show a file that is not in it. Logs are found at once and read when somebody asks for
+their content.
+"""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+
+from compliance.read import manifest, powerlog, runlog, waivers
+from compliance.read.contents import (
+    LEFT_BY_TOOLS,
+    LOG_NAME,
+    README,
+    Refused,
+    ResultFolder,
+    SubmittedFile,
+    Submitter,
+    SystemFile,
+)
+from compliance.read.logs import Logs
+from compliance.read.powerlog import POWER_NAME
+from compliance.read.records import FILE_BYTES_MAX as DIGESTED_BYTES_MAX
+from rules import digests
+from rules.filling import FILL_IN
+
+ENTRIES_MAX = 10_000  # of one folder
+FOLDERS_DEEP_MAX = 8  # how far below the given folder results of MLPerf are looked for
+LOGS_MAX = 100  # of one result
+DESCRIPTION_BYTES_MAX = 2**20
+FILES_MAX = 100_000  # of one submission
+DEPTH_MAX = 16  # folders within each other in a submission
+
+_INTERRUPTED_NAME = re.compile(r"interrupted_.*\.txt", re.DOTALL)
+_PARTIAL_NAME = re.compile(r"result_[0-9]+(\.txt)?\.partial")
+_BESIDE_LOGS = re.compile(  # not read
+    r"configuration\.json|report_[0-9]+\.json|pictures_[0-9]+\.png"
+)
+
+
+class Reader:
+    """Walks folders without following links. ``refused`` collects what was left out."""
+
+    log_name = LOG_NAME
+
+    def __init__(self, asked: Path, keep_absolute: bool) -> None:
+        self.asked = asked
+        self.keep_absolute = keep_absolute
+        self.refused: list[Refused] = []
+
+    def shown(self, path: Path) -> Path:
+        """The path as the user would write it: relative if that is how the question was asked."""
+        return path if self.keep_absolute else Path(os.path.relpath(path))
+
+    def submitters(self, folder: Path) -> Iterator[Submitter]:
+        """The submitter's folders that ``folder`` is, holds, or is a part of."""
+        names = {entry.name for entry in self.entries(folder, quiet=True)}
+        if any(LOG_NAME.fullmatch(name) for name in names) or self.is_in_layout(folder):
+            yield self.around_result(folder)
+        elif "systems" in names or ("results" in names and self.is_root(folder)):
+            yield self.submitter(folder)
+        elif folder.name == "results" and self.has_results(folder):
+            yield self.submitter(folder.parent)
+        elif folder.parent.name == "results" and self.has_results(folder.parent, folder.name):
+            yield self.submitter(folder.parent.parent, only_system=folder.name)
+        else:
+            yield from self.collection(folder)
+
+    def collection(self, folder: Path) -> Iterator[Submitter]:
+        found = False
+        for entry in self.entries(folder):
+            inside = folder / entry.name
+            if not entry.is_dir(follow_symlinks=False):
+                continue
+            names = {inner.name for inner in self.entries(inside, quiet=True)}
+            if names & {"results", "systems"} or folder.name == "submissions":
+                found = True
+                yield self.submitter(inside)
+        if not found:
+            yield self.around_result(folder)  # perhaps a result whose logs are misnamed
+
+    def is_root(self, folder: Path) -> bool:
+        """Whether ``results`` in a folder is a submitter's; a checkout keeps several in its own."""
+        results = folder / "results"
+        return folder.parent.name == "submissions" or self.has_results(results)
+
+    def is_in_layout(self, folder: Path) -> bool:
+        """True for ``…/results/<system>/<benchmark>-<scale>-<division>``."""
+        parents = folder.parents
+        return len(parents) > 1 and parents[1].name == "results" and folder.name.count("-") >= 2
+
+    def has_results(self, folder: Path, only_system: str | None = None) -> bool:
+        """Whether a folder named ``results`` has result folders two levels down."""
+        for system in self.folders(folder, quiet=True):
+            is_asked = only_system is None or system.name == only_system
+            inner = self.folders(system, quiet=True) if is_asked else []
+            if any(result.name.count("-") >= 2 for result in inner):
+                return True
+        return False
+
+    def submitter(self, root: Path, only_system: str | None = None) -> Submitter:
+        results = []
+        for system in self.folders(root / "results"):
+            if only_system in (None, system.name):
+                for folder in self.folders(system):
+                    results.append(self.result(folder, system.name))
+        left = [
+            self.shown(root / entry.name)
+            for entry in self.entries(root, quiet=True)
+            if entry.name in LEFT_BY_TOOLS
+        ]
+        files = tuple(self.files(root)) if self.is_submission(root) and not only_system else None
+        listed = root / manifest.FILE_NAME
+        has_manifest = files is not None and listed.is_file() and not listed.is_symlink()
+        return replace(
+            self.made(root, self.systems(root), results),
+            left_by_tools=tuple(left),
+            is_whole=only_system is None,
+            files=files,
+            manifest=manifest.read(self.shown(listed)) if has_manifest else None,
+            unfilled=tuple(
+                file.name
+                for file in files or ()
+                if file.name.name == README and _holds(root / file.name, FILL_IN)
+            ),
+        )
+
+    def is_submission(self, root: Path) -> bool:
+        """Whether the rules for packages hold: under ``submissions/``, or with a manifest."""
+        return root.parent.name == "submissions" or (root / manifest.FILE_NAME).is_file()
+
+    def files(self, root: Path) -> Iterator[SubmittedFile]:
+        """All files and folders of a submission, within bounds; what is refused is recorded."""
+        count, waiting = 0, [root]
+        while waiting:
+            folder = waiting.pop()
+            is_deep = len(folder.relative_to(root).parts) >= DEPTH_MAX
+            for entry in self.entries(folder):
+                count += 1
+                if count > FILES_MAX:
+                    why = f"more than {FILES_MAX:,} files in one submission; the rest is not read"
+                    self.refused.append(Refused(self.shown(root), why))
+                    return
+                path, is_folder = folder / entry.name, entry.is_dir(follow_symlinks=False)
+                size_bytes = 0 if is_folder else entry.stat(follow_symlinks=False).st_size
+                name = PurePosixPath(path.relative_to(root))
+                sha256 = "" if is_folder else self.digest(path, size_bytes)
+                yield SubmittedFile(name, size_bytes, is_folder, sha256)
+                if is_folder and is_deep:
+                    why = f"folders deeper than {DEPTH_MAX}"
+                    self.refused.append(Refused(self.shown(path), why))
+                elif is_folder:
+                    waiting.append(path)
+
+    def digest(self, path: Path, size_bytes: int) -> str:
+        """SHA-256 of a file, within bounds; what is refused is recorded."""
+        if size_bytes > DIGESTED_BYTES_MAX:  # too large for S5 anyway
+            return ""
+        try:
+            return digests.of_file(path)
+        except OSError as error:
+            why = f"cannot be read: {error.strerror}"
+            self.refused.append(Refused(self.shown(path), why))
+            return ""
+
+    def around_result(self, folder: Path) -> Submitter:
+        """One result: with its system's description where it lies in a submitter's folder."""
+        if not self.is_in_layout(folder):
+            return self.made(folder, {}, [self.result(folder, None)])
+        system, root = folder.parent.name, folder.parents[2]
+        result = self.result(folder, system)
+        return self.made(root, self.systems(root, system), [result])
+
+    def single_log(self, file: Path) -> Submitter:
+        runs = Logs([self.shown(file)], runlog.read)
+        folder = file.parent
+        if not self.is_in_layout(folder):
+            return self.made(folder, {}, [ResultFolder(self.shown(folder), None, runs)])
+        system, root = folder.parent.name, folder.parents[2]
+        result = ResultFolder(self.shown(folder), system, runs)
+        return self.made(root, self.systems(root, system), [result])
+
+    def made(
+        self, root: Path, systems: Mapping[str, SystemFile], results: list[ResultFolder]
+    ) -> Submitter:
+        is_listed = root.parent.name == "submissions"
+        waiver_file = root / waivers.FILE_NAME
+        has_waivers = waiver_file.is_file() and not waiver_file.is_symlink()
+        refused, self.refused = tuple(dict.fromkeys(self.refused)), []
+        return Submitter(
+            path=self.shown(root),
+            name=root.name if is_listed else None,
+            in_submission=self.is_submission(root),
+            systems=MappingProxyType(dict(systems)),
+            results=tuple(results),
+            refused=refused,
+            waivers=waivers.read(self.shown(waiver_file)) if has_waivers else None,
+        )
+
+    def result(self, folder: Path, system: str | None) -> ResultFolder:
+        """The logs of a folder in the order of their numbers, and what else lies there."""
+        logs, unfinished, interrupted, unexpected, power = [], [], [], [], []
+        has_readme = False
+        for entry in self.entries(folder):
+            name, path = entry.name, self.shown(folder / entry.name)
+            if self.log_name.fullmatch(name) and entry.is_file(follow_symlinks=False):
+                logs.append(path)
+            elif _PARTIAL_NAME.fullmatch(name):
+                unfinished.append(path)
+            elif _INTERRUPTED_NAME.fullmatch(name) and entry.is_file(follow_symlinks=False):
+                interrupted.append(path)
+            elif POWER_NAME.fullmatch(name) and entry.is_file(follow_symlinks=False):
+                power.append(path)
+            elif name == README and entry.is_file(follow_symlinks=False):
+                has_readme = entry.stat(follow_symlinks=False).st_size > 0
+            elif not _BESIDE_LOGS.fullmatch(name) and not name.startswith("."):
+                unexpected.append(path)
+        if max(len(logs), len(interrupted), len(power)) > LOGS_MAX:
+            why = f"more than {LOGS_MAX} run logs in one result; only the first ones are read"
+            self.refused.append(Refused(self.shown(folder), why))
+        logs.sort(key=lambda path: (len(path.name), path.name))
+        return ResultFolder(
+            self.shown(folder),
+            system,
+            Logs(logs[:LOGS_MAX], runlog.read),
+            tuple(unfinished),
+            Logs(interrupted[:LOGS_MAX], runlog.read),
+            tuple(unexpected),
+            Logs(power[:LOGS_MAX], powerlog.read),
+            has_readme,
+        )
+
+    def systems(self, root: Path, only: str | None = None) -> dict[str, SystemFile]:
+        """The system descriptions, by name."""
+        found = {}
+        for entry in self.entries(root / "systems"):
+            name = entry.name.removesuffix(".json")
+            is_description = entry.name.endswith(".json") and entry.is_file(follow_symlinks=False)
+            if is_description and only in (None, name):
+                found[name] = _description(self.shown(root / "systems" / entry.name), name)
+        return found
+
+    def folders(self, folder: Path, quiet: bool = False) -> list[Path]:
+        """The folders in a folder; hidden ones are left out."""
+        return [
+            folder / entry.name
+            for entry in self.entries(folder, quiet)
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+        ]
+
+    def entries(self, folder: Path, quiet: bool = False) -> list[os.DirEntry[str]]:
+        """Files and folders in the order of their names; links and devices are refused.
+
+        A folder that is not there has no entries. ``quiet`` looks without recording refusals.
+        """
+        kept: list[os.DirEntry[str]] = []
+        refused: list[Refused] = []
+        if folder.is_symlink() and folder != self.asked:  # what was asked for may be a link
+            self.refused += [] if quiet else [Refused(self.shown(folder), "a link")]
+            return []
+        try:
+            with os.scandir(folder) as scanned:
+                for entry in scanned:
+                    why = _why_not_read(entry)
+                    if why:
+                        refused.append(Refused(self.shown(Path(entry.path)), why))
+                    else:
+                        kept.append(entry)
+                    if len(kept) + len(refused) > ENTRIES_MAX:
+                        why = f"more than {ENTRIES_MAX:,} files in one folder; the rest is not read"
+                        refused.append(Refused(self.shown(folder), why))
+                        break
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            refused.append(Refused(self.shown(folder), f"cannot be read: {error.strerror}"))
+        if not quiet:
+            self.refused += refused
+        return sorted(kept, key=lambda entry: entry.name)
+
+
+class MlperfReader(Reader):
+    """Folders as the rounds of MLPerf have them, whatever is asked about: a tree of submitters, one
+    of them, a system, a result or a log.
+
+    ``<submitter>/systems/<system>.json``, ``<submitter>/results/<system>/<benchmark>/`` and in HPC
+    ``<submitter>/results/<system>/strong/<benchmark>/``. A result is a folder with logs in it.
+    """
+
+    log_name = re.compile(r"result_[^/]*\.txt")
+
+    def submitters(self, folder: Path) -> Iterator[Submitter]:
+        found: dict[Path, list[Path]] = {}
+        for result in self.result_folders(folder, FOLDERS_DEEP_MAX):
+            found.setdefault(self.root_of(result), []).append(result)
+        for root, folders in found.items():
+            results = [self.at(folder) for folder in folders]
+            yield self.made(root, self.described(root, results), results)
+
+    def single_log(self, file: Path) -> Submitter:
+        root = self.root_of(file.parent)
+        runs = Logs([self.shown(file)], runlog.read)
+        result = replace(self.at(file.parent, read=False), runs=runs)
+        return self.made(root, self.described(root, [result]), [result])
+
+    def described(self, root: Path, results: list[ResultFolder]) -> dict[str, SystemFile]:
+        """The descriptions by the names of the folders, which are not always those of the files:
+        some agree only with ``system_name``, or in another case.
+        """
+        found = self.systems(root)
+        by_other_name = {system.name.casefold(): system for system in found.values()}
+        by_other_name |= {(system.text("system_name") or ""): system for system in found.values()}
+        for name in {result.system for result in results if result.system} - found.keys():
+            other = by_other_name.get(name) or by_other_name.get(name.casefold())
+            if other is not None:
+                found[name] = other
+        return found
+
+    def result_folders(self, folder: Path, deep: int) -> Iterator[Path]:
+        """Every folder with run logs, below ``folder`` or itself."""
+        if any(self.log_name.fullmatch(entry.name) for entry in self.entries(folder, quiet=True)):
+            yield folder
+        inner = self.folders(folder, quiet=True) if deep else []
+        results = [path for path in inner if path.name == "results"]
+        for path in results or inner:  # beside results there may be much code, but no result
+            yield from self.result_folders(path, deep - 1)
+
+    def at(self, folder: Path, read: bool = True) -> ResultFolder:
+        """The result in a folder, with what the folder's place says about it."""
+        inside = self.inside(folder)
+        result = self.result(folder, None) if read else ResultFolder(self.shown(folder), None, ())
+        return replace(
+            result,
+            system=inside[0] if inside else None,
+            benchmark=folder.name,
+            scale=inside[-2] if len(inside) > 2 else None,
+        )
+
+    def root_of(self, folder: Path) -> Path:
+        """The submitter's folder around a result; the result itself where it lies in no layout."""
+        inside = self.inside(folder)
+        return folder.parents[len(inside)] if inside else folder
+
+    def inside(self, folder: Path) -> tuple[str, ...]:
+        """The names below ``results``: system, perhaps strong or weak, benchmark."""
+        for above, parent in enumerate(folder.parents):
+            if parent.name == "results" and 0 < above < FOLDERS_DEEP_MAX:
+                return folder.parts[-above - 1 :]
+        return ()
+
+
+def _holds(path: Path, text: str) -> bool:
+    """Whether the beginning of a file holds a text."""
+    try:
+        with path.open("rb") as file:
+            return text.encode() in file.read(DESCRIPTION_BYTES_MAX)
+    except OSError:
+        return False
+
+
+def _why_not_read(entry: os.DirEntry[str]) -> str:
+    mode = entry.stat(follow_symlinks=False).st_mode
+    if stat.S_ISLNK(mode):
+        return "a link"
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        return "neither a file nor a folder"
+    return ""
+
+
+def _description(path: Path, name: str) -> SystemFile:
+    """A system description, read with a bound. What is wrong with its content is S2's."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(DESCRIPTION_BYTES_MAX + 1)
+        if len(data) > DESCRIPTION_BYTES_MAX:
+            return SystemFile(path, name, None, "is larger than 1 MiB")
+        content = json.loads(data.decode("utf-8"))
+    except OSError as error:
+        return SystemFile(path, name, None, f"cannot be read: {error.strerror}")
+    except (ValueError, RecursionError) as error:
+        return SystemFile(path, name, None, f"is not JSON: {str(error)[:200]}")
+    if not isinstance(content, dict):
+        return SystemFile(path, name, None, "is not a JSON object")
+    return SystemFile(path, name, MappingProxyType(content))

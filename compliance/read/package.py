@@ -1,0 +1,109 @@
+"""What lies under a path: a run log, a result, a submitter's folder or a collection of those.
+
+Nothing here judges: the checks S1, S2 and S5 make findings of what was read or refused.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from compliance.finding import printable
+from compliance.read.contents import (
+    LEFT_BY_TOOLS,
+    LOG_NAME,
+    NAME,
+    README,
+    ResultFolder,
+    SubmittedFile,
+    Submitter,
+    SystemFile,
+    is_like_log,
+)
+from compliance.read.folders import MlperfReader, Reader
+from rules.errors import UserError
+from rules.rounds import Layout
+
+__all__ = [
+    "LEFT_BY_TOOLS",
+    "LOG_NAME",
+    "NAME",
+    "README",
+    "Package",
+    "ResultFolder",
+    "SubmittedFile",
+    "Submitter",
+    "SystemFile",
+    "around_log",
+    "is_like_log",
+    "read",
+]
+
+
+@dataclass(frozen=True)
+class Package:
+    """What lies under the path that somebody asked about: one log, or submitters' folders."""
+
+    path: Path
+    submitters: tuple[Submitter, ...]
+    is_single_log: bool = False
+
+    @property
+    def logs(self) -> int:
+        """The number of run logs."""
+        return sum(len(result.runs) for who in self.submitters for result in who.results)
+
+
+def read(path: Path, layout: Layout = "cepheid") -> Package:
+    """Read what lies under ``path``, each log once; ``layout`` is that of the round's folders.
+
+    Raises UserError where there is nothing, or nothing that looks like run logs. A folder named
+    ``submissions`` may be empty: so is it before the first submission.
+    """
+    try:
+        is_there = path.exists()
+    except OSError as error:  # no permission, or no name that the system takes
+        raise UserError(f"{printable(str(path))[:200]}: {error.strerror}") from error
+    if not is_there:
+        raise UserError(f"{path}: there is no such file or folder")
+    absolute = Path(os.path.abspath(path))
+    reader = _reader(path, layout)
+    if not path.is_dir():
+        return Package(path, (reader.single_log(absolute),), is_single_log=True)
+    package = Package(path, tuple(reader.submitters(absolute)))
+    nothing_to_say = not any(who.refused or who.in_submission for who in package.submitters)
+    if package.logs == 0 and nothing_to_say:
+        almost = _almost_logs(path, package)
+        if absolute.name == "submissions" and not almost:
+            return Package(path, ())
+        raise UserError(almost or _no_logs(path))
+    return package
+
+
+def around_log(path: Path, layout: Layout = "cepheid") -> Submitter:
+    """What a run log lies in, with that log alone. Neither need be there yet; nothing is raised."""
+    return _reader(path, layout).single_log(Path(os.path.abspath(path)))
+
+
+def _reader(path: Path, layout: Layout) -> Reader:
+    reader_of = {"cepheid": Reader, "mlperf": MlperfReader}[layout]
+    return reader_of(Path(os.path.abspath(path)), keep_absolute=path.is_absolute())
+
+
+def _almost_logs(path: Path, package: Package) -> str:
+    """What to do about logs that cannot be read yet, or an empty text."""
+    results = [result for who in package.submitters for result in who.results]
+    unfinished = sum(len(result.unfinished) for result in results)
+    if unfinished:
+        return f"{path}: no run has ended yet, {unfinished} still going or killed; wait for it"
+    for entry in (entry for result in results for entry in result.unexpected):
+        if is_like_log(entry):
+            name = printable(entry.name)
+            return f"{path}: no run logs named result_0.txt …, but {name}; rename it"
+    return ""
+
+
+def _no_logs(path: Path) -> str:
+    return (
+        f"{path}: no run logs here; give a log, a folder with result_0.txt …, or the folder "
+        "that `cepheid run --output` wrote, with results/ in it"
+    )

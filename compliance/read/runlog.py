@@ -1,0 +1,242 @@
+"""Run logs: ``read`` a file once, then ask the ``RunLog``. The only parser there is.
+
+Nothing is raised for what a log holds: what is wrong with it is in ``problems``.
+"""
+
+import math
+import os
+import re
+import stat
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from compliance.read import records
+from compliance.read.records import Event, Problem, Reading
+from rules import generation
+from rules.events import GENERATION_SECONDS, STATUS_SUCCESS, is_integer, is_number
+from rules.rounds import Dialect
+
+PARTIAL = ".partial"  # behind the name of a log until its run has ended
+
+
+@dataclass(frozen=True)
+class QualityPoint:
+    """One evaluation: when it was logged, after how many samples, what it found."""
+
+    line: int
+    seconds: float
+    samples: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class RunLog:
+    """All that was read from one run log, in the order of its lines; equal to itself alone.
+
+    ``ended`` is False for a log that may still lack what its run has not come to; ``grows`` is True
+    for one that is still written: what takes all of its blocks to say is not said yet.
+    """
+
+    path: Path
+    events: tuple[Event, ...]
+    problems: tuple[Problem, ...] = ()
+    not_finite: frozenset[int] = frozenset()  # lines that hold NaN or an infinite number
+    dialects: Mapping[Dialect, int] = field(default_factory=dict)  # and the first line of each
+    ended: bool = True
+    grows: bool = False
+
+    @cached_property
+    def by_key(self) -> Mapping[str, tuple[Event, ...]]:
+        """The events of each key."""
+        found: defaultdict[str, list[Event]] = defaultdict(list)
+        for event in self.events:
+            found[event.key].append(event)
+        return {key: tuple(events) for key, events in found.items()}
+
+    def all(self, key: str) -> tuple[Event, ...]:
+        """Every event of a key."""
+        return self.by_key.get(key, ())
+
+    def first(self, key: str) -> Event | None:
+        """The first event of a key, or None."""
+        events = self.all(key)
+        return events[0] if events else None
+
+    def value(self, key: str) -> Any:
+        """The value of the first event of a key, or None."""
+        event = self.first(key)
+        return None if event is None else event.value
+
+    def text(self, key: str) -> str | None:
+        """The value of the first event of a key if it is a string."""
+        value = self.value(key)
+        return value if isinstance(value, str) else None
+
+    @property
+    def is_complete(self) -> bool:
+        """False where a record was lost, or may still come: then nothing follows from what is not
+        there."""
+        return self.ended and not self.has_lost_records
+
+    @cached_property
+    def has_lost_records(self) -> bool:
+        """True where a record is there that could not be read."""
+        return any(problem.lost for problem in self.problems)
+
+    @property
+    def has_ended(self) -> bool:
+        """True when the log says that its run is over."""
+        return self.first("run_stop") is not None or self.first("init_aborted") is not None
+
+    @property
+    def index(self) -> int | None:
+        """k of ``result_<k>.txt``, also while that is being written; None for another file name."""
+        match = re.fullmatch(r"result_(0|[1-9][0-9]{0,5})\.txt(\.partial)?", self.path.name)
+        return int(match.group(1)) if match else None
+
+    @property
+    def seconds(self) -> float | None:
+        """Time of the run: run_stop minus run_start, by the wall clock (rule T7)."""
+        start, stop = self.first("run_start"), self.first("run_stop")
+        if start is None or stop is None:
+            return None
+        return (stop.time_ms - start.time_ms) / 1000
+
+    @property
+    def status(self) -> str | None:
+        """``success`` or ``aborted``, as the log says; None without run_stop."""
+        stop = self.first("run_stop")
+        status = stop.metadata.get("status") if stop else None
+        return status if isinstance(status, str) else None
+
+    @property
+    def converged(self) -> bool:
+        """True when the log says that the run reached its targets."""
+        return self.status == STATUS_SUCCESS
+
+    @property
+    def samples_trained(self) -> int:
+        """Training samples of the blocks that were completed."""
+        blocks = self.all("block_stop")
+        samples = blocks[-1].metadata.get("samples_count") if blocks else 0
+        return samples if is_integer(samples) else 0
+
+    @property
+    def samples_to_target(self) -> int | None:
+        """Training samples until the targets held; None for a run that did not converge."""
+        curve = self.quality_curve
+        return curve[-1].samples if self.converged and curve else None
+
+    @property
+    def update_time_ratio(self) -> float | None:
+        """The time of an update in the completed blocks over that of a plain one, which is
+        measured after the run where an update does more (K-FAC); else None."""
+        plain_ms, batch = self.value("plain_update_ms"), self.value("global_batch_size")
+        if not (_is_time(plain_ms) and plain_ms and is_integer(batch) and batch > 0):
+            return None
+        stops = self.all("block_stop")
+        starts = self.all("block_start")[: len(stops)]
+        taken_ms = sum(stop.time_ms for stop in stops) - sum(start.time_ms for start in starts)
+        updates = self.samples_trained / batch
+        return taken_ms / updates / plain_ms if updates and taken_ms > 0 else None
+
+    @cached_property
+    def generation(self) -> Mapping[str, float]:
+        """The scores of a run that generated and converged (rule T26), by name; else nothing."""
+        images, seconds = [], []
+        for event in self.all("generation_times"):
+            count, times = event.metadata.get("images_count"), repetitions_seconds(event)
+            if not is_integer(count) or times is None:
+                return {}
+            images.append(count)
+            seconds.append(times)
+        return generation.metrics(images, seconds) if images and self.converged else {}
+
+    @property
+    def evaluations(self) -> tuple[Event, ...]:
+        """The results of the evaluations in a log of MLPerf, whatever the benchmark calls them."""
+        return self.all("eval_accuracy") or self.all("eval_error")
+
+    @property
+    def epochs_to_target(self) -> float | None:
+        """The epoch of the last evaluation; None for a run that did not converge."""
+        epochs = [event.metadata.get("epoch_num") for event in self.evaluations[-1:]]
+        return epochs[0] if self.converged and epochs and is_number(epochs[0]) else None
+
+    @cached_property
+    def quality_curve(self) -> tuple[QualityPoint, ...]:
+        """The evaluations that can be read; seconds count from run_start."""
+        start = self.first("run_start")
+        if start is None:
+            return ()
+        points = []
+        for event in self.all("eval_accuracy"):
+            samples, metrics = event.metadata.get("samples_count"), event.metadata.get("metrics")
+            if is_integer(samples) and isinstance(metrics, dict):
+                numbers = {key: float(value) for key, value in metrics.items() if is_number(value)}
+                seconds = (event.time_ms - start.time_ms) / 1000
+                points.append(QualityPoint(event.line, seconds, samples, numbers))
+        return tuple(points)
+
+
+def repetitions_seconds(event: Event) -> tuple[float, ...] | None:
+    """How long each repetition took by a ``generation_times`` record, sampling and decoding
+    together; None where that cannot be read off it."""
+    parts: list[list[float]] = []
+    for name in GENERATION_SECONDS:
+        part = event.value.get(name) if isinstance(event.value, dict) else None
+        if not isinstance(part, list) or not all(map(_is_time, part)):
+            return None
+        parts.append(part)
+    if not parts[0] or any(len(part) != len(parts[0]) for part in parts):
+        return None
+    seconds = tuple(float(sum(repetition)) for repetition in zip(*parts, strict=True))
+    return seconds if min(seconds) > 0 else None
+
+
+def _is_time(value: object) -> bool:
+    return is_number(value) and 0 <= value < math.inf
+
+
+def read(path: Path) -> RunLog:
+    """Read a run log. What is wrong with it is in ``problems``; nothing is raised for its content.
+
+    A path that is no regular file gives a log without events and one problem.
+    """
+    reading = Reading()
+    try:
+        # Without O_NONBLOCK, opening a named pipe waits for a writer that may never come.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        reading.problem(None, "file", "the file cannot be opened", str(reason), lost=True)
+        return RunLog(path, (), tuple(reading.problems))
+    try:
+        _read_file(descriptor, reading)
+    except OSError as error:
+        reading.problem(None, "file", "the file cannot be read", str(error.strerror), lost=True)
+    finally:
+        os.close(descriptor)
+    return run_log(path, reading)
+
+
+def run_log(path: Path, reading: Reading) -> RunLog:
+    """What has been read so far."""
+    problems, not_finite = tuple(reading.problems), frozenset(reading.not_finite)
+    return RunLog(path, tuple(reading.events), problems, not_finite, reading.dialects)
+
+
+def _read_file(descriptor: int, reading: Reading) -> None:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        reading.problem(None, "file", "this is not a regular file", lost=True)
+    elif status.st_size > records.FILE_BYTES_MAX:
+        message = f"the file is larger than {records.FILE_BYTES_MAX // 2**20} MiB"
+        reading.problem(None, "file", message, f"{status.st_size:,} bytes", lost=True)
+    else:
+        with open(descriptor, "rb", closefd=False) as file:
+            reading.lines(file)

@@ -1,0 +1,1 @@
+"""Show findings to people and programs: text, JSON, SARIF, GitHub annotations."""

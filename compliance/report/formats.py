@@ -1,0 +1,126 @@
+"""Reports: all findings of a judgement for people and for programs, and writing them down."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from compliance.finding import Finding, has_error, printable
+from compliance.report.sarif import report_sarif, within_folder
+from rules.errors import UserError
+
+
+def report_text(findings: Sequence[Finding], logs: int) -> str:
+    """All findings, and a last line such as ``pass: 1 log, 0 errors, 1 note``.
+
+    Only the first finding of a rule points to the rule's text.
+    """
+    explained: set[str] = set()
+    parts = []
+    for finding in findings:
+        parts.append(finding.text(explain=finding.rule not in explained))
+        explained.add(finding.rule)
+    return "\n".join([*parts, verdict_line(findings, logs)])
+
+
+def verdict_line(findings: Sequence[Finding], logs: int) -> str:
+    """The verdict with its counts."""
+    counts = {
+        severity: sum(finding.severity == severity for finding in findings)
+        for severity in ("error", "warning", "note")
+    }
+    said = [_counted(logs, "log"), _counted(counts["error"], "error")]
+    said += [_counted(counts[level], level) for level in ("warning", "note") if counts[level]]
+    return f"{verdict(findings)}: {', '.join(said)}"
+
+
+def verdict(findings: Iterable[Finding]) -> str:
+    """``pass`` or ``fail``."""
+    return "fail" if has_error(findings) else "pass"
+
+
+def report_json(findings: Sequence[Finding], logs: int, round_name: str) -> str:
+    """The findings for a program. ASCII only, so that no terminal or file can refuse it."""
+    report = {
+        "round": round_name,
+        "verdict": verdict(findings),
+        "logs": logs,
+        "findings": [finding.as_json() for finding in findings],
+    }
+    return json.dumps(report, indent=2)
+
+
+_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
+
+
+def report_github(findings: Sequence[Finding], logs: int) -> str:
+    """Workflow commands, which GitHub Actions shows beside the lines of a pull request; then the
+    verdict."""
+    lines = [github_command(finding) for finding in findings]
+    return "\n".join([*lines, verdict_line(findings, logs)])
+
+
+def github_command(finding: Finding) -> str:
+    """One finding as ``::error file=…,line=…,title=…::message``."""
+    place = within_folder(finding.path)
+    properties = {"file": str(finding.path) if place is None else place.as_posix()}
+    if finding.line is not None:
+        properties["line"] = str(finding.line)
+    properties["title"] = finding.rule
+    said = ",".join(
+        f"{name}={_escaped(value).replace(':', '%3A').replace(',', '%2C')}"
+        for name, value in properties.items()
+    )
+    message = finding.message + "".join(f"\n{line}" for line in finding.details())
+    return f"::{_COMMANDS[finding.severity]} {said}::{_escaped(message)}"
+
+
+def _escaped(text: str) -> str:
+    """As the runner asks for it: names and values in a log must not begin a command of their own.
+    Other control characters than line ends are shown, not sent."""
+    text = "".join(c if c in "\r\n" else printable(c) for c in text)
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+FORMATS: Mapping[str, Callable[[Sequence[Finding], int, str], str]] = {
+    "text": lambda findings, logs, round_name: report_text(findings, logs),
+    "json": report_json,
+    "sarif": report_sarif,
+    "github": lambda findings, logs, round_name: report_github(findings, logs),
+}
+"""What `cepheid check --format` can print: findings, number of logs, name of the round -> text."""
+
+ONE_BY_ONE: Mapping[str, Callable[[Finding], str]] = {
+    "text": Finding.text,
+    "github": github_command,
+}
+"""The formats whose findings can be printed as they come; the verdict line follows."""
+
+
+def write(text: str, path: Path | None) -> None:
+    """Print a report, or write it to a file as a whole: a reader never sees half of it.
+
+    Raises UserError where the file cannot be written.
+    """
+    if path is None:
+        print(text)
+        return
+    try:
+        descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text + "\n")
+            os.chmod(partial, 0o644)  # mkstemp lets only its owner read
+            os.replace(partial, path)
+        except BaseException:
+            os.unlink(partial)
+            raise
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror}); choose another --output"
+        ) from error

@@ -1,0 +1,1 @@
+"""Compute scores, their intervals, comparisons and the RCP test."""

@@ -1,0 +1,144 @@
+"""Is one result faster than another? Ratios with intervals, from few runs.
+
+The runs of a result are trimmed as its score is (rule T20), so that a run that did not converge
+costs its place and no more, but their *logarithms* are averaged: a ratio and its inverse then have
+the same interval turned round, and no interval reaches below zero. Two results are compared by
+Yuen's test for trimmed means with unequal variances (K. K. Yuen, Biometrika 61 (1974) 165):
+
+    x̄ₜ the trimmed mean, s² = S / (h (h − 1)) its squared standard error, h values left of n,
+    S the winsorised sum of squares; ln ratio ∈ x̄ₜᵇ − x̄ₜᵃ ± t₀.₉₇₅(ν) √(s²ᵃ + s²ᵇ),
+    ν = (s²ᵃ + s²ᵇ)² / (s⁴ᵃ / (hᵃ − 1) + s⁴ᵇ / (hᵇ − 1)), rounded down, so a little too careful.
+
+Where the interval holds 1, no difference can be claimed. Each interval stands for itself: of twenty
+comparisons of equal systems one is expected to claim a difference.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from compliance.score.scores import CONFIDENCE, trimmed_mean
+
+DEGREES_MAX = 200  # of a table of quantiles; more are as good as these
+
+
+@dataclass(frozen=True)
+class Level:
+    """How much a result costs, as the trimmed mean of the logarithms of its runs' costs.
+
+    ``variance`` is the squared standard error of ``log_mean``, None where one value is left.
+    ``degrees`` is the number of values left, less one.
+    """
+
+    log_mean: float
+    variance: float | None
+    degrees: int
+    runs: int
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as fast one result is as another; the ends are None with too few runs."""
+
+    value: float
+    low: float | None
+    high: float | None
+    runs: tuple[int, ...]
+
+    @property
+    def is_difference(self) -> bool:
+        """True where the interval leaves out 1."""
+        return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
+
+    @property
+    def inverse(self) -> "Ratio":
+        """The same seen from the other result."""
+        low, high = (None if end is None else 1 / end for end in (self.high, self.low))
+        return Ratio(1 / self.value, low, high, self.runs[::-1])
+
+
+def level(costs: Sequence[float], drop_lowest: int, drop_highest: int) -> Level | None:
+    """The level of a result whose runs cost this much: minutes, or seconds per image.
+
+    A cost is infinite for a run that did not reach its target. None where more of those are there
+    than are dropped, or nothing is left to average.
+    """
+    left = len(costs) - drop_lowest - drop_highest
+    finite = sorted(cost for cost in costs if math.isfinite(cost) and cost > 0)
+    if left < 1 or len(finite) < len(costs) - drop_highest:
+        return None
+    logs = [math.log(cost) for cost in finite] + [math.inf] * (len(costs) - len(finite))
+    mean, half_width = trimmed_mean(logs, drop_lowest, drop_highest)
+    if half_width is None:
+        return Level(mean, None, 0, len(costs))
+    error = half_width / student(left - 1)
+    return Level(mean, error * error, left - 1, len(costs))
+
+
+def ratio(fast: Level, slow: Level) -> Ratio:
+    """How many times as fast ``fast`` is as ``slow``: the cost of the second over the first."""
+    return mean_ratio([(fast, slow)])
+
+
+def mean_ratio(pairs: Sequence[tuple[Level, Level]]) -> Ratio:
+    """The geometric mean over several pairs of how many times as fast the first is as the second.
+
+    The squared errors of all levels add up, whichever benchmark they are from (Welch and
+    Satterthwaite's degrees of freedom).
+    """
+    count = len(pairs)
+    middle = math.fsum(slow.log_mean - fast.log_mean for fast, slow in pairs) / count
+    runs = tuple(one.runs for pair in pairs for one in pair)
+    parts = [(one.variance, one.degrees) for pair in pairs for one in pair]
+    known = [(part / count**2, degrees) for part, degrees in parts if part is not None]
+    if len(known) < len(parts):
+        return Ratio(math.exp(middle), None, None, runs)
+    half_width = student(degrees_of_freedom(known)) * math.sqrt(sum(part for part, _ in known))
+    low, high = math.exp(middle - half_width), math.exp(middle + half_width)
+    return Ratio(math.exp(middle), low, high, runs)
+
+
+def degrees_of_freedom(parts: Sequence[tuple[float, int]]) -> int:
+    """Welch and Satterthwaite's for a sum of squared errors, each with its own, rounded down."""
+    total = math.fsum(part for part, _ in parts)
+    if total <= 0:
+        return sum(degrees for _, degrees in parts)
+    shares = math.fsum((part / total) ** 2 / degrees for part, degrees in parts)
+    return max(1, math.floor(1 / shares + 1e-9))
+
+
+@cache
+def student(degrees: int) -> float:
+    """Student's t, two-sided 95%."""
+    from scipy.special import stdtrit  # here: checking a log needs no scipy
+
+    return float(stdtrit(min(degrees, DEGREES_MAX), (1 + CONFIDENCE) / 2))
+
+
+def sentence(first: str, second: str, found: Ratio) -> str:
+    """The comparison in plain words."""
+    runs = " and ".join(map(str, found.runs))
+    if found.low is None or found.high is None:
+        return (
+            f"{first} against {second}: ratio {digits(found.value)}; "
+            f"{runs} runs are too few for an interval, no difference can be claimed."
+        )
+    if not found.is_difference:
+        return (
+            f"No difference between {first} and {second} can be claimed from {runs} runs: "
+            f"ratio {digits(found.value)}, 95% interval {digits(found.low)}–{digits(found.high)}."
+        )
+    if found.value < 1:
+        return sentence(second, first, found.inverse)
+    return (
+        f"{first} is {digits(found.value)}× faster than {second}, "
+        f"95% interval {digits(found.low)}–{digits(found.high)} ({runs} runs)."
+    )
+
+
+def digits(value: float) -> str:
+    """A ratio: two decimals, fewer where it is large, more where it would look like 1."""
+    if abs(value - 1) < 0.005:
+        return f"{value:.4f}"
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"

@@ -1,0 +1,160 @@
+"""A benchmark at a scale: its rules in short, a table for each division, and plots."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from compliance.leaderboard.numbers import digits, ranked, rcp_cell
+from compliance.score.comparison import Ratio, ratio
+from compliance.site.entry import Entry
+from compliance.site.pages.elsewhere_page import sets_about
+from compliance.site.plots import curves, scaling
+from compliance.site.plots.aggregate import shown as shown_ratio
+from compliance.site.plots.plot import Plot, Table
+from compliance.site.view import (
+    ScoreCell,
+    Site,
+    colours,
+    half_width_of,
+    name_of,
+    render,
+    score_cell,
+)
+from rules.definition import Definition
+from rules.generation import METRICS
+
+
+@dataclass(frozen=True)
+class Line:
+    """A result in its table. ``behind`` compares it with the first of the table."""
+
+    entry: Entry
+    rank: int | None
+    name: str
+    colour: int | None
+    cell: ScoreCell
+    behind: str
+    rcp: str
+    kilojoules: str
+
+
+@dataclass(frozen=True)
+class Division:
+    """The results of a division."""
+
+    name: str
+    lines: tuple[Line, ...]
+    spread_percent: str
+    plots: tuple[Plot, ...]
+    other_targets: tuple[Table, ...]
+
+    @property
+    def has_rcp(self) -> bool:
+        """Whether anything was compared with the reference."""
+        return any(line.rcp for line in self.lines)
+
+    @property
+    def has_energy(self) -> bool:
+        """Whether any energy was measured."""
+        return any(line.kilojoules for line in self.lines)
+
+
+def pages(site: Site) -> Iterator[tuple[str, str]]:
+    """A page for each benchmark and scale that has a result."""
+    found: dict[str, list[Entry]] = {}
+    for entry in site.entries:
+        if entry.is_known:
+            found.setdefault(entry.benchmark_page, []).append(entry)
+    for page, entries in found.items():
+        yield page, _page(site, page, entries)
+
+
+def _page(site: Site, page: str, entries: Sequence[Entry]) -> str:
+    definition = next((entry.definition for entry in entries if entry.definition), None)
+    names = sorted({entry.row.division for entry in entries}, key=lambda n: (n != "closed", n))
+    divisions = [
+        _division(name, [entry for entry in entries if entry.row.division == name], definition)
+        for name in names
+    ]
+    row = entries[0].row
+    return render(
+        site,
+        "benchmark.html",
+        page,
+        row=row,
+        definition=definition,
+        rules=_rules(definition) if definition else [],
+        divisions=divisions,
+        metrics=[target.metric for target in definition.quality] if definition else [],
+        generation=METRICS if row.generates else (),
+        elsewhere=sets_about(row.benchmark),
+        is_history=row.judged.is_history,
+    )
+
+
+def _division(name: str, entries: Sequence[Entry], definition: Definition | None) -> Division:
+    half_width = half_width_of(entries)
+    of = colours(entries)
+    best = next((entry for entry in entries if entry.level is not None), None)
+    ranks = [rank for _, rank in ranked([entry.row for entry in entries])]
+    lines = [
+        Line(
+            entry,
+            rank,
+            name_of(entry),
+            of.get(entry.id),
+            score_cell(entry, half_width),
+            _behind(best, entry),
+            rcp_cell(entry.row),
+            "" if entry.row.energy_joules is None else digits(entry.row.energy_joules / 1000),
+        )
+        for entry, rank in zip(entries, ranks, strict=True)
+    ]
+    targets = definition.quality if definition else ()
+    generates = entries[0].row.generates
+    what = "accelerators" if any(entry.row.accelerators for entry in entries) else "nodes"
+    plots: list[Plot | None] = []
+    if generates:
+        plots += curves.generation_plots(entries, of, name)
+    else:
+        plots += curves.quality_plots(entries, of, targets, name)
+        plots.append(scaling.scaling_plot(scaling.families(entries), name, what, "minutes"))
+        plots.append(scaling.convergence_plot(entries, of, name))
+    plots.append(scaling.energy_plot(entries, of, name))
+    tables = [] if generates else [curves.other_targets(entries, target) for target in targets]
+    return Division(
+        name,
+        tuple(lines),
+        f"{100 * half_width:.0f}",
+        tuple(found for found in plots if found),
+        tuple(found for found in tables if found),
+    )
+
+
+def _behind(best: Entry | None, entry: Entry) -> str:
+    """How much slower than the first, or that no difference can be claimed."""
+    if best is None or best.level is None or entry.level is None or entry is best:
+        return ""
+    found: Ratio = ratio(best.level, entry.level)
+    return shown_ratio(found) if found.is_difference else "no difference"
+
+
+def _rules(definition: Definition) -> list[tuple[str, str]]:
+    """What a reader must know to understand a number, as name and text."""
+    runs, timing = definition.runs, definition.timing
+    dropped = f"the fastest {runs.drop_fastest} and the slowest {runs.drop_slowest} are dropped"
+    said = [
+        ("target", " and ".join(map(str, definition.quality))),
+        ("runs", f"{runs.required}, of which {dropped}"),
+    ]
+    if definition.generation:
+        counts = ", ".join(f"{count:,}" for count in definition.generation.counts)
+        said.append(("timed", f"generating {counts} images at a time; latency is for the smallest"))
+        said.append(("ranked by", "images per second with the largest number of images (rule T26)"))
+    else:
+        every = f"every {timing.eval_every_samples:,} samples"
+        said.append(("evaluation", f"{every}, at most {timing.max_samples:,} samples in all"))
+        said.append(("clock", "from run_start, before the data are touched, to run_stop"))
+    fixed = [f"{h.name} {h.default}" for h in definition.hyperparameters.values() if h.fixed]
+    if fixed:
+        said.append(("fixed in the closed division", ", ".join(fixed)))
+    return said

@@ -1,0 +1,45 @@
+"""Compare any results: the page has what the comparison needs, ``site.js`` compares.
+
+It computes what ``compliance.score.comparison`` computes, with the same quantiles; a test compares
+the two.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from compliance.score.comparison import DEGREES_MAX, student
+from compliance.site.entry import Entry
+from compliance.site.view import Site, name_of, render, score_cell, unit_of
+
+PAGE = "compare.html"
+
+
+def pages(site: Site) -> Iterator[tuple[str, str]]:
+    """One page. What is compared stands in its address, after #."""
+    scored = [entry for entry in site.entries if entry.level is not None]
+    data = {
+        "student": [round(student(degrees), 6) for degrees in range(1, DEGREES_MAX + 1)],
+        "results": [_result(entry) for entry in scored],
+    }
+    yield PAGE, render(site, "compare.html", PAGE, data=data, count=len(scored))
+
+
+def _result(entry: Entry) -> dict[str, Any]:
+    assert entry.level is not None
+    row, level = entry.row, entry.level
+    cell = score_cell(entry, 1.0)
+    return {
+        "id": entry.id,
+        "name": name_of(entry),
+        "group": ", ".join(filter(None, (row.benchmark, row.scale))),
+        "division": row.division,
+        "hardware": row.hardware,
+        "machine": ", ".join(filter(None, (row.submitter, row.accelerator or row.processor))),
+        "framework": row.framework,
+        "batch": entry.batch_size,
+        "score": f"{cell.text} {unit_of(row)}",
+        "mean": level.log_mean,
+        "variance": level.variance,
+        "degrees": level.degrees,
+        "runs": level.runs,
+    }

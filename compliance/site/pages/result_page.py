@@ -1,0 +1,168 @@
+"""A result: every run on a time line, its curve, the RCP test, findings, raw logs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from compliance.finding import Finding
+from compliance.leaderboard.numbers import digits, minutes, rcp_cell
+from compliance.site.entry import Entry, Run, Span
+from compliance.site.plots import curves, scaling
+from compliance.site.plots.plot import Scale, Tick
+from compliance.site.view import Site, half_width_of, link_from, name_of, render, score_cell
+
+FINDINGS_MAX = 200
+LINE_WIDTH, LINE_LEFT, LINE_HEIGHT = 720.0, 62.0, 26.0
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A stretch of a run as it is drawn."""
+
+    kind: str
+    x: float
+    width: float
+    title: str
+
+
+@dataclass(frozen=True)
+class TimeLine:
+    """A run as a row of bars; ``start`` is where the clock of the score starts."""
+
+    number: int
+    y: float
+    bars: tuple[Bar, ...]
+    start: float | None
+
+
+@dataclass(frozen=True)
+class TimeLines:
+    """All runs on one scale, in seconds since each one's initialisation began."""
+
+    lines: tuple[TimeLine, ...]
+    ticks: tuple[Tick, ...]
+    height: float
+    left_out: int
+    spans: tuple[tuple[int, Span], ...]
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """A run in the table."""
+
+    run: Run
+    log: str
+    fate: str
+    minutes: str
+    samples: str
+    kilojoules: str
+    quality: tuple[str, ...]
+
+
+def pages(site: Site) -> Iterator[tuple[str, str]]:
+    """A page for each result."""
+    for entry in site.entries:
+        yield entry.page, _page(site, entry)
+
+
+def _page(site: Site, entry: Entry) -> str:
+    definition, row = entry.definition, entry.row
+    metrics = [target.metric for target in definition.quality] if definition else []
+    metrics += list(definition.reported) if definition else []
+    of = {entry.id: 0}
+    plots = []
+    if row.generates:
+        plots += curves.generation_plots([entry], of, "result")
+    elif definition:
+        plots += curves.quality_plots([entry], of, definition.quality, "result")
+    rcp = scaling.rcp_plot(entry)
+    return render(
+        site,
+        "result.html",
+        entry.page,
+        entry=entry,
+        row=row,
+        name=name_of(entry),
+        cell=score_cell(entry, half_width_of([entry])),
+        definition=definition,
+        metrics=metrics,
+        runs=[_run_line(site, entry, run, metrics) for run in entry.runs],
+        lines=time_lines(entry.runs),
+        plots=plots,
+        rcp=rcp,
+        rcp_said=rcp_cell(row),
+        findings=row.findings[:FINDINGS_MAX],
+        findings_left=max(0, len(row.findings) - FINDINGS_MAX),
+        place=_place_of(site, entry),
+        code=link_from(entry.page, site.folder, entry.code) if entry.code else "",
+        folder=link_from(entry.page, site.folder, row.judged.folder.path),
+        picture=f"{entry.id.rsplit('/', 1)[-1]}.png" if entry.picture else "",
+    )
+
+
+def _place_of(site: Site, entry: Entry) -> "dict[int, tuple[str, str]]":
+    """For each finding that is shown: the file's short name and line, and the link to it."""
+    found = {}
+    root = entry.row.judged.folder.path
+    for number, finding in enumerate(entry.row.findings[:FINDINGS_MAX]):
+        place = _nearest_there(finding.path)  # a file may be what is missing
+        found[number] = (_short(finding, root), link_from(entry.page, site.folder, place))
+    return found
+
+
+def _nearest_there(path: Path) -> Path:
+    return next((place for place in (path, *path.parents) if place.exists()), path)
+
+
+def _short(finding: Finding, root: Path) -> str:
+    path = finding.path
+    name = path.name if path.parent == root or path == root else "/".join(path.parts[-2:])
+    return name + (f":{finding.line}" if finding.line is not None else "")
+
+
+def _run_line(site: Site, entry: Entry, run: Run, metrics: list[str]) -> RunLine:
+    last = run.curve[-1].metrics if run.curve else {}
+    fate = "" if not entry.row.has_score or entry.row.generates or run.counts else "dropped"
+    return RunLine(
+        run,
+        link_from(entry.page, site.folder, run.path),
+        fate,
+        "" if run.seconds is None else minutes(run.seconds / 60),
+        "" if run.samples is None else f"{run.samples:,}",
+        "" if run.joules is None else digits(run.joules / 1000),
+        tuple(f"{last[name]:.4g}" if name in last else "" for name in metrics),
+    )
+
+
+def time_lines(runs: tuple[Run, ...]) -> TimeLines | None:
+    """Bars for every run; None where no run has any."""
+    longest = max((span.stop_seconds for run in runs for span in run.spans), default=0.0)
+    if longest <= 0:
+        return None
+    across = Scale(0.0, longest, False, LINE_LEFT, LINE_WIDTH - 10)
+    lines = []
+    for position, run in enumerate(runs):
+        bars = tuple(
+            Bar(
+                span.kind,
+                across(span.start_seconds),
+                round(max(0.4, across(span.stop_seconds) - across(span.start_seconds)), 1),
+                f"run {run.number}, {said(span)}",
+            )
+            for span in run.spans
+        )
+        start = None if run.run_start_seconds is None else across(run.run_start_seconds)
+        lines.append(TimeLine(run.number, 8 + position * LINE_HEIGHT, bars, start))
+    return TimeLines(
+        tuple(lines),
+        across.ticks(lambda value: f"{value:g} s"),
+        8 + len(runs) * LINE_HEIGHT,
+        sum(run.left_out_spans for run in runs),
+        tuple((run.number, span) for run in runs for span in run.spans),
+    )
+
+
+def said(span: Span) -> str:
+    """``evaluation, 4,000 samples: 12.1 s to 14.0 s``."""
+    what = ", ".join(filter(None, (span.kind, span.note)))
+    return f"{what}: {span.start_seconds:.1f} s to {span.stop_seconds:.1f} s"

@@ -1,0 +1,117 @@
+"""The round: for each scale and division a table with a row for each system, and every result."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from compliance.score.comparison import Ratio
+from compliance.site.entry import Entry
+from compliance.site.plots.aggregate import Aggregate, aggregate, key_of, profiles
+from compliance.site.plots.aggregate import shown as shown_ratio
+from compliance.site.view import ScoreCell, Site, Tab, half_width_of, name_of, render, score_cell
+
+
+@dataclass(frozen=True)
+class Column:
+    """A benchmark: its page, what is good, and the width of the spreads below it."""
+
+    name: str
+    title: str
+    page: str
+    unit: str
+    better: str
+    targets: str
+    provisional: str
+    spread_percent: str
+
+
+@dataclass(frozen=True)
+class SystemRow:
+    """A system with a cell for each benchmark, None where it has no result."""
+
+    first: Entry
+    name: str
+    ids: str
+    cells: tuple[ScoreCell | None, ...]
+    ratio: Ratio | None
+    ratio_text: str
+
+
+def pages(site: Site) -> Iterator[tuple[str, str]]:
+    """Every tab, and the first of them once more as the site's own page."""
+    for tab in site.tabs:
+        yield tab.page, _page(site, tab, tab.page)
+    if site.tabs:
+        yield "index.html", _page(site, site.tabs[0], "index.html")
+    else:
+        yield "index.html", render(site, "empty.html", "index.html")
+
+
+def _page(site: Site, tab: Tab, page: str) -> str:
+    known = [entry for entry in tab.entries if entry.is_known]
+    members: dict[str, list[Entry]] = {}
+    for entry in known:
+        members.setdefault(entry.row.benchmark, []).append(entry)
+    widths = {name: half_width_of(found) for name, found in members.items()}
+    columns = [_column(found, widths[name]) for name, found in sorted(members.items())]
+    total = aggregate(tab, site.reference)
+    return render(
+        site,
+        "round.html",
+        page,
+        tab=tab,
+        columns=columns,
+        rows=list(_rows(known, [column.name for column in columns], widths, total)),
+        aggregate=total,
+        profiles=profiles(tab),
+        unranked=[entry for entry in tab.entries if not entry.row.has_score],
+        twins=[entry for entry in tab.entries if entry.twin > 1],
+        runs=sum(len(entry.runs) for entry in tab.entries),
+        name_of=name_of,
+    )
+
+
+def _column(entries: Sequence[Entry], half_width: float) -> Column:
+    row, definition = entries[0].row, entries[0].definition
+    return Column(
+        name=row.benchmark,
+        title=definition.title if definition else "",
+        page=entries[0].benchmark_page,
+        unit="images/s" if row.generates else "minutes",
+        better="more is better" if row.generates else "less is better",
+        targets=" and ".join(map(str, definition.quality)) if definition else "",
+        provisional=row.provisional_targets,
+        spread_percent=f"{100 * half_width:.0f}",
+    )
+
+
+def _rows(
+    entries: Sequence[Entry],
+    benchmarks: Sequence[str],
+    widths: dict[str, float],
+    total: Aggregate,
+) -> Iterator[SystemRow]:
+    """Systems with a score in most benchmarks first, then by name."""
+    systems: dict[tuple[str, int], dict[str, Entry]] = {}
+    for entry in entries:
+        systems.setdefault(key_of(entry), {})[entry.row.benchmark] = entry
+
+    def place(key: tuple[str, int]) -> tuple[float, int, float, tuple[str, int]]:
+        found = list(systems[key].values())
+        ratio = total.ratios.get(key)
+        scored = [entry for entry in found if entry.row.has_score]
+        cost = min((entry.row.cost for entry in scored), default=0.0)
+        return -(ratio.value if ratio else 0.0), -len(scored), cost, key
+
+    for key in sorted(systems, key=place):
+        by_benchmark = systems[key]
+        found = [by_benchmark.get(name) for name in benchmarks]
+        first = next(entry for entry in found if entry)
+        ratio = total.ratios.get(key)
+        yield SystemRow(
+            first,
+            name_of(first),
+            " ".join(entry.id for entry in found if entry and entry.level),
+            tuple(score_cell(e, widths[e.row.benchmark]) if e else None for e in found),
+            ratio,
+            shown_ratio(ratio) if ratio else "",
+        )

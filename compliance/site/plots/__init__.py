@@ -1,0 +1,1 @@
+"""Compute the plots of the leaderboard site as plain geometry."""

@@ -1,0 +1,138 @@
+"""One number for a system over all benchmarks, and performance profiles beside it.
+
+The aggregate is the geometric mean of a system's speed-ups over the *reference result*, which is
+fixed: another competitor changes nothing. A performance profile (E. D. Dolan, J. J. Moré, Math.
+Program. 91 (2002) 201, as AlgoPerf uses it) sets each system against the fastest one, and changes
+with the field.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from compliance.score.comparison import Level, Ratio, digits, mean_ratio
+from compliance.site.entry import Entry
+from compliance.site.plots.plot import COLOURS, Axis, Plot, Series, plot, table
+from compliance.site.view import Tab, name_of
+
+REFERENCE_SUBMITTER = "cepheid"
+BENCHMARKS_MIN = 2  # of one, the aggregate would be its speed-up
+TAU_MAX = 4.0  # as far as AlgoPerf looks
+
+Key = tuple[str, int]
+"""A system and the number that tells it from others of its name."""
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """Ratios by system, for those with every benchmark; ``why_not`` tells why there are none."""
+
+    reference: str
+    benchmarks: tuple[str, ...]
+    ratios: Mapping[Key, Ratio]
+    why_not: str = ""
+
+
+def key_of(entry: Entry) -> Key:
+    """Which row of the round an entry belongs to."""
+    return entry.system_id, entry.twin
+
+
+def aggregate(tab: Tab, reference: str) -> Aggregate:
+    """The aggregates of a table. ``reference`` is ``submitter/system``; empty: the reference
+    implementation's own, that with the most benchmarks."""
+    levels = _levels(tab.entries)
+    key = _reference(levels, reference)
+    if key is None:
+        return Aggregate(reference, (), {}, f"no result of the reference {reference}".strip())
+    base = levels[key]
+    benchmarks = tuple(sorted(base))
+    if len(benchmarks) < BENCHMARKS_MIN:
+        why = f"the reference {key[0]} has a score in one benchmark only"
+        return Aggregate(key[0], benchmarks, {}, why)
+    ratios = {
+        system: mean_ratio([(found[name], base[name]) for name in benchmarks])
+        for system, found in levels.items()
+        if system != key and set(benchmarks) <= set(found)
+    }
+    return Aggregate(key[0], benchmarks, ratios)
+
+
+def _levels(entries: Iterable[Entry]) -> dict[Key, dict[str, Level]]:
+    found: dict[Key, dict[str, Level]] = {}
+    for entry in entries:
+        if entry.level is not None:
+            found.setdefault(key_of(entry), {})[entry.row.benchmark] = entry.level
+    return found
+
+
+def _reference(levels: Mapping[Key, Mapping[str, Level]], asked: str) -> Key | None:
+    wanted = asked or f"{REFERENCE_SUBMITTER}/"
+    mine = [k for k in levels if k[0] == asked or (not asked and k[0].startswith(wanted))]
+    return min(mine, key=lambda system: (-len(levels[system]), system), default=None)
+
+
+def profiles(tab: Tab) -> Plot | None:
+    """How many of the benchmarks a system does within τ times the time of the fastest."""
+    levels = _levels(tab.entries)
+    benchmarks = sorted({name for found in levels.values() for name in found})
+    if len(benchmarks) < BENCHMARKS_MIN or len(levels) < 2:
+        return None
+    best = {
+        name: min(found[name].log_mean for found in levels.values() if name in found)
+        for name in benchmarks
+    }
+    ratios = {
+        system: sorted(math.exp(found[name].log_mean - best[name]) for name in found)
+        for system, found in levels.items()
+    }
+    names = {key_of(entry): name_of(entry) for entry in tab.entries}
+    order = sorted(ratios, key=lambda system: (-_area(ratios[system], len(benchmarks)), system))
+    series = [
+        Series(names[system], _steps(ratios[system], len(benchmarks)), number, mark="none")
+        for number, system in enumerate(order[:COLOURS])
+    ]
+    taus = (1.0, 1.5, 2.0, 3.0, TAU_MAX)
+    rows = (
+        [
+            names[system],
+            *(f"{sum(r <= tau * (1 + 1e-12) for r in ratios[system]) / len(benchmarks):.2f}"
+              for tau in taus),
+            f"{_area(ratios[system], len(benchmarks)):.3f}",
+        ]
+        for system in order
+    )  # fmt: skip
+    return plot(
+        "profiles",
+        "Performance profiles",
+        Axis("τ, times the time of the fastest", is_log=False),
+        Axis("share of the benchmarks", from_zero=True),
+        series,
+        table=table(["system", *(f"τ = {tau:g}" for tau in taus), "area, 1 is best"], rows),
+        description=(
+            f"Share of {len(benchmarks)} benchmarks that each system does within τ times the time "
+            f"of the fastest system. Drawn for the best {len(series)} of {len(order)} systems."
+        ),
+    )
+
+
+def _steps(ratios: Sequence[float], benchmarks: int) -> tuple[tuple[float, float], ...]:
+    """The corners of the step function from τ = 1 on."""
+    points, done = [(1.0, 0.0)], 0
+    for value in (value for value in ratios if value <= TAU_MAX):
+        points += [(value, done / benchmarks), (value, (done + 1) / benchmarks)]
+        done += 1
+    return (*points, (TAU_MAX, done / benchmarks))
+
+
+def _area(ratios: Sequence[float], benchmarks: int) -> float:
+    """Of the profile from τ = 1 to 4, divided by the largest there can be: AlgoPerf's score."""
+    inside = [TAU_MAX - value for value in ratios if value <= TAU_MAX]
+    return math.fsum(inside) / benchmarks / (TAU_MAX - 1)
+
+
+def shown(ratio: Ratio) -> str:
+    """``1.80× (1.70–1.90)``."""
+    if ratio.low is None or ratio.high is None:
+        return f"{digits(ratio.value)}×"
+    return f"{digits(ratio.value)}× ({digits(ratio.low)}–{digits(ratio.high)})"

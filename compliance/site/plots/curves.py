@@ -1,0 +1,197 @@
+"""Plots of quality against time, of one result or of all results of a benchmark."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+from compliance.leaderboard.numbers import digits, minutes
+from compliance.site.entry import Entry, Run
+from compliance.site.plots.plot import (
+    COLOURS,
+    LOG_RATIO,
+    Axis,
+    Guide,
+    Line,
+    Plot,
+    Series,
+    Table,
+    plot,
+    table,
+)
+from compliance.site.view import name_of
+from rules.definition import QualityTarget
+
+RESULTS_MAX = 200  # drawn in one plot
+LEVELS = (
+    0.5,
+    0.25,
+    0.1,
+    0.05,
+    0.0,
+)  # of the way left to the target, for the table of other targets
+
+
+def quality_plots(
+    entries: Sequence[Entry],
+    colours: Mapping[str, int],
+    metrics: Iterable[QualityTarget],
+    name: str,
+) -> list[Plot]:
+    """One plot for each metric: a line for every run, a dashed one that did not converge."""
+    drawn = [entry for entry in entries if entry.id in colours][:RESULTS_MAX]
+    ends = [run.curve[-1].seconds for entry in drawn for run in entry.runs if run.curve]
+    is_log = bool(ends) and max(ends) > LOG_RATIO * min(ends) > 0
+    found = []
+    for target in metrics:
+        series = [
+            _series(entry, run, target.metric, colours[entry.id])
+            for entry in drawn
+            for run in entry.runs
+        ]
+        told = [entry for entry in drawn if colours[entry.id] < COLOURS]
+        made = plot(
+            f"{name}-{target.metric}",
+            f"{target.metric} against time",
+            Axis("minutes since run_start", is_log=is_log, from_zero=True),
+            Axis(f"{target.metric}, {target.better} is better", is_log=False),
+            series,
+            guides=[Guide(target.target, f"target {target.target:g}")],
+            table=_numbers(told, target.metric),
+            description=(
+                f"One line for each run; the dashed line is the target, "
+                f"{target}. Any other target can be read off where a line crosses it."
+            ),
+        )
+        found += [made] if made else []
+    return found
+
+
+def _series(entry: Entry, run: Run, metric: str, colour: int) -> Series:
+    points = tuple(
+        (point.seconds / 60, point.metrics[metric])
+        for point in run.curve
+        if metric in point.metrics
+    )
+    name = name_of(entry)
+    line: Line = "solid" if run.converged else "dashed"
+    return Series(name, points, colour, line, "none", in_legend=colour < COLOURS)
+
+
+def _numbers(entries: Sequence[Entry], metric: str) -> Table:
+    return table(
+        ("result", "run", "minutes", "samples", metric),
+        (
+            (
+                name_of(entry),
+                run.number,
+                minutes(point.seconds / 60),
+                f"{point.samples:,}",
+                f"{point.metrics[metric]:.4g}",
+            )
+            for entry in entries
+            for run in entry.runs
+            for point in run.curve
+            if metric in point.metrics
+        ),
+    )
+
+
+def other_targets(entries: Sequence[Entry], target: QualityTarget) -> Table | None:
+    """Median minutes until the first evaluation at several targets, the official one last.
+
+    The levels lie on the way from the worst first evaluation to the target, in this metric alone.
+    """
+    told = [entry for entry in entries if entry.row.has_score][:COLOURS]
+    firsts = [
+        run.curve[0].metrics[target.metric]
+        for entry in told
+        for run in entry.runs
+        if run.curve and target.metric in run.curve[0].metrics
+    ]
+    if not firsts:
+        return None
+    start = max(firsts) if target.better == "lower" else min(firsts)
+    levels = [_rounded(target.target + share * (start - target.target)) for share in LEVELS[:-1]]
+    levels = list(dict.fromkeys([*levels, target.target]))
+    sign = "≤" if target.better == "lower" else "≥"
+    return table(
+        ("result", *(f"{target.metric} {sign} {value:g}" for value in levels)),
+        (
+            (name_of(entry), *(_median_minutes(entry, target, value) for value in levels))
+            for entry in told
+        ),
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}") if math.isfinite(value) else value
+
+
+def _median_minutes(entry: Entry, target: QualityTarget, level: float) -> str:
+    asked = QualityTarget(target.metric, target.better, level)
+    times = [minutes_to(run, asked) for run in entry.runs]
+    reached = [value for value in times if value is not None]
+    if len(reached) * 2 <= len(times):
+        return "–"
+    median = statistics.median([math.inf if value is None else value for value in times])
+    short = "" if len(reached) == len(times) else f" ({len(reached)} of {len(times)} runs)"
+    return (minutes(median) if math.isfinite(median) else "–") + short
+
+
+def minutes_to(run: Run, target: QualityTarget) -> float | None:
+    """Minutes until the first evaluation at which ``target`` holds, or None."""
+    for point in run.curve:
+        if target.metric in point.metrics and target.holds(point.metrics[target.metric]):
+            return point.seconds / 60
+    return None
+
+
+def generation_plots(entries: Sequence[Entry], colours: Mapping[str, int], name: str) -> list[Plot]:
+    """Latency, and images per second, against the number of images generated at a time."""
+    drawn = [entry for entry in entries if entry.id in colours][:RESULTS_MAX]
+    medians = {
+        entry.id: {
+            images: statistics.median(
+                timing.seconds
+                for run in entry.runs
+                for timing in run.timings
+                if timing.images == images
+            )
+            for images in sorted({t.images for run in entry.runs for t in run.timings})
+        }
+        for entry in drawn
+    }
+    numbers = table(
+        ("result", "images at a time", "seconds", "images/s"),
+        (
+            (name_of(entry), f"{images:,}", digits(seconds), digits(images / seconds))
+            for entry in drawn
+            if colours[entry.id] < COLOURS
+            for images, seconds in medians[entry.id].items()
+        ),
+    )
+    kinds = (
+        ("latency", "Latency", "seconds, median", lambda n, s: s),
+        ("throughput", "Images per second", "images per second", lambda n, s: n / s),
+    )
+    found = []
+    for kind, title, label, value in kinds:
+        series = [
+            Series(
+                name_of(entry),
+                tuple((images, value(images, s)) for images, s in medians[entry.id].items()),
+                colours[entry.id],
+                in_legend=colours[entry.id] < COLOURS,
+            )
+            for entry in drawn
+        ]
+        made = plot(
+            f"{name}-{kind}",
+            f"{title} against the number of images",
+            Axis("images at a time", is_log=True),
+            Axis(label, is_log=True),
+            series,
+            table=numbers,
+        )
+        found += [made] if made else []
+    return found

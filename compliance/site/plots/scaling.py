@@ -1,0 +1,199 @@
+"""Plots across results: time against accelerators, epochs against batch size, energy."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from compliance.leaderboard.numbers import digits, minutes
+from compliance.score.convergence import Expected, expected_at_points
+from compliance.site.entry import Entry
+from compliance.site.plots.plot import COLOURS, Axis, Plot, Series, colour, plot, table
+from compliance.site.view import name_of
+from rules import rcp
+from rules.definition import Definition
+
+
+@dataclass(frozen=True)
+class Family:
+    """Results on different numbers of the same device; value by number, the best of each."""
+
+    label: str
+    values: Mapping[int, float]
+
+
+def families(entries: Sequence[Entry]) -> list[Family]:
+    """Scored results by submitter, device and framework, the largest families first."""
+    found: dict[str, dict[int, float]] = {}
+    for entry in entries:
+        value = entry.row.score_minutes
+        if value is None:
+            continue
+        row = entry.row
+        device = row.accelerator if row.accelerators else row.processor
+        label = ", ".join(filter(None, (row.submitter, device, row.framework)))
+        values = found.setdefault(label, {})
+        values[entry.devices] = min(value, values.get(entry.devices, math.inf))
+    made = [Family(label, dict(sorted(values.items()))) for label, values in found.items()]
+    return sorted(made, key=lambda family: (-len(family.values), family.label))
+
+
+def scaling_plot(made: Sequence[Family], name: str, what: str, unit: str) -> Plot | None:
+    """Time against the number of devices, with the ideal line and the efficiency of each family.
+
+    ``what`` is what is counted on the x axis. None where no family has two numbers.
+    """
+    drawn = [family for family in made if len(family.values) > 1][:COLOURS]
+    if not drawn:
+        return None
+    series, rows = [], []
+    for number, family in enumerate(drawn):
+        (first, base), *_ = family.values.items()
+        ideal = tuple((n, base * first / n) for n in family.values)
+        series.append(Series(family.label, tuple(family.values.items()), colour(number)))
+        series.append(
+            Series(family.label, ideal, colour(number), "dashed", "none", in_legend=False)
+        )
+        for count, value in family.values.items():
+            speed_up = base / value
+            rows.append(
+                (
+                    family.label,
+                    f"{count:,}",
+                    minutes(value),
+                    f"{speed_up:.2f}×",
+                    f"{100 * speed_up * first / count:.0f}%",
+                )
+            )
+    return plot(
+        f"{name}-scaling",
+        f"Time against {what}",
+        Axis(what, is_log=True, values=tuple({float(n) for f in drawn for n in f.values})),
+        Axis(unit, is_log=True),
+        series,
+        table=table((" ", what, unit, "speed-up", "efficiency"), rows),
+        description="The dashed lines are ideal: twice as many, half the time.",
+    )
+
+
+def convergence_plot(
+    entries: Sequence[Entry], colours: Mapping[str, int], name: str
+) -> Plot | None:
+    """Epochs, or samples, to the target against batch size, with the reference's own points."""
+    definition = next((entry.definition for entry in entries if entry.definition), None)
+    if definition and definition.kind == "generate":
+        return None
+    samples_in_epoch = definition.train_samples if definition else 1
+    series, rows = [], []
+    for entry in entries:
+        values = [
+            run.samples / samples_in_epoch if definition and run.samples else run.epochs
+            for run in entry.runs
+            if run.converged
+        ]
+        known = [value for value in values if value is not None]
+        if entry.id not in colours or entry.batch_size is None or not known:
+            continue
+        median, pair = statistics.median(known), (min(known), max(known))
+        number = colours[entry.id]
+        point = ((float(entry.batch_size), median),)
+        series.append(
+            Series(name_of(entry), point, number, "none", ends=(pair,), in_legend=number < COLOURS)
+        )
+        if number < COLOURS:
+            row = (name_of(entry), f"{entry.batch_size:,}", digits(median))
+            rows.append((*row, f"{digits(pair[0])} to {digits(pair[1])}"))
+    known_points = reference_points(definition) if definition else ()
+    reference = tuple((float(p.batch_size), p.mean / samples_in_epoch) for p in known_points)
+    if reference:
+        series.append(Series("reference (T21)", reference, COLOURS, "dashed"))
+        rows += [("reference (T21)", f"{int(b):,}", digits(value), "") for b, value in reference]
+    sizes = tuple({point[0] for one in series for point in one.points})
+    if not rows or len(sizes) < 2:
+        return None
+    return plot(
+        f"{name}-epochs",
+        "Epochs to the targets against batch size",
+        Axis("global batch size", is_log=True, values=sizes),
+        Axis("epochs to the targets"),
+        series,
+        table=table(("result", "batch size", "epochs, median", "of the runs"), rows),
+        description="Medians over the converged runs; bars span the runs.",
+    )
+
+
+def reference_points(definition: Definition) -> tuple[Expected, ...]:
+    """What the reference needs at each batch size, in samples; empty where it is not measured."""
+    points = rcp.load(definition.name, definition.scale)
+    return expected_at_points(points, definition) if points else ()
+
+
+def energy_plot(entries: Sequence[Entry], colours: Mapping[str, int], name: str) -> Plot | None:
+    """Energy of a run against its time, where it was measured."""
+    measured = [
+        (entry, entry.row.energy_joules / 1000, entry.row.score_minutes)
+        for entry in entries
+        if entry.row.energy_joules is not None
+    ]
+    series = [
+        Series(name_of(entry), ((time, energy),), colours[entry.id], "none")
+        for entry, energy, time in measured
+        if time is not None
+    ]
+    rows = [
+        (name_of(entry), digits(energy), entry.row.not_measured) for entry, energy, _ in measured
+    ]
+    return plot(
+        f"{name}-energy",
+        "Energy of a run against its time",
+        Axis("minutes", from_zero=True),
+        Axis("kJ a run", from_zero=True),
+        series,
+        table=table(("result", "kJ a run", "not measured"), rows),
+        description="Never ranked: sensors differ in what they leave out (rule T23).",
+    )
+
+
+def rcp_plot(entry: Entry) -> Plot | None:
+    """Rule T21 drawn: samples of the reference, the least plausible mean, and this result's."""
+    definition, found = entry.definition, entry.convergence
+    if definition is None or found is None or entry.row.generates:
+        return None
+    known = reference_points(definition)
+    points = rcp.load(definition.name, definition.scale)
+    if not known or points is None:
+        return None
+    runs = tuple(
+        (float(point.batch_size), float(count))
+        for point in points.points
+        if point.is_usable
+        for count in point.samples
+    )
+    own = tuple((float(found.batch_size), float(r.samples)) for r in entry.runs if r.samples)
+    mean = ((float(found.batch_size), found.samples),)
+    series = [
+        Series("runs of the reference", runs, COLOURS, "none"),
+        Series("mean of the reference", _line(known, "mean"), COLOURS, mark="none"),
+        Series("least plausible mean", _line(known, "least"), 7, "dashed", "none"),
+        Series("runs of this result", own, 0, "none"),
+        Series("mean of this result", mean, 0, "none", "cross"),
+    ]  # fmt: skip
+    rows = [("reference", f"{p.batch_size:,}", f"{p.mean:,.0f}", f"{p.least:,.0f}") for p in known]
+    rows.append(("this result", f"{found.batch_size:,}", f"{found.samples:,.0f}", ""))
+    sizes = {point[0] for one in series for point in one.points}
+    return plot(
+        "rcp",
+        "Samples to the targets against the reference's",
+        Axis("global batch size", is_log=True, values=tuple(sizes)),
+        Axis("samples to the targets", is_log=False),
+        series,
+        table=table(("", "batch size", "mean, samples", "least plausible"), rows),
+        description=f"Rule T21: {found.verdict}. A mean below the dashed line is implausible.",
+    )
+
+
+def _line(
+    known: Sequence[Expected], what: Literal["mean", "least"]
+) -> tuple[tuple[float, float], ...]:
+    return tuple((float(p.batch_size), getattr(p, what)) for p in known)

@@ -1,0 +1,54 @@
+"""Galaxies in colour: g, r and i as blue, green and red, stretched by asinh (Lupton et al. 2004,
+PASP 116, 133), so that faint outskirts are seen beside bright cores and colours do not burn out."""
+
+from functools import lru_cache
+
+import galsim
+import numpy as np
+from astropy.visualization import make_lupton_rgb
+
+from reference.data.galaxies.stamps import SkyParameters
+
+BANDS = "irg"  # as red, green, blue
+STRETCH_SKY_NOISE = 10.0  # what is fainter, in sky noise of the r band, is shown linearly
+SOFTENING = 8.0  # Lupton's Q: how strongly bright pixels are compressed
+DARKEST_SKY_NOISE = -2.0  # black; a little below the sky's mean, so that noise is seen as noise
+
+
+def in_colour(stamps: np.ndarray, sky: SkyParameters) -> np.ndarray:
+    """Stamps as they are stored, (n, bands, y, x) in sky noise, as uint8 (n, y, x, 3).
+
+    All are stretched alike, so brightness can be compared between them. Row 0 is the bottom one:
+    draw with ``origin="lower"``. Raises ValueError where a band is missing.
+    """
+    numbers = [sky.bands.index(band) for band in BANDS]
+    fluxes = stamps[:, numbers].astype(np.float64) * _flux_of_sky_noise(sky)[:, None, None]
+    r_noise = float(_flux_of_sky_noise(sky)[BANDS.index("r")])
+    return np.stack(
+        [
+            make_lupton_rgb(
+                *image,
+                minimum=DARKEST_SKY_NOISE * r_noise,
+                stretch=STRETCH_SKY_NOISE * r_noise,
+                Q=SOFTENING,
+            )
+            for image in fluxes
+        ]
+    )
+
+
+def _flux_of_sky_noise(sky: SkyParameters) -> np.ndarray:
+    """The flux density of one sky noise in each of BANDS, in units of AB magnitude 0, (3,)."""
+    numbers = [sky.bands.index(band) for band in BANDS]
+    electrons = np.sqrt(np.array(sky.sky_electrons))[numbers]
+    seconds = np.array(sky.exposure_seconds)[numbers]
+    return np.asarray(electrons / (seconds * sky.collecting_area_cm2 * _rates_of_ab_zero()))
+
+
+@lru_cache(maxsize=1)
+def _rates_of_ab_zero() -> np.ndarray:
+    """Photons per second and cm² that a source of AB magnitude 0 sends through each of BANDS."""
+    bandpasses = [
+        galsim.Bandpass(f"LSST_{band}.dat", wave_type="nm").withZeropoint("AB") for band in BANDS
+    ]
+    return np.array([10 ** (0.4 * bandpass.zeropoint) for bandpass in bandpasses])

@@ -1,0 +1,361 @@
+"""Simulated LSST stamps of isolated galaxies, and the truth about each.
+
+The problem is that of Arcelin, "Comparison of Graphcore IPUs and Nvidia GPUs for cosmology
+applications" (2021), section 3.1, and of Arcelin et al. 2021, MNRAS 500, 531, section 2.1: six
+bands, 64 × 64 pixels of 0.2″, one Kolmogorov PSF, ten years of LSST exposure, Poisson noise.
+
+One sky, many rows
+    Galaxy ``i`` is a function of (seed, i) only, and row ``i`` of a dataset is galaxy ``i``. A run
+    trains on rows [0, train) and validates on rows [train, train + evaluation) of one folder.
+    Everything is computed in double precision and rounded once, when it is stored.
+
+Stored arrays
+    ``stamps``      float16 (rows, bands, y, x): noisy image, sky mean subtracted
+    ``noise_free``  float16, the same shape: what the noisy image is a Poisson draw of
+    ``labels``      structured float32 (rows,), fields LABELS
+
+    Pixels are in units of the band's sky noise: value × sqrt(sky electrons per pixel) = electrons.
+    float16 rounds them by at most 1/2048 of the value: a tenth of the noise in the brightest pixel.
+
+Shape
+    e = e1 + i·e2 is the reduced shear g = (1 − q)/(1 + q)·exp(2iβ) of an ellipse with axis ratio q
+    (minor to major). β is the angle of its major axis from +x towards +y; x is the last axis of an
+    array (columns), y the one before it (rows), both increasing with the index: GalSim's frame, in
+    which ``image.array[y, x]`` is shown with row 0 at the bottom. So e1 > 0 is long along x, and
+    e2 > 0 is long along the diagonal on which row and column increase together. Bulge and disc of a
+    galaxy share one e. Lensing by a reduced shear γ makes it (e + γ)/(1 + γ*·e). Flipping x or
+    flipping y changes the sign of e2; transposing changes the sign of e1.
+
+Labels
+    e1, e2                    as above
+    redshift, magnitude       magnitude is AB in the HST band F814W, of the whole galaxy
+    bulge_fraction            share of the F814W light in the bulge; for a catalogue galaxy that is
+                              fitted by one Sérsic profile 1 where that is drawn as an elliptical
+                              (n ≥ 3), else 0
+    half_light_radius_arcsec  of the whole galaxy before the PSF, in F814W, circularised: geometric
+                              mean of the semi-axes of the ellipse that holds half the light
+    snr                       of the best linear measure of r-band flux when the image is known:
+                              sqrt(sum of signal²/(signal + sky)) over the r-band stamp
+    dx, dy                    centroid minus the centre of the stamp, in pixels
+
+Which galaxies there are is said in ``population``; how they become images, in ``drawing``.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import galsim
+import numpy as np
+
+from reference.data import dataset, preparation, store
+from reference.data.galaxies import drawing, population
+from reference.data.galaxies.drawing import Optics, Profile
+from reference.data.galaxies.population import MAGNITUDE_RANGE, REDSHIFT_RANGE, Component, Galaxy
+from reference.data.store import Manifest, OnProgress, StoreError
+
+GENERATOR = "galaxies"
+GENERATOR_VERSION = 2  # to be raised by every change that draws other pixels or labels
+LABELS = (
+    "e1",
+    "e2",
+    "redshift",
+    "magnitude",
+    "bulge_fraction",
+    "half_light_radius_arcsec",
+    "snr",
+    "dx",
+    "dy",
+)
+LABEL_DTYPE = np.dtype([(name, np.float32) for name in LABELS])
+PIXEL_DTYPE = np.dtype(np.float16)
+
+# The observation, as in the published data: one exposure of 15 s for each visit in ten years (56,
+# 80, 184, 184, 160, 160: Ivezić et al. 2019, ApJ 873, 111, table 1), and the mean sky electrons per
+# pixel over all of them.
+LSST_SECONDS = {"u": 840, "g": 1200, "r": 2760, "i": 2760, "z": 2400, "y": 2400}
+LSST_SKY = {"u": 884, "g": 12746, "r": 65329, "i": 93565, "z": 126597, "y": 145354}
+
+# Templates of Coleman, Wu & Weedman 1980, ApJS 43, 393, as GalSim ships them.
+TEMPLATES = {name: f"CWW_{name}_ext_more.sed" for name in ("E", "Sbc", "Scd")}
+REDSHIFT_STEP = 0.005
+WAVELENGTH_STEP_NM = 0.25
+
+_GALAXY_STREAM, _NOISE_STREAM = 0, 1
+
+
+@dataclass(frozen=True)
+class SkyParameters:
+    """All that the images depend on.
+
+    ``exposure_seconds`` and ``sky_electrons`` (mean per pixel) have a value for each band; empty
+    stands for LSST's ten years. ``catalogue`` is a COSMOS catalogue file with its ``_fits`` and
+    ``_selection`` files beside it; None stands for the parametric prior. Raises StoreError for
+    values that make no sense.
+    """
+
+    samples: int
+    seed: int = 20260101
+    bands: str = "ugrizy"
+    pixels: int = 64
+    pixel_scale_arcsec: float = 0.2
+    psf_fwhm_arcsec: float = 0.65
+    largest_offset_pixels: float = 0.5
+    exposure_seconds: tuple[float, ...] = ()
+    sky_electrons: tuple[float, ...] = ()
+    collecting_area_cm2: float = math.pi * 334**2
+    catalogue: Path | None = None
+
+    def __post_init__(self) -> None:
+        unknown = set(self.bands) - set(LSST_SKY)
+        if unknown or len(set(self.bands)) < len(self.bands) or "r" not in self.bands:
+            raise StoreError(
+                f'bands are "{self.bands}", expected letters of "{"".join(LSST_SKY)}", each '
+                f"once, and r among them"
+            )
+        if self.samples < 1 or self.pixels < 1:
+            raise StoreError(
+                f"samples is {self.samples} and pixels {self.pixels}, expected 1 or more"
+            )
+        for name, usual in (("exposure_seconds", LSST_SECONDS), ("sky_electrons", LSST_SKY)):
+            values = tuple(getattr(self, name)) or tuple(usual[band] for band in self.bands)
+            if len(values) != len(self.bands) or min(values) <= 0:
+                raise StoreError(
+                    f"{name} is {list(values)}, expected one positive number for each "
+                    f'letter of "{self.bands}"'
+                )
+            object.__setattr__(self, name, values)
+
+    @cached_property
+    def as_json(self) -> dict[str, Any]:
+        """For the manifest. Catalogue files stand there by name and SHA-256, so that machines which
+        keep them in different places agree. Raises StoreError if one cannot be read."""
+        return {
+            "generator_version": GENERATOR_VERSION,
+            "samples": self.samples,
+            "seed": self.seed,
+            "bands": self.bands,
+            "pixels": self.pixels,
+            "pixel_scale_arcsec": self.pixel_scale_arcsec,
+            "psf_fwhm_arcsec": self.psf_fwhm_arcsec,
+            "largest_offset_pixels": self.largest_offset_pixels,
+            "exposure_seconds": list(self.exposure_seconds),
+            "sky_electrons": list(self.sky_electrons),
+            "collecting_area_cm2": self.collecting_area_cm2,
+            "population": population.as_json(self.catalogue),
+        }
+
+
+@dataclass(frozen=True)
+class Galaxies:
+    """A prepared dataset: memory maps as the module's docstring says, and its manifest."""
+
+    stamps: np.memmap
+    noise_free: np.memmap
+    labels: np.memmap
+    manifest: Manifest
+
+
+# Datasets -----------------------------------------------------------------------------------------
+
+
+def parameters_of(data: Mapping[str, Any]) -> SkyParameters:
+    """The sky that the ``data`` section of a benchmark's definition asks for.
+
+    What it does not mention keeps its default. Raises StoreError for values that make no sense.
+    """
+    asked = dict(data)
+    asked["samples"] = asked.pop("train_samples") + asked.pop("evaluation_samples")
+    catalogue = asked.pop("catalogue", "parametric")
+    asked = dataset.settings(GENERATOR, SkyParameters, asked)
+    path = None if catalogue == "parametric" else population.catalogue_path(catalogue)
+    return SkyParameters(**asked, catalogue=path)
+
+
+def folder_name(parameters: SkyParameters) -> str:
+    """E.g. ``galaxies-8000-1f3a9c2e``: other parameters, another folder."""
+    return dataset.folder_name(f"{GENERATOR}-{parameters.samples}", parameters.as_json)
+
+
+def folder(data: Mapping[str, Any], data_root: Path) -> Path:
+    """Where the dataset of a definition's ``data`` section is, prepared or not."""
+    return data_root / folder_name(parameters_of(data))
+
+
+def prepare(
+    folder: Path,
+    parameters: SkyParameters,
+    processes: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> Manifest:
+    """Make the dataset in ``folder``, go on where an interruption stopped it, or return at once.
+
+    Raises StoreError as ``preparation.prepare`` does, and if a catalogue cannot be read.
+    """
+    bands, pixels = len(parameters.bands), parameters.pixels
+    return preparation.prepare(
+        folder,
+        GENERATOR,
+        parameters.as_json,
+        {
+            "stamps": (PIXEL_DTYPE, (bands, pixels, pixels)),
+            "noise_free": (PIXEL_DTYPE, (bands, pixels, pixels)),
+            "labels": (LABEL_DTYPE, ()),
+        },
+        parameters.samples,
+        partial(draw, parameters),
+        processes,
+        on_progress,
+        packages=("GalSim",),
+    )
+
+
+def load(folder: Path) -> Galaxies:
+    """Map a prepared dataset. Raises StoreError if it is missing, damaged or something else."""
+    manifest = store.read_manifest(folder)
+    if manifest.generator != GENERATOR:
+        raise StoreError(
+            f"{folder}: holds data of generator {manifest.generator!r}, expected {GENERATOR!r}"
+        )
+    return Galaxies(**store.open_arrays(folder), manifest=manifest)
+
+
+# Drawing ------------------------------------------------------------------------------------------
+
+
+def draw(parameters: SkyParameters, indices: range) -> dict[str, np.ndarray]:
+    """Galaxies ``indices`` of the sky: the stored arrays, one row each."""
+    shape = (len(indices), len(parameters.bands), parameters.pixels, parameters.pixels)
+    stamps, noise_free = np.empty(shape, PIXEL_DTYPE), np.empty(shape, PIXEL_DTYPE)
+    labels = np.empty(len(indices), LABEL_DTYPE)
+    sky = np.array(parameters.sky_electrons)[:, None, None]
+    for row, index in enumerate(indices):
+        galaxy = galaxy_at(parameters, index)
+        signal = noise_free_electrons(parameters, galaxy)
+        photons = _generator(parameters, index, _NOISE_STREAM).poisson(np.maximum(signal + sky, 0))
+        stamps[row] = _in_sky_noise(photons - sky, sky)
+        noise_free[row] = _in_sky_noise(signal, sky)
+        labels[row] = _labels(parameters, galaxy, signal)
+    return {"stamps": stamps, "noise_free": noise_free, "labels": labels}
+
+
+def galaxy_at(parameters: SkyParameters, index: int) -> Galaxy:
+    """Galaxy number ``index`` of the sky, before it is observed."""
+    random = _generator(parameters, index, _GALAXY_STREAM)
+    if parameters.catalogue is None:
+        return population.from_prior(random, parameters.largest_offset_pixels)
+    return population.from_catalogue(parameters.catalogue, random, parameters.largest_offset_pixels)
+
+
+def noise_free_electrons(
+    parameters: SkyParameters, galaxy: Galaxy, psf_shear: tuple[float, float] = (0.0, 0.0)
+) -> np.ndarray:
+    """Expected electrons per pixel without the sky, float64 (bands, y, x).
+
+    All bands share PSF and shape, so each component is drawn once, at unit flux, and the bands are
+    its multiples. ``psf_shear`` is the reduced shear of the PSF, which the datasets leave round.
+    """
+    optics, profiles, electrons = _as_drawn(parameters, galaxy, psf_shear)
+    unit_images = drawing.images(
+        optics, profiles, (galaxy.e1, galaxy.e2), (galaxy.dx_pixels, galaxy.dy_pixels)
+    )
+    return np.tensordot(electrons, unit_images, axes=1)
+
+
+def drawn_by_galsim(parameters: SkyParameters, galaxy: Galaxy) -> np.ndarray:
+    """The same by GalSim, one ``drawImage`` per band: what the drawing is tested and timed with."""
+    optics, profiles, electrons = _as_drawn(parameters, galaxy)
+    return drawing.drawn_by_galsim(
+        optics, profiles, electrons, (galaxy.e1, galaxy.e2), (galaxy.dx_pixels, galaxy.dy_pixels)
+    )
+
+
+def _as_drawn(
+    parameters: SkyParameters, galaxy: Galaxy, psf_shear: tuple[float, float] = (0.0, 0.0)
+) -> tuple[Optics, list[Profile], np.ndarray]:
+    """Optics, profiles, and the electrons of each profile in each band, (bands, profiles)."""
+    optics = Optics(
+        parameters.pixels, parameters.pixel_scale_arcsec, parameters.psf_fwhm_arcsec, psf_shear
+    )
+    profiles = [
+        Profile(component.sersic_index, component.half_light_radius_arcsec)
+        for component in galaxy.components
+    ]
+    electrons = [component_electrons(parameters, galaxy, part) for part in galaxy.components]
+    return optics, profiles, np.stack(electrons, axis=1)
+
+
+def component_electrons(
+    parameters: SkyParameters, galaxy: Galaxy, component: Component
+) -> np.ndarray:
+    """Expected electrons in the whole component over the whole exposure, (bands,)."""
+    rates = _rates(parameters.bands, component.template, galaxy.redshift)
+    brightness = component.fraction * 10 ** (-0.4 * galaxy.magnitude)
+    exposure = parameters.collecting_area_cm2 * np.array(parameters.exposure_seconds)
+    return np.asarray(brightness * rates * exposure)
+
+
+def _in_sky_noise(electrons: np.ndarray, sky: np.ndarray) -> np.ndarray:
+    values: np.ndarray = electrons / np.sqrt(sky)
+    if np.abs(values).max() > np.finfo(PIXEL_DTYPE).max:
+        raise StoreError(
+            f"a galaxy is {np.abs(values).max():.0f} times as bright as the sky noise, more than "
+            f"float16 holds; only galaxies fainter than F814W {MAGNITUDE_RANGE[0]} can be stored"
+        )
+    return values
+
+
+def _labels(parameters: SkyParameters, galaxy: Galaxy, signal: np.ndarray) -> tuple[float, ...]:
+    """In the order of LABELS."""
+    r = parameters.bands.index("r")
+    variance = signal[r] + parameters.sky_electrons[r]
+    snr = math.sqrt(np.sum(signal[r] ** 2 / variance))
+    return (
+        galaxy.e1,
+        galaxy.e2,
+        galaxy.redshift,
+        galaxy.magnitude,
+        galaxy.bulge_fraction,
+        galaxy.half_light_radius_arcsec,
+        snr,
+        galaxy.dx_pixels,
+        galaxy.dy_pixels,
+    )
+
+
+def _generator(parameters: SkyParameters, index: int, stream: int) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence([parameters.seed, index, stream]))
+
+
+# Colours ------------------------------------------------------------------------------------------
+
+
+def _rates(bands: str, template: str, redshift: float) -> np.ndarray:
+    """Electrons per second and cm² of a galaxy of F814W = 0, (bands,)."""
+    redshifts, rates = _rate_tables(bands)
+    return np.array([np.interp(redshift, redshifts, rate) for rate in rates[template]])
+
+
+@lru_cache(maxsize=8)
+def _rate_tables(bands: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Redshifts, and for each template the rates at them, (bands, redshifts).
+
+    Photon integrals of redshifted templates over LSST's bands, over that in F814W, in which the
+    template is normalised to AB = 0. All at once in less time than GalSim needs for a hundred.
+    """
+    first, last = REDSHIFT_RANGE
+    redshifts = np.linspace(first, last, round((last - first) / REDSHIFT_STEP) + 1)
+    wavelengths_nm = np.arange(300.0, 1110.0, WAVELENGTH_STEP_NM)
+    f814w = galsim.Bandpass("ACS_wfc_F814W.dat", wave_type="nm").withZeropoint("AB")
+    lsst = [galsim.Bandpass(f"LSST_{band}.dat", wave_type="nm") for band in bands]
+    throughputs = np.stack([bandpass(wavelengths_nm) for bandpass in (f814w, *lsst)])
+    rates = {}
+    for template, file in TEMPLATES.items():
+        sed = galsim.SED(file, wave_type="Ang", flux_type="flambda")
+        photons = sed(wavelengths_nm / (1 + redshifts[:, None]))  # per nm, up to a factor
+        counts = throughputs @ photons.T
+        rates[template] = counts[1:] / counts[0] * 10 ** (0.4 * f814w.zeropoint)
+    return redshifts, rates

@@ -1,0 +1,104 @@
+"""Which part of an image is seen: random for training, the centre for evaluation.
+
+Training: Szegedy et al. 2015, arXiv:1409.4842, section 6: a part whose share of the image's area
+and whose aspect ratio are drawn from ranges, anywhere in the image, resized, mirrored half the
+time. Evaluation: the centre of the image resized so that its shorter side has
+``evaluation_resize_pixels``. Both are whole pixels of the image, which are then resized, as in the
+reference of MLPerf 0.6 for TPUs.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from reference.data.imagenet.images import Images
+from reference.data.order import SampleStream
+from reference.run.seeding import generator
+
+ATTEMPTS = 10  # to draw a part that lies within the image
+BLOCK = 256  # samples whose random numbers are drawn together
+
+
+@dataclass(frozen=True)
+class Cropping:
+    """Images of ``pixels`` a side. For training the share of the area lies in ``area`` and width by
+    height in ``aspect``, the former evenly, the latter evenly in its logarithm."""
+
+    pixels: int
+    evaluation_resize_pixels: int
+    area: tuple[float, float] = (0.08, 1.0)
+    aspect: tuple[float, float] = (3 / 4, 4 / 3)
+
+
+@dataclass(frozen=True)
+class Views:
+    """``boxes`` (n, 4): left, top, right, bottom in pixels of the image in ``rows`` (n,), int64;
+    ``mirrored`` (n,)."""
+
+    rows: np.ndarray
+    boxes: np.ndarray
+    mirrored: np.ndarray
+
+
+def training_views(
+    images: Images, cropping: Cropping, stream: SampleStream, first: int, count: int
+) -> Views:
+    """What is seen at ``count`` positions of the stream from ``first`` on."""
+    rows, _ = stream.take(first, count)
+    drawn = _drawn(stream.seed, first, count)
+    widths, heights = images.widths[rows].astype(float), images.heights[rows].astype(float)
+    low, high = cropping.area
+    areas = (low + (high - low) * drawn[:, :ATTEMPTS]) * (widths * heights)[:, None]
+    low, high = map(math.log, cropping.aspect)
+    aspects = np.exp(low + (high - low) * drawn[:, ATTEMPTS : 2 * ATTEMPTS])
+    across = np.rint(np.sqrt(areas * aspects))
+    down = np.rint(np.sqrt(areas / aspects))
+    fits = (across >= 1) & (down >= 1) & (across <= widths[:, None]) & (down <= heights[:, None])
+    chosen = fits.argmax(axis=1)
+    at = np.arange(count)
+    across, down = across[at, chosen], down[at, chosen]
+    none = ~fits.any(axis=1)
+    across[none], down[none] = _whole(widths[none], heights[none], cropping.aspect)
+    left = np.floor(drawn[:, -3] * (widths - across + 1))
+    top = np.floor(drawn[:, -2] * (heights - down + 1))
+    left[none] = (widths[none] - across[none]) // 2
+    top[none] = (heights[none] - down[none]) // 2
+    return Views(rows, _boxes(left, top, across, down), drawn[:, -1] < 0.5)
+
+
+def evaluation_views(images: Images, cropping: Cropping, rows: np.ndarray) -> Views:
+    """The centres of the images in ``rows``."""
+    widths, heights = images.widths[rows].astype(float), images.heights[rows].astype(float)
+    share = cropping.pixels / cropping.evaluation_resize_pixels
+    side = np.maximum(1, np.rint(np.minimum(widths, heights) * share))
+    boxes = _boxes((widths - side) // 2, (heights - side) // 2, side, side)
+    return Views(rows, boxes, np.zeros(len(rows), bool))
+
+
+def _boxes(left: np.ndarray, top: np.ndarray, width: np.ndarray, height: np.ndarray) -> np.ndarray:
+    return np.stack([left, top, left + width, top + height], axis=1).astype(np.int64)
+
+
+def _whole(
+    widths: np.ndarray, heights: np.ndarray, aspect: tuple[float, float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The largest part whose aspect ratio is allowed."""
+    return (
+        np.minimum(widths, np.rint(heights * aspect[1])),
+        np.minimum(heights, np.rint(widths / aspect[0])),
+    )
+
+
+def _drawn(seed: int, first: int, count: int) -> np.ndarray:
+    """Random numbers in [0, 1) of ``count`` positions, (count, 2 · ATTEMPTS + 3)."""
+    blocks = range(first // BLOCK, (first + count - 1) // BLOCK + 1)
+    drawn = np.concatenate([_block(seed, block) for block in blocks])
+    start = first - blocks.start * BLOCK
+    return drawn[start : start + count]
+
+
+@lru_cache(maxsize=64)
+def _block(seed: int, block: int) -> np.ndarray:
+    return generator(seed, "crop", block).random((BLOCK, 2 * ATTEMPTS + 3))

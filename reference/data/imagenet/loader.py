@@ -1,0 +1,161 @@
+"""Batches of ImageNet for one rank.
+
+Which images a batch holds, and how each is cropped and mirrored, is a function of the run's seed
+and the position in the stream of training samples only: the same for any number of ranks and
+workers. Position p is sample p mod size of epoch p // size, each epoch in an order of its own.
+
+Workers are threads: decoding and resizing run outside Python's lock, so that they share the packed
+file, write into the batch itself (pinned where there is a GPU) and cost nothing to start.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from reference.data.imagenet.crops import Cropping, Views, evaluation_views, training_views
+from reference.data.imagenet.images import Images
+from reference.data.imagenet.jpeg import pixels
+from reference.data.order import SampleStream
+
+AHEAD = 2  # batches that are being decoded while one is used
+PIECE = 16  # images that a worker takes at a time
+
+
+@dataclass(frozen=True)
+class Share:
+    """This rank's part of every global batch: ``batch`` samples, the ``rank``-th of ``ranks``."""
+
+    rank: int
+    ranks: int
+    batch: int
+
+
+class Loader:
+    """Crops, decodes and resizes for one rank, on ``workers`` threads of its own.
+
+    Images come as uint8 (n, pixels, pixels, 3) and labels as int64 (n,), in pinned memory if
+    ``pinned``. ``close`` ends the threads.
+    """
+
+    def __init__(
+        self,
+        images: Images,
+        cropping: Cropping,
+        seed: int,
+        share: Share,
+        workers: int = 1,
+        pinned: bool = False,
+    ) -> None:
+        self.images, self.cropping, self.share, self.pinned = images, cropping, share, pinned
+        self.stream = SampleStream(seed, images.train_samples)
+        self._threads = ThreadPoolExecutor(workers, "decode")
+        self._coming: deque[_Batch] = deque()
+        self._coming_from = 0
+
+    def next_batch(self, samples: int) -> tuple[Tensor, Tensor]:
+        """This rank's share of the global batch that follows ``samples`` trained samples."""
+        if samples != self._coming_from:
+            self._forget()
+            self._coming_from = samples
+        step = self.share.ranks * self.share.batch
+        while len(self._coming) <= AHEAD:
+            self._coming.append(self._training(samples + len(self._coming) * step))
+        self._coming_from += step
+        return self._coming.popleft().ready()
+
+    def evaluation_batches(self, batch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """This rank's part of the validation set in batches of one shape, as many on every rank.
+
+        Yields images, labels, and which of them count, bool (batch,): what fills up the last
+        batches does not. Over all ranks every image counts once.
+        """
+        coming: deque[tuple[_Batch, Tensor]] = deque()
+        for first in range(0, self.images.evaluation_samples, batch * self.share.ranks):
+            coming.append(self._evaluation(first + self.share.rank * batch, batch))
+            if len(coming) > AHEAD:
+                yield _with_mask(*coming.popleft())
+        while coming:
+            yield _with_mask(*coming.popleft())
+
+    def close(self) -> None:
+        """End the threads."""
+        self._forget()
+        self._threads.shutdown()
+
+    def _forget(self) -> None:
+        for batch in self._coming:
+            batch.cancel()
+        self._coming.clear()
+
+    def _training(self, samples: int) -> "_Batch":
+        first = samples + self.share.rank * self.share.batch
+        return self._begun(
+            training_views(self.images, self.cropping, self.stream, first, self.share.batch)
+        )
+
+    def _evaluation(self, first: int, batch: int) -> tuple["_Batch", Tensor]:
+        total = self.images.evaluation_samples
+        places = np.arange(first, first + batch)
+        rows = self.images.train_samples + np.minimum(places, total - 1)
+        views = evaluation_views(self.images, self.cropping, rows)
+        return self._begun(views), torch.from_numpy(places < total)
+
+    def _begun(self, views: Views) -> "_Batch":
+        count, size = len(views.rows), self.cropping.pixels
+        batch = torch.empty((count, size, size, 3), dtype=torch.uint8, pin_memory=self.pinned)
+        labels = torch.from_numpy(self.images.labels[views.rows])
+        pieces = [
+            self._threads.submit(_fill, batch, self.images, views, range(first, last))
+            for first, last in _pieces(count)
+        ]
+        return _Batch(batch, labels.pin_memory() if self.pinned else labels, pieces)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """One that is being decoded."""
+
+    images: Tensor
+    labels: Tensor
+    pieces: list[Future[None]]
+
+    def ready(self) -> tuple[Tensor, Tensor]:
+        for piece in self.pieces:
+            piece.result()
+        return self.images, self.labels
+
+    def cancel(self) -> None:
+        for piece in self.pieces:
+            piece.cancel()
+
+
+def _with_mask(batch: _Batch, valid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return *batch.ready(), valid
+
+
+def _pieces(count: int) -> Iterator[tuple[int, int]]:
+    return ((first, min(first + PIECE, count)) for first in range(0, count, PIECE))
+
+
+def _fill(batch: Tensor, images: Images, views: Views, which: range) -> None:
+    """Put the images ``which`` of ``views`` in their places."""
+    for at in which:
+        row = int(views.rows[at])
+        whole = pixels(images.file(row), int(images.kinds[row]))
+        seen = resized(whole, views.boxes[at].tolist(), batch.shape[1])
+        batch[at] = seen.flip(1) if views.mirrored[at] else seen
+
+
+def resized(image: np.ndarray, box: list[int], size: int) -> Tensor:
+    """The part ``box`` (left, top, right, bottom) of ``image``, uint8 (height, width, 3), resized
+    to (size, size, 3) by bicubic interpolation that averages where it shrinks, as Pillow's does."""
+    left, top, right, bottom = box
+    part = torch.from_numpy(image)[top:bottom, left:right].permute(2, 0, 1)[None]
+    small = functional.interpolate(part, (size, size), mode="bicubic", antialias=True)
+    return small[0].permute(1, 2, 0)

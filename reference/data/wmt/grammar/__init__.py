@@ -1,0 +1,57 @@
+"""English–German sentences made by a synchronous grammar: text for the mini scale.
+
+A sentence is drawn once, as a tree without word order or inflection, and then put into words twice.
+German inflects determiners, adjectives and nouns by gender, case and number; its finite verb stands
+second in main clauses, whatever begins them, and last in subordinate ones, where separable verbs
+are one word; participles and infinitives stand at the end; objects of some verbs are datives; what
+is negated decides between *nicht* and *kein*; *know* is another verb before a clause than before a
+noun. Word by word little of this comes out right (``tests/reference/data/wmt/test_grammar.py``).
+
+Sentence ``i`` of a part is a function of (seed, part, i) only. A digest of the English sentence
+says which part it may be in, so that no sentence to be evaluated is ever trained on.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+from reference.data.wmt.grammar import in_english, in_german
+from reference.data.wmt.grammar.drawing import Drawn
+from reference.data.wmt.grammar.trees import Sentence
+
+GENERATOR_VERSION = 1  # to be raised by every change that makes other sentences
+TRAIN, EVALUATION = "train", "evaluation"
+EVALUATION_SHARE = 16  # one sentence in so many is for evaluation only
+
+
+def pair(seed: int, part: str, index: int) -> tuple[str, str]:
+    """Sentence ``index`` of a part, in English and in German."""
+    drawn = Drawn(seed, part, index)
+    while True:
+        sentence = drawn.sentence()
+        text = english(sentence)
+        if part_of(text) == part:
+            return text, german(sentence)
+
+
+def part_of(text: str) -> str:
+    """The part in which an English sentence may be."""
+    first_byte = hashlib.sha256(text.encode()).digest()[0]
+    return TRAIN if first_byte % EVALUATION_SHARE else EVALUATION
+
+
+def english(sentence: Sentence) -> str:
+    """The sentence in English."""
+    return _written(in_english.words_of(sentence))
+
+
+def german(sentence: Sentence) -> str:
+    """The sentence in German."""
+    return _written(in_german.words_of(sentence))
+
+
+def _written(words: Sequence[str]) -> str:
+    """As a line of text: punctuation joined, never doubled, the first letter large."""
+    text = " ".join(words).replace(" ,", ",").replace(",,", ",")
+    for mark in ".?":
+        text = text.replace(f", {mark}", mark).replace(f" {mark}", mark)
+    return text[0].upper() + text[1:]

@@ -1,0 +1,173 @@
+"""A tree put into German words."""
+
+from reference.data.wmt.grammar import lexicon
+from reference.data.wmt.grammar.lexicon import PLURAL, ending
+from reference.data.wmt.grammar.trees import (
+    COPULA,
+    LIKE_DIESER,
+    LIKE_EIN,
+    MODALS,
+    NUMBERS,
+    Adverbial,
+    Clause,
+    Nominal,
+    NounPhrase,
+    Pronoun,
+    Sentence,
+)
+
+
+def words_of(sentence: Sentence) -> list[str]:
+    """The sentence in German."""
+    first: list[str] | None = None
+    subordinate: list[str] = []
+    if sentence.conjunction and sentence.subordinate:
+        subordinate = [sentence.conjunction[1], *_verb_last(sentence.subordinate)]
+        if sentence.subordinate_first:
+            first, subordinate = [*subordinate, ","], []
+    words = _verb_second(sentence.main, sentence.front, first, sentence.is_question)
+    words += [",", *subordinate] if subordinate else []
+    return [*words, "?" if sentence.is_question else "."]
+
+
+def _verb_second(
+    clause: Clause, front: str, first: list[str] | None, is_question: bool
+) -> list[str]:
+    """``first`` stands before the verb if it is given; else what ``front`` says, else the
+    subject; in a question nothing does."""
+    finite, others = _verb(clause)
+    if clause.verb.prefix and not others:
+        others = [clause.verb.prefix]
+    assert clause.subject
+    subject = _nominal(clause.subject, "nominative")
+    if is_question:
+        return [finite, *subject, *_middle(clause), *others]
+    if first is None and front == "time" and clause.time:
+        first = [clause.time[1]]
+    elif first is None and front == "place" and clause.place:
+        first = _adverbial(clause.place)
+    if first is None:
+        words = [*subject, finite, *_middle(clause)]
+    else:
+        words = [*first, finite, *subject, *_middle(clause, without=front)]
+    return [*words, *others, *_after_the_verb(clause)]
+
+
+def _verb_last(clause: Clause) -> list[str]:
+    finite, others = _verb(clause)
+    if clause.verb.prefix and not others:
+        finite = clause.verb.prefix + finite
+    subject = _nominal(clause.subject, "nominative") if clause.subject else []
+    return [*subject, *_middle(clause), *others, finite, *_after_the_verb(clause)]
+
+
+def _after_the_verb(clause: Clause) -> list[str]:
+    if clause.content:
+        return [",", "dass", *_verb_last(clause.content)]
+    if clause.purpose:
+        return [",", *_middle(clause.purpose), clause.purpose.verb.infinitive_with_zu]
+    return []
+
+
+def _middle(clause: Clause, without: str = "") -> list[str]:
+    """Objects and adverbials between the two places of the verb: pronouns first, then time, datives
+    before accusatives, negation, the rest."""
+    objects = []
+    if clause.indirect:
+        objects.append((clause.indirect, "dative"))
+    if clause.direct:
+        objects.append((clause.direct, clause.verb.case))
+    words: list[str] = []
+    for nominal, case in objects:
+        if isinstance(nominal, Pronoun):
+            words += _nominal(nominal, case)
+    if clause.time and without != "time":
+        words.append(clause.time[1])
+    is_none = clause.negated and _is_indefinite(clause.direct)
+    for nominal, case in objects:
+        if isinstance(nominal, NounPhrase):
+            words += _nominal(nominal, case, is_none and nominal is clause.direct)
+    if clause.negated and not is_none:
+        words.append("nicht")
+    words += _adverbial(clause.companion)
+    words += [clause.manner[1]] if clause.manner else []
+    words += [clause.predicate.german] if clause.predicate else []
+    return words + ([] if without == "place" else _adverbial(clause.place))
+
+
+def _is_indefinite(nominal: Nominal | None) -> bool:
+    return isinstance(nominal, NounPhrase) and nominal.determiner in ("a", "")
+
+
+def _verb(clause: Clause) -> tuple[str, list[str]]:
+    """The finite form without a separable prefix, and what stands at the end of the clause."""
+    subject, verb = clause.subject, clause.verb
+    plural = subject is not None and subject.plural
+    is_first = subject is not None and subject.person == 1 and not plural
+    if clause.tense == "perfect":
+        if verb.auxiliary == "sein":
+            finite = "sind" if plural else "bin" if is_first else "ist"
+        else:
+            finite = "haben" if plural else "habe" if is_first else "hat"
+        return finite, [verb.participle]
+    if clause.tense == "future":
+        return "werden" if plural else "werde" if is_first else "wird", [verb.infinitive]
+    if clause.tense in MODALS:
+        return MODALS[clause.tense][plural], [verb.infinitive]
+    infinitive, third, past, _ = verb.german
+    if clause.tense == "past":
+        return past + ("n" if past.endswith("e") else "en") * plural, []
+    if verb is COPULA:
+        return "sind" if plural else "bin" if is_first else third, []
+    if is_first:
+        stem = infinitive.removesuffix("n").removesuffix("e")
+        return third if third == "weiß" else stem + "e", []
+    return infinitive if plural else third, []
+
+
+def _adverbial(adverbial: Adverbial | None) -> list[str]:
+    if not adverbial:
+        return []
+    words = _nominal(adverbial.phrase, adverbial.case)
+    contracted = lexicon.CONTRACTIONS.get(f"{adverbial.german} {words[0]}")
+    return [contracted, *words[1:]] if contracted else [adverbial.german, *words]
+
+
+def _nominal(nominal: Nominal, case: str, is_none: bool = False) -> list[str]:
+    if isinstance(nominal, Pronoun):
+        return [nominal.german[lexicon.CASES.index(case)]]
+    gender = PLURAL if nominal.plural else nominal.noun.gender
+    determiner = nominal.determiner
+    words, adjective_ending = _determiner("no" if is_none else determiner, case, gender)
+    words += [adjective.stem + adjective_ending for adjective in nominal.adjectives]
+    words.append(nominal.noun.in_german(case, nominal.plural))
+    if nominal.owner:
+        words += _nominal(nominal.owner, "genitive")
+    if nominal.relative:
+        words += _relative(gender, nominal.relative, nominal.plural)
+    return words
+
+
+def _determiner(determiner: str, case: str, gender: str) -> tuple[list[str], str]:
+    """The determiner, and the ending that it leaves to adjectives."""
+    weak, mixed = lexicon.WEAK_ADJECTIVE, lexicon.MIXED_ADJECTIVE
+    if determiner == "the":
+        return [ending(lexicon.DEFINITE, case, gender)], ending(weak, case, gender)
+    if determiner in LIKE_DIESER:
+        word = LIKE_DIESER[determiner] + ending(lexicon.LIKE_DIESER, case, gender)
+        return [word], ending(weak, case, gender)
+    if determiner in LIKE_EIN:
+        word = LIKE_EIN[determiner] + ending(lexicon.LIKE_EIN, case, gender)
+        return [word], ending(mixed, case, gender)
+    number = [NUMBERS[determiner]] if determiner else []
+    return number, lexicon.STRONG_PLURAL_ADJECTIVE[case]
+
+
+def _relative(gender: str, relative: Clause, plural: bool) -> list[str]:
+    if relative.subject:
+        pronoun = ending(lexicon.RELATIVE, relative.verb.case, gender)
+        return [",", pronoun, *_verb_last(relative), ","]
+    pronoun = ending(lexicon.RELATIVE, "nominative", gender)
+    head = Pronoun(("", ""), (pronoun, "", ""), 3, plural)
+    agreeing = Clause(relative.verb, relative.tense, head, direct=relative.direct)
+    return [",", *_verb_last(agreeing), ","]

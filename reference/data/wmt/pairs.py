@@ -1,0 +1,501 @@
+"""Sentences in English and German as numbers of subwords.
+
+Source
+    Pairs of plain text files, see ``parallel_text``: for ``source: WMT17`` those in the folder
+    ``WMT17`` under the data root, as distributed (statmt.org/wmt17); for ``source: grammar`` files
+    that ``grammar`` writes.
+
+Cleaning
+    White space is single spaces. Training pairs of which one side is empty, as some of WMT's are,
+    or has more than ``longest_tokens`` tokens are left out; ``remarks`` counts them. In the
+    evaluation set an empty side is an error: nothing of that set may be left out.
+
+Vocabulary
+    One for both languages: byte-pair encoding (sentencepiece) of the training text, with one thread
+    and without sampling, so that the same text gives the same vocabulary. Of more than
+    VOCABULARY_PAIRS pairs it sees evenly spaced ones.
+
+Stored arrays
+    ``source``, ``target``  ragged: token numbers, uint16, END at the end of each sentence
+    ``reference``           ragged: the German text of pairs that are for evaluation, UTF-8
+
+    Rows [0, train) are for training, the next ones for evaluation. The vocabulary is
+    ``vocabulary.model`` beside them; its digest is a parameter in the manifest.
+"""
+
+import hashlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentencepiece
+
+from reference.data import dataset, preparation, store
+from reference.data.columns import Ragged
+from reference.data.store import Manifest, OnProgress, StoreError
+from reference.data.wmt import grammar, parallel_text
+from reference.data.wmt.parallel_text import LANGUAGES, Corpus
+
+GENERATOR = "wmt"
+GENERATOR_VERSION = 1  # to be raised by every change that stores something else
+GRAMMAR, REAL = "grammar", "WMT17"
+PADDING, END, UNKNOWN = 0, 1, 2
+TOKEN = np.dtype(np.uint16)
+VOCABULARY = "vocabulary.model"
+VOCABULARY_PAIRS = 1_000_000
+PIECE = 5000  # pairs that a process takes at a time, and rows of a chunk
+EMPTY, TOO_LONG = -1, -2  # instead of a length
+
+
+@dataclass(frozen=True)
+class TextParameters:
+    """The ``data`` section of a definition. ``seed`` is that of sentences of the grammar; the file
+    names are those of real ones, without the language.
+
+    Raises StoreError for values that make no sense.
+    """
+
+    source: str
+    vocabulary: int
+    longest_tokens: int
+    train_samples: int
+    evaluation_samples: int
+    seed: int = 20260101
+    train_files: tuple[str, ...] = (grammar.TRAIN,)
+    evaluation_files: tuple[str, ...] = (grammar.EVALUATION,)
+
+    def __post_init__(self) -> None:
+        if self.source not in (GRAMMAR, REAL):
+            raise StoreError(f"data.source is {self.source!r}, expected {GRAMMAR} or {REAL}")
+        counts = (self.train_samples, self.evaluation_samples, self.longest_tokens)
+        if min(counts) < 1 or not UNKNOWN < self.vocabulary <= np.iinfo(TOKEN).max:
+            raise StoreError(
+                f"data.train_samples, evaluation_samples and longest_tokens are {counts}, "
+                f"vocabulary {self.vocabulary}: expected 1 or more, and at most "
+                f"{np.iinfo(TOKEN).max:,} tokens in the vocabulary"
+            )
+        for name in ("train_files", "evaluation_files"):
+            files = getattr(self, name)
+            if not files or isinstance(files, str):
+                raise StoreError(f"data.{name} is {files!r}, expected a list of one name or more")
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        made = {"seed": self.seed, "grammar_version": grammar.GENERATOR_VERSION}
+        files = {
+            "train_files": list(self.train_files),
+            "evaluation_files": list(self.evaluation_files),
+        }
+        return {
+            "generator_version": GENERATOR_VERSION,
+            "source": self.source,
+            "vocabulary": self.vocabulary,
+            "longest_tokens": self.longest_tokens,
+            "train_samples": self.train_samples,
+            "evaluation_samples": self.evaluation_samples,
+            **(made if self.source == GRAMMAR else files),
+        }
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Sentences one after the other: row i is ``values[ends[i - 1]:ends[i]]``, uint16."""
+
+    values: np.ndarray
+    ends: np.ndarray
+
+    def row(self, number: int) -> np.ndarray:
+        """The tokens of a sentence, END at the end."""
+        return self.values[self.ends[number - 1] if number else 0 : self.ends[number]]
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Tokens of every row, END included; int64 (rows,)."""
+        return np.diff(self.ends, prepend=0)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A prepared dataset. ``references`` is the German text of the evaluation set."""
+
+    train_samples: int
+    evaluation_samples: int
+    source: Tokens
+    target: Tokens
+    references: tuple[str, ...]
+    subwords: Any
+    manifest: Manifest
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """What token numbers say; END and whatever follows it says nothing."""
+        numbers = list(tokens)
+        if END in numbers:
+            numbers = numbers[: numbers.index(END)]
+        known = [number for number in numbers if UNKNOWN < number < len(self.subwords)]
+        text: str = self.subwords.decode(known)
+        return text
+
+
+# Datasets -----------------------------------------------------------------------------------------
+
+
+def parameters_of(data: Mapping[str, Any]) -> TextParameters:
+    """What the ``data`` section of a benchmark's definition asks for.
+
+    Raises StoreError for values that make no sense.
+    """
+    return TextParameters(**dataset.settings(GENERATOR, TextParameters, data))
+
+
+def folder(data: Mapping[str, Any], data_root: Path) -> Path:
+    """Where the dataset of a definition's ``data`` section is, prepared or not."""
+    parameters = parameters_of(data)
+    rows = parameters.train_samples + parameters.evaluation_samples
+    title = f"{GENERATOR}-{parameters.source}-{rows}"
+    return data_root / dataset.folder_name(title, parameters.as_json)
+
+
+def source_folder(folder: Path, parameters: TextParameters) -> Path:
+    """Where the text is that ``folder`` is made from."""
+    if parameters.source == REAL:
+        return folder.with_name(REAL)
+    return folder.with_name(f"{folder.name}-text")
+
+
+def prepare(
+    folder: Path,
+    parameters: TextParameters,
+    processes: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> Manifest:
+    """Make the dataset in ``folder``, go on where an interruption stopped it, or return at once.
+
+    Raises StoreError as ``preparation.prepare`` does, and where text is missing, is not UTF-8, has
+    no translation line by line, or has another number of pairs than the definition says.
+    """
+    if folder.exists():
+        return dataset.already_there(GENERATOR, folder, parameters.as_json)
+    source = source_folder(folder, parameters)
+    progress = partial(_third, on_progress or (lambda done, total: None), parameters)
+    if parameters.source == GRAMMAR:
+        _write_text(source, parameters, processes, progress(0))
+    parts = [
+        parallel_text.opened(source, parameters.train_files),
+        parallel_text.opened(source, parameters.evaluation_files),
+    ]
+    _check_evaluation(parts[1], parameters)
+    digests = [parallel_text.digest(corpus) for corpus in parts]
+    made_of = f"{GENERATOR_VERSION}-{parameters.vocabulary}-{digests[0][:8]}"
+    vocabulary = folder.with_name(f"{GENERATOR}-vocabulary-{made_of}.model")
+    _train_vocabulary(vocabulary, parts[0], parameters.vocabulary)
+    encoding = _Encoding(vocabulary)
+    lengths = [
+        _lengths(encoding, parts[0], parameters.longest_tokens, processes, progress(1)),
+        _lengths(encoding, parts[1], None, processes, lambda done, total: None),
+    ]
+    rows = _Rows(encoding, tuple(parts), _kept(parts, lengths, parameters))
+    counted = [of[kept] for of, kept in zip(lengths, rows.kept, strict=True)]
+    source_ends, target_ends = np.cumsum(np.concatenate(counted), axis=0).T * TOKEN.itemsize
+    return preparation.prepare(
+        folder,
+        GENERATOR,
+        {
+            **parameters.as_json,
+            "text_sha256": digests,
+            "vocabulary_sha256": hashlib.sha256(vocabulary.read_bytes()).hexdigest(),
+            "left_out": {
+                "empty": int(np.count_nonzero(lengths[0] == EMPTY) // 2),
+                "too_long": int(np.count_nonzero(lengths[0] == TOO_LONG) // 2),
+            },
+            **_first_empty(parts[0], lengths[0]),
+        },
+        {
+            "source": Ragged(np.ascontiguousarray(source_ends)),
+            "target": Ragged(np.ascontiguousarray(target_ends)),
+            "reference": Ragged(np.cumsum(rows.reference_bytes())),
+        },
+        len(rows),
+        partial(_draw, rows),
+        processes,
+        progress(2),
+        chunk_rows=PIECE,
+        packages=("sentencepiece",),
+        judge=partial(_add_vocabulary, vocabulary),
+    )
+
+
+def load(folder: Path) -> Pairs:
+    """Map a prepared dataset. Raises StoreError if it is missing, damaged or something else."""
+    manifest = dataset.made_by(GENERATOR, folder)
+    arrays, parameters = store.open_arrays(folder), manifest.parameters
+    path = folder / VOCABULARY
+    model = path.read_bytes() if path.is_file() else b""
+    if hashlib.sha256(model).hexdigest() != parameters["vocabulary_sha256"]:
+        raise StoreError(f"{path}: missing or damaged. Delete {folder} and prepare again.")
+    source, target = (
+        Tokens(np.asarray(arrays[name]).view(TOKEN), arrays[f"{name}_ends"] // TOKEN.itemsize)
+        for name in ("source", "target")
+    )
+    ends, text = arrays["reference_ends"], np.asarray(arrays["reference"])
+    train = parameters["train_samples"]
+    references = [
+        bytes(text[ends[row - 1] : ends[row]]).decode() for row in range(train, manifest.rows)
+    ]
+    return Pairs(
+        train_samples=train,
+        evaluation_samples=parameters["evaluation_samples"],
+        source=source,
+        target=target,
+        references=tuple(references),
+        subwords=sentencepiece.SentencePieceProcessor(model_proto=model),
+        manifest=manifest,
+    )
+
+
+def remarks(folder: Path) -> list[str]:
+    """What is to be said about a prepared dataset: lengths, and what was left out."""
+    pairs = load(folder)
+    train, left_out = pairs.train_samples, pairs.manifest.parameters["left_out"]
+    first = pairs.manifest.parameters.get("first_empty", "")
+    lengths = np.stack([pairs.source.lengths, pairs.target.lengths])
+    lines = [
+        f"{len(pairs.subwords):,} subwords; tokens per sentence, en and de: "
+        f"{lengths[0, :train].mean():.1f} and {lengths[1, :train].mean():.1f} to train; "
+        f"the longest to evaluate has {lengths[:, train:].max()}"
+    ]
+    if any(left_out.values()):
+        lines.append(
+            f"training pairs left out: {left_out['empty']:,} with an empty side"
+            f"{f' (the first: {first})' if first else ''}, "
+            f"{left_out['too_long']:,} longer than {pairs.manifest.parameters['longest_tokens']}"
+        )
+    return lines
+
+
+# From text to numbers -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Encoding:
+    """How text becomes token numbers; can be pickled."""
+
+    vocabulary: Path
+
+    def tokens(self, text: str) -> list[int]:
+        numbers: list[int] = _processor(self.vocabulary).encode(text)
+        return [*numbers, END]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The pairs of both parts that are kept, by their numbers, in the order of the rows."""
+
+    encoding: _Encoding
+    parts: tuple[Corpus, ...]
+    kept: tuple[np.ndarray, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.kept))
+
+    def pair(self, row: int) -> tuple[str, str]:
+        train = len(self.kept[0])
+        part, number = (0, row) if row < train else (1, row - train)
+        return self.parts[part].pair(int(self.kept[part][number]))
+
+    def reference_bytes(self) -> np.ndarray:
+        """The bytes of each row's ``reference``; int64 (rows,)."""
+        train = len(self.kept[0])
+        sizes = np.zeros(len(self), np.int64)
+        for row in range(train, len(self)):
+            sizes[row] = len(self.pair(row)[1].encode())
+        return sizes
+
+
+@lru_cache(maxsize=4)
+def _processor(vocabulary: Path) -> Any:
+    return sentencepiece.SentencePieceProcessor(model_file=str(vocabulary))
+
+
+def _write_text(
+    folder: Path, parameters: TextParameters, processes: int | None, on_progress: OnProgress
+) -> None:
+    """Files of sentences of the grammar; files that are there are kept."""
+    counts = {
+        grammar.TRAIN: parameters.train_samples,
+        grammar.EVALUATION: parameters.evaluation_samples,
+    }
+    done, total = 0, sum(counts.values())
+    with preparation.told_plainly(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for part, count in counts.items():
+            paths = [folder / f"{part}.{language}" for language in LANGUAGES]
+            if not all(path.exists() for path in paths):
+                pieces = range(-(-count // PIECE))
+                written: dict[int, list[tuple[str, str]]] = {}
+                work = partial(_sentences, parameters.seed, part, count)
+                for piece, pairs in preparation.in_processes(work, pieces, processes, folder):
+                    written[piece] = pairs
+                    on_progress(done + sum(map(len, written.values())), total)
+                for side, path in enumerate(paths):
+                    text = "".join(f"{pair[side]}\n" for p in pieces for pair in written[p])
+                    _write(path, text.encode())
+            done += count
+
+
+def _sentences(seed: int, part: str, count: int, piece: int) -> list[tuple[str, str]]:
+    rows = range(piece * PIECE, min((piece + 1) * PIECE, count))
+    return [grammar.pair(seed, part, row) for row in rows]
+
+
+def _train_vocabulary(path: Path, corpus: Corpus, size: int) -> None:
+    """Write it to ``path``, unless it is there."""
+    if path.exists():
+        return
+
+    def text() -> Iterator[str]:
+        for number in range(0, len(corpus), -(-len(corpus) // VOCABULARY_PAIRS)):
+            try:
+                yield from corpus.pair(number)
+            except StoreError as error:
+                told.append(error)  # sentencepiece makes an error of its own of it
+                raise
+
+    told: list[StoreError] = []
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=text(),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=size,
+            hard_vocab_limit=False,  # little text has fewer
+            character_coverage=1.0,
+            pad_id=PADDING,
+            eos_id=END,
+            unk_id=UNKNOWN,
+            bos_id=-1,
+            num_threads=1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        if told:
+            raise told[0] from error
+        if "required_chars" in str(error):
+            raise StoreError(
+                f"{corpus.folder}: the training text has more characters than data.vocabulary: "
+                f"{size:,} has room for, and each needs a token (sentencepiece: {error}). Expected "
+                "a larger vocabulary."
+            ) from error
+        if not any("".join(corpus.pair(number)) for number in range(len(corpus))):
+            raise StoreError(
+                f"{corpus.folder}: all lines of the training text are empty. Unpack these files "
+                "again."
+            ) from error
+        raise
+    with preparation.told_plainly(path):
+        _write(path, model.getvalue())
+
+
+def _check_evaluation(corpus: Corpus, parameters: TextParameters) -> None:
+    """Raises StoreError for text that cannot be evaluated, before hours go into the rest."""
+    for number in range(len(corpus)):
+        if not all(corpus.pair(number)):
+            raise StoreError(
+                f"{corpus.folder / corpus.where_empty(number)}: it is empty. All of the "
+                "evaluation set is evaluated: unpack these files again."
+            )
+    if len(corpus) != parameters.evaluation_samples:
+        raise StoreError(
+            f"{corpus.folder}: {len(corpus):,} pairs to evaluate, but the definition says "
+            f"evaluation_samples: {parameters.evaluation_samples:,}. Unpack these files again."
+        )
+
+
+def _lengths(
+    encoding: _Encoding,
+    corpus: Corpus,
+    longest: int | None,
+    processes: int | None,
+    on_progress: OnProgress,
+) -> np.ndarray:
+    """Tokens of both sides, or EMPTY or TOO_LONG twice; int64 (pairs, 2)."""
+    lengths = np.zeros((len(corpus), 2), np.int64)
+    pieces = range(-(-len(corpus) // PIECE))
+    work = partial(_lengths_of_piece, encoding, corpus, longest)
+    done = 0
+    for piece, found in preparation.in_processes(work, pieces, processes, corpus.folder):
+        lengths[piece * PIECE : piece * PIECE + len(found)] = found
+        done += len(found)
+        on_progress(done, len(corpus))
+    return lengths
+
+
+def _lengths_of_piece(
+    encoding: _Encoding, corpus: Corpus, longest: int | None, piece: int
+) -> np.ndarray:
+    lengths = []
+    for number in range(piece * PIECE, min((piece + 1) * PIECE, len(corpus))):
+        sides = corpus.pair(number)
+        counts = [len(encoding.tokens(side)) for side in sides]
+        if not all(sides):
+            counts = [EMPTY, EMPTY]
+        elif longest and max(counts) > longest:
+            counts = [TOO_LONG, TOO_LONG]
+        lengths.append(counts)
+    return np.array(lengths, np.int64)
+
+
+def _first_empty(corpus: Corpus, lengths: np.ndarray) -> dict[str, str]:
+    """For the manifest, which says nothing of what there is not."""
+    empty = np.flatnonzero(lengths[:, 0] == EMPTY)
+    return {"first_empty": corpus.where_empty(int(empty[0]))} if len(empty) else {}
+
+
+def _kept(
+    parts: Sequence[Corpus], lengths: Sequence[np.ndarray], parameters: TextParameters
+) -> tuple[np.ndarray, ...]:
+    """The numbers of the pairs that are used. Raises StoreError where these are not as many as the
+    definition says, or one that is to be evaluated is empty."""
+    train = np.flatnonzero(lengths[0][:, 0] > 0)
+    if len(train) != parameters.train_samples:
+        raise StoreError(
+            f"{parts[0].folder}: {len(train):,} of {len(parts[0]):,} training pairs are left after "
+            f"cleaning, but the definition says train_samples: {parameters.train_samples:,}. "
+            "Nothing was packed. If these files are the ones it means, put these lines into its "
+            "benchmark.yaml, which counts epochs by them, and prepare again:\n"
+            f"      train_samples: {len(train):_}\n"
+            f"    timing: {{eval_every_samples: {len(train):_}, max_samples: …}}    # each epoch"
+        )
+    return train, np.arange(len(parts[1]))
+
+
+def _draw(rows: _Rows, numbers: range) -> dict[str, bytes]:
+    """The stored arrays of some rows."""
+    drawn: dict[str, list[bytes]] = {"source": [], "target": [], "reference": []}
+    for row in numbers:
+        first, second = rows.pair(row)
+        drawn["source"].append(np.array(rows.encoding.tokens(first), TOKEN).tobytes())
+        drawn["target"].append(np.array(rows.encoding.tokens(second), TOKEN).tobytes())
+        drawn["reference"].append(second.encode() if row >= len(rows.kept[0]) else b"")
+    return {name: b"".join(values) for name, values in drawn.items()}
+
+
+def _add_vocabulary(vocabulary: Path, folder: Path) -> None:
+    _write(folder / VOCABULARY, vocabulary.read_bytes())
+
+
+def _write(path: Path, content: bytes) -> None:
+    partial_path = path.with_name(f"{path.name}.partial")
+    partial_path.write_bytes(content)
+    partial_path.replace(path)
+
+
+def _third(on_progress: OnProgress, parameters: TextParameters, begun: int) -> OnProgress:
+    """Writing or finding the text, counting tokens and packing are a third of the work each."""
+    rows = parameters.train_samples + parameters.evaluation_samples
+    return lambda done, total: on_progress(int((begun + done / total) / 3 * rows), rows)

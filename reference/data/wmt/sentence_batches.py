@@ -1,0 +1,95 @@
+"""Batches of sentence pairs: a global batch is so many sentences, drawn at random; how they are
+computed is another matter.
+
+Each rank takes its share of every batch in round robin, from the sentences in the order of their
+lengths, so that all have about as much to do and nobody deals out sentences for all. It then cuts
+its share into *passes* of similar lengths, each of at most so many tokens, padding included: little
+is padded, and memory is bounded. Gradients add up over the passes of a step.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from reference.data.order import SampleStream
+from reference.data.wmt.pairs import PADDING, Pairs, Tokens
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Source and target, int64 (sentences, longest), PADDING after each sentence's END."""
+
+    source: np.ndarray
+    target: np.ndarray
+
+    @property
+    def places(self) -> int:
+        """Tokens and padding."""
+        return self.source.size + self.target.size
+
+    @property
+    def target_tokens(self) -> int:
+        return int(np.count_nonzero(self.target != PADDING))
+
+    @property
+    def tokens(self) -> int:
+        """Without padding, of both languages."""
+        return int(np.count_nonzero(self.source != PADDING)) + self.target_tokens
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A rank's share of a global batch; ``target_tokens`` are those of the whole batch."""
+
+    passes: tuple[Pass, ...]
+    target_tokens: int
+
+
+class Batches:
+    """The training batches of one rank: a function of seed, samples trained and its share."""
+
+    def __init__(
+        self, pairs: Pairs, seed: int, batch: int, pass_tokens: int, rank: int, world_size: int
+    ) -> None:
+        self.pairs, self.batch, self.pass_tokens = pairs, batch, pass_tokens
+        self.rank, self.world_size = rank, world_size
+        self._stream = SampleStream(seed, pairs.train_samples)
+        self._lengths = pairs.source.lengths, pairs.target.lengths
+
+    def after(self, samples: int) -> Batch:
+        """The batch that follows so many samples."""
+        rows, _ = self._stream.take(samples, self.batch)
+        mine = by_length(self.pairs, rows)[self.rank :: self.world_size]
+        passes = tuple(padded(self.pairs, part) for part in self._cut(mine))
+        return Batch(passes, int(self._lengths[1][rows].sum()))
+
+    def _cut(self, rows: np.ndarray) -> Iterator[np.ndarray]:
+        """Consecutive parts, of as many sentences as ``pass_tokens`` allow, but at least one."""
+        source, target = (lengths[rows] for lengths in self._lengths)
+        first = 0
+        while first < len(rows):
+            longest = np.maximum.accumulate(source[first:]) + np.maximum.accumulate(target[first:])
+            places = longest * np.arange(1, len(longest) + 1)
+            count = max(1, int(np.searchsorted(places, self.pass_tokens, side="right")))
+            yield rows[first : first + count]
+            first += count
+
+
+def by_length(pairs: Pairs, rows: np.ndarray) -> np.ndarray:
+    """``rows`` from the shortest to the longest pair."""
+    source, target = pairs.source.lengths[rows], pairs.target.lengths[rows]
+    return rows[np.lexsort((rows, source, target))]
+
+
+def padded(pairs: Pairs, rows: np.ndarray) -> Pass:
+    """Some pairs beside each other."""
+    return Pass(_beside(pairs.source, rows), _beside(pairs.target, rows))
+
+
+def _beside(tokens: Tokens, rows: np.ndarray) -> np.ndarray:
+    sentences = [tokens.row(int(row)) for row in rows]
+    block = np.full((len(rows), max(map(len, sentences))), PADDING, np.int64)
+    for place, sentence in zip(block, sentences, strict=True):
+        place[: len(sentence)] = sentence
+    return block

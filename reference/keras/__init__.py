@@ -1,0 +1,1 @@
+"""Run benchmarks in Keras 3 on TensorFlow."""

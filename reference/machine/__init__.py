@@ -1,0 +1,1 @@
+"""Describe and observe the machine: processors, accelerators, memory, energy."""

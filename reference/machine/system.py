@@ -1,0 +1,169 @@
+"""The system description of this machine, valid against ``rules/schemas/system.schema.json``."""
+
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reference.machine import accelerators, hardware
+from reference.machine.accelerators import Accelerators
+from rules.definition import SCHEMAS, first_schema_problem
+from rules.errors import UserError
+from rules.filling import FILL_IN
+
+if TYPE_CHECKING:
+    from reference.run.ranks import AnyRanks
+
+SOFTWARE = ("torch", "triton", "keras", "tensorflow-cpu", "tensorflow", "jax", "numpy", "GalSim",
+            "mlperf-logging")  # fmt: skip
+TEXT_MAX = 200  # characters
+TO_FILL = {  # where nothing on the machine tells it
+    "storage": "what the data lie on, for example 2x NVMe 3.84 TB, XFS",
+    "interconnect": "how the nodes are connected, for example 8x InfiniBand NDR 400 Gb/s each",
+    "notes": "what else it takes to buy or build the same, for example cooling, limits of power, "
+    "settings of the firmware, a cloud's type of machine and its region",
+}
+
+
+@dataclass(frozen=True)
+class Described:
+    """A system description, and how the nodes that it speaks of differ, in words."""
+
+    content: dict[str, Any]
+    differences: tuple[str, ...] = ()
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A system description from a file. Raises UserError where it is missing or not valid."""
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{path}: no such system description; `cepheid describe-system --output {path}` "
+            "writes one"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not a JSON file: {error}") from error
+    problem = first_schema_problem(description, "system")
+    if problem:
+        raise UserError(
+            f"{path}: {problem} (rule S2; the schema is rules/schemas/system.schema.json)"
+        )
+    return dict(description)
+
+
+def describe(submitter: str, ranks: "AnyRanks", data: Path = Path("data")) -> dict[str, Any]:
+    """What can be read off this node, and the accelerators that the ranks drive. All nodes are
+    taken to be like this one.
+
+    What nobody but a person knows begins with ``FILL_IN``. Raises UserError for a submitter that
+    cannot be a folder's name.
+    """
+    return _description(submitter, ranks, _node(ranks, data, _driven(ranks)))
+
+
+def describe_all(submitter: str, ranks: "AnyRanks", data: Path) -> Described:
+    """The same with every node asked, and on every rank. In a process that no launcher started
+    the accelerators are all those of the machine.
+    """
+    is_alone = ranks.world_size == 1
+    node = _node(ranks, data, accelerators.found() if is_alone else _driven(ranks))
+    by_name: dict[str, dict[str, Any]] = dict(ranks.gathered((platform.node(), node)))
+    told = {name: _flat(facts) for name, facts in sorted(by_name.items())}
+    description = _description(submitter, ranks, ranks.told(node))
+    return Described(description, tuple(hardware.differences(told)))
+
+
+def _driven(ranks: "AnyRanks") -> Accelerators | None:
+    if ranks.accelerator is None:
+        return None
+    known = accelerators.found() or Accelerators(0, "")
+    return replace(known, count=ranks.ranks_per_node, name=ranks.accelerator)
+
+
+def _node(ranks: "AnyRanks", data: Path, devices: Accelerators | None) -> dict[str, Any]:
+    """What can be read on this node, in the fields of a description."""
+    facts = {
+        "processor": platform.processor() or platform.machine(),
+        "processor_cores_per_node": os.cpu_count() or 1,
+        "memory_gib_per_node": round(
+            os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1
+        ),
+        **hardware.of_machine(data),
+        "accelerators_per_node": devices.count if devices else 0,
+        "accelerator": devices.name if devices else None,
+        "operating_system": hardware.operating_system(),
+        "framework": ranks.framework,
+        "software": {"python": platform.python_version()} | _versions() | _libraries_of_torch(),
+    }
+    if devices:
+        read = {
+            "accelerator_memory_gib": devices.memory_gib,
+            "accelerator_interconnect": devices.interconnect,
+            "driver": devices.driver,
+        }
+        facts |= {key: value for key, value in read.items() if value}
+    return {k: v[:TEXT_MAX] if isinstance(v, str) else v for k, v in facts.items()}
+
+
+def _description(submitter: str, ranks: "AnyRanks", node: Mapping[str, Any]) -> dict[str, Any]:
+    nodes = -(-ranks.world_size // ranks.ranks_per_node)
+    part = node["accelerator"] or node["processor"]
+    count = node["accelerators_per_node"] or node["processor_cores_per_node"]
+    name = f"{nodes}x{count}-{part}" if nodes > 1 else f"{count}x-{part}"
+    framework = node["framework"].partition(" ")[0]
+    to_fill = dict(TO_FILL)
+    if nodes == 1:
+        del to_fill["interconnect"]
+    description = {
+        "submitter": submitter,
+        # The same machine with another framework is another system: results stand side by side.
+        "system": _slug(name if framework == "torch" else f"{name}-{framework}"),
+        "status": "available",
+        "nodes": nodes,
+        **{key: FILL_IN + what for key, what in to_fill.items()},
+        **node,
+    }
+    problem = first_schema_problem(description, "system")
+    if problem:
+        raise UserError(f"--submitter {submitter}: {problem}")
+    order = json.loads((SCHEMAS / "system.schema.json").read_text(encoding="utf-8"))["properties"]
+    return {key: description[key] for key in order if key in description}
+
+
+def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """With the versions of software as fields of their own."""
+    return {key: value for key, value in facts.items() if key != "software"} | {**facts["software"]}
+
+
+def _slug(text: str) -> str:
+    """A name as the rules allow it (S1): letters, digits, '.', '_' and '-'."""
+    text = re.sub(r"\((R|TM)\)|CPU|Processor|@.*", "", text)
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")[:64]
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in SOFTWARE:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _libraries_of_torch() -> dict[str, str]:
+    """What torch was built with, where torch is in use."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.version.cuda:
+        return {}
+    read = {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+    if torch.cuda.is_available() and torch.distributed.is_nccl_available():
+        read["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    return {name: str(version) for name, version in read.items() if version}

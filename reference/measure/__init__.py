@@ -1,0 +1,1 @@
+"""Measure the reference: speed, sweeps, epochs, costs, targets."""

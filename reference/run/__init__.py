@@ -1,0 +1,1 @@
+"""Run a benchmark: the timed loops, the run log, the result folder."""

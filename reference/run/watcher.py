@@ -1,0 +1,101 @@
+"""A small process that outlives a run and closes its log should the run be killed.
+
+The run holds the one end of a pipe and the watcher the other: when the run's process is gone,
+however that was, the watcher reads the end of the file, and looks whether a log was left open. The
+same pipe brings it word of Ctrl-C and SIGTERM, written by Python's signal handler in C, also while
+the run waits in a library and cannot react; a run that does not end soon after is killed.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+GRACE_SECONDS = 10.0  # to end in after a signal; torchrun and Slurm kill after 30
+_ROOT = Path(__file__).resolve().parents[2]
+_pipe: int | None = None
+
+
+@contextmanager
+def watched(folder: Path, lock: int) -> Iterator[None]:
+    """Logs in ``folder`` are closed even if this process is killed meanwhile.
+
+    The watcher shares ``lock``, a file descriptor: what it locks is free only after the watcher has
+    ended, too. To be entered in the main thread.
+    """
+    global _pipe
+    reading, _pipe = os.pipe()
+    os.set_blocking(_pipe, False)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reference.run.watcher", os.path.abspath(folder), str(os.getpid())],
+        stdin=reading,
+        stdout=subprocess.DEVNULL,
+        cwd=_ROOT,
+        pass_fds=(lock,),
+        start_new_session=True,  # what ends the run's process group leaves the watcher alone
+    )
+    os.close(reading)
+    before = signal.set_wakeup_fd(_pipe, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(_pipe)
+        _pipe = None
+        process.wait()
+
+
+def _forget() -> None:
+    """In a forked child: its signals and its end are not the run's."""
+    global _pipe
+    if _pipe is not None:
+        signal.set_wakeup_fd(-1)
+        os.close(_pipe)
+        _pipe = None
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def main() -> None:
+    """Wait for the end of the run, then close what it left open."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # may be meant for all; the end of the pipe is ours
+    folder, run = Path(sys.argv[1]), int(sys.argv[2])
+    why = _end_of(run)
+
+    from reference.run import logfile
+
+    for partial in logfile.partials_in(folder):
+        log = logfile.closed(partial, why)
+        print(f"cepheid: the run was {why}; its log is kept: {log}", file=sys.stderr)
+
+
+def _end_of(run: int) -> str:
+    """Wait until the process ``run`` has closed the pipe; how its run ended if it left a log."""
+    why, deadline = "killed, perhaps for lack of memory", None
+    while True:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        ready, _, _ = select.select([sys.stdin], [], [], left)
+        if not ready:
+            if os.getppid() != run:
+                return why  # it is gone, though something else still holds the pipe
+            os.kill(run, signal.SIGKILL)
+            why, deadline = f"{why} and did not end within {GRACE_SECONDS:.0f} s", None
+            continue
+        signals = os.read(sys.stdin.fileno(), 1024)
+        if not signals:
+            return why
+        asked = [number for number in signals if number in (signal.SIGINT, signal.SIGTERM)]
+        if asked and deadline is None and "stopped" not in why:
+            why = f"stopped by {signal.Signals(asked[0]).name}"
+            deadline = time.monotonic() + GRACE_SECONDS
+
+
+if __name__ == "__main__":
+    main()

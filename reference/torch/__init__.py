@@ -1,0 +1,1 @@
+"""Train on PyTorch: tasks, ranks, precision, compilation, data parallelism."""

@@ -1,6 +1,0 @@
-"""How runs on torch begin and how they are forgotten; ``keras_backend`` has the same for Keras."""
-
-from reference.compilation import forget_earlier_tasks as forget_earlier_tasks
-from reference.distributed import started as started
-
-WEIGHTS_SUFFIX = ".pt"

@@ -1,0 +1,188 @@
+"""Logs of benchmarks that generate: a compliant one raises nothing, each change the right rule."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compliance.checks import Place, check_log, check_result
+from compliance.finding import Finding
+from compliance.read import runlog
+from compliance.read.package import ResultFolder
+from rules import definition, rounds
+from rules.definition import Definition
+from tests.compliance.builder import (
+    Record,
+    edited,
+    generation_records,
+    line_number,
+    write_log,
+)
+
+ROUND = rounds.load("v1.0")
+PLACE = Place("v1.0", "acme", "box", "star_images", "mini", "closed", in_result=True)
+
+
+@pytest.fixture
+def star_images(star_shape: Definition) -> Definition:
+    """Installed beside star_shape."""
+    return definition.load("star_images", "mini")
+
+
+def check(records: list[Record], tmp_path: Path, place: Place = PLACE) -> list[Finding]:
+    return check_log(runlog.read(write_log(tmp_path / "result_0.txt", records)), place, ROUND)
+
+
+@pytest.mark.parametrize("place", [PLACE, Place("v1.0")])
+def test_a_compliant_log_raises_nothing(
+    place: Place, star_images: Definition, tmp_path: Path
+) -> None:
+    assert check(generation_records(star_images), tmp_path, place) == []
+
+
+@pytest.mark.parametrize("counts", [0, 1, 2, 3])
+def test_a_run_may_fail_anywhere_if_it_says_why(
+    counts: int, star_images: Definition, tmp_path: Path
+) -> None:
+    records = generation_records(star_images, counts=counts, converged=False)
+    assert check(records, tmp_path) == []
+    assert [finding.rule for finding in check(records, tmp_path, Place("v1.0"))] == ["T17"]
+
+
+def times(change: Callable[[dict[str, list[Any]]], object], nth: int = 0) -> Any:
+    """The log with other measured times."""
+    return lambda records: edited(
+        records, "generation_times", lambda record: change(record["value"]), nth
+    )
+
+
+def meta(key: str, nth: int = 0, /, **fields: object) -> Any:
+    return lambda records: edited(records, key, lambda r: r["metadata"].update(fields), nth)
+
+
+def without(key: str, nth: int = 0) -> Any:
+    def change(records: list[Record]) -> list[Record]:
+        number = line_number(records, key, nth)
+        return [*records[: number - 1], *records[number:]]
+
+    return change
+
+
+def without_a_count(nth: int) -> Any:
+    def change(records: list[Record]) -> list[Record]:
+        for key in ("generation_start", "generation_times", "generation_stop"):
+            records = without(key, nth)(records)
+        return records
+
+    return change
+
+
+def slower_clock(records: list[Record]) -> list[Record]:
+    """All that follows the first generation_start, later by ten seconds."""
+    later = copy.deepcopy(records)
+    for record in later[line_number(records, "generation_start") :]:
+        record["time_ms"] += 10_000
+        record["metadata"]["monotonic_ms"] += 10_000
+    return later
+
+
+CASES = {
+    "a count is left out": ("T24", "generation_start", 1, without_a_count(1)),
+    "the last count is left out": ("T24", "run_stop", 0, without_a_count(2)),
+    "another number of images": ("T24", "generation_start", 2,
+                                 meta("generation_start", 2, images_count=40)),
+    "times of another number of images": ("T24", "generation_times", 1,
+                                          meta("generation_times", 1, images_count=50)),
+    "a slow repetition is left out": ("T24", "generation_times", 0,
+                                      times(lambda v: [v[name].pop() for name in v])),
+    "one list is shorter": ("T24", "generation_times", 0,
+                            times(lambda v: v["decoding_seconds"].pop())),
+    "no sampling": ("T24", "generation_times", 0, times(lambda v: v.pop("sampling_seconds"))),
+    "a time is text": ("T24", "generation_times", 0,
+                       times(lambda v: v["sampling_seconds"].__setitem__(3, "0.01"))),
+    "a negative time": ("T24", "generation_times", 0,
+                        times(lambda v: v["sampling_seconds"].__setitem__(3, -0.5))),
+    "times that the clock has no room for": (
+        "T24", "generation_times", 1,
+        times(lambda v: v["decoding_seconds"].__setitem__(0, 9.0), 1)),
+    "faster times than the clock shows": ("T24", "generation_times", 0, slower_clock),
+    "images counted wrongly": ("T24", "eval_start", 0, meta("eval_start", samples_count=7)),
+    "run_stop counts wrongly": ("T24", "run_stop", 0, meta("run_stop", samples_count=7)),
+    "other weights": ("T25", "weights_digest", 0,
+                      lambda records: edited(records, "weights_digest",
+                                             lambda record: record.update(value="c" * 64))),
+    "no weights": ("T2", "init_stop", 0, without("weights_digest")),
+    "generation after the evaluation": (
+        "T3", "run_stop", 0, lambda records: [*records[:-1], *_three(records), records[-1]]),
+    "times twice": ("T3", "generation_times", 1,
+                    lambda records: _twice(records, "generation_times")),
+    "an event of training": ("T2", "block_start", 0, lambda records: _renamed(records)),
+    "a target is missed": ("T9", "run_stop", 0, lambda records: edited(
+        records, "eval_accuracy",
+        lambda record: (record["metadata"]["metrics"].update(distinct=0.1)))),
+}  # fmt: skip
+
+
+def _three(records: list[Record]) -> list[Record]:
+    first = line_number(records, "generation_start", 2) - 1
+    again = copy.deepcopy(records[first : first + 3])
+    for record in again:
+        record["time_ms"] = records[-1]["time_ms"]
+        record["metadata"]["monotonic_ms"] = records[-1]["metadata"]["monotonic_ms"]
+    return again
+
+
+def _twice(records: list[Record], key: str) -> list[Record]:
+    number = line_number(records, key)
+    return [*records[:number], *copy.deepcopy(records[number - 1 :])]
+
+
+def _renamed(records: list[Record]) -> list[Record]:
+    return edited(records, "generation_start", lambda record: record.update(key="block_start"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_change_breaks_one_rule(name: str, star_images: Definition, tmp_path: Path) -> None:
+    rule, key, nth, change = CASES[name]
+    records = change(generation_records(star_images))
+    found = check(records, tmp_path)
+    assert rule in {finding.rule for finding in found}, found
+    named = [finding.line for finding in found if finding.rule == rule]
+    if name not in ("generation after the evaluation", "times twice"):
+        assert named[0] == line_number(records, key, nth), found
+    assert all(finding.hint for finding in found if finding.rule == rule)
+
+
+def test_other_weights_are_for_the_open_division(star_images: Definition, tmp_path: Path) -> None:
+    records = edited(
+        generation_records(star_images, division="open"),
+        "weights_digest",
+        lambda record: record.update(value="c" * 64),
+    )
+    assert check(records, tmp_path, Place("v1.0")) == []
+
+
+def test_times_may_not_be_copied(star_images: Definition, tmp_path: Path) -> None:
+    first, second = (generation_records(star_images, index) for index in (0, 1))
+    copied = [
+        {**theirs, "value": ours["value"]} if theirs["key"] == "generation_times" else theirs
+        for ours, theirs in zip(first, second, strict=True)
+    ]
+    for name, records, expected in (("own", second, []), ("copied", copied, ["T19"])):
+        folder = tmp_path / name
+        write_log(folder / "result_0.txt", first)
+        write_log(folder / "result_1.txt", records)
+        runs = tuple(runlog.read(folder / f"result_{k}.txt") for k in (0, 1))
+        found = check_result(ResultFolder(folder, None, runs), PLACE, ROUND)
+        assert [finding.rule for finding in found if finding.is_error] == expected
+
+
+def test_nothing_is_closed_where_no_weights_are_published(tmp_path: Path) -> None:
+    full = definition.load("galaxy_generation", "full")
+    assert "weights_digest" not in full.model, "take another benchmark for this test"
+    for division, expected in (("closed", ["T25"]), ("open", [])):
+        place = Place("v1.0", "acme", "box", full.name, full.scale, division, in_result=True)
+        found = check(generation_records(full, division=division), tmp_path, place)
+        assert [finding.rule for finding in found] == expected

@@ -1,0 +1,155 @@
+"""T21 over a whole result: who is compared, and what the finding says."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from compliance import leaderboard, site
+from compliance.finding import Finding
+from compliance.judge.judgement import Judgement, judge
+from compliance.read import package
+from rules import rcp, rounds
+from rules.definition import Definition
+from tests.compliance.builder import (
+    Record,
+    edited,
+    reference_points,
+    run_records,
+    write_log,
+    write_result,
+)
+
+SLOW = {5: [300] * 5, 10: [350] * 5, 20: [400] * 5}  # the built runs reach the targets after 150
+
+
+def save(mini: Definition, samples: Mapping[int, Sequence[int | None]]) -> None:
+    rcp.save(mini.name, mini.scale, reference_points(mini, samples))
+
+
+def judged(path: Path = Path("out")) -> Judgement:
+    return judge([package.read(path)], rounds.load("v1.0"))
+
+
+def found() -> list[Finding]:
+    return [finding for finding in judged().findings if finding.rule == "T21"]
+
+
+def test_a_result_like_the_reference_raises_nothing(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    assert judged().findings == ()
+
+
+def test_an_implausibly_fast_result_is_an_error(star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    save(star_shape, SLOW)
+    (finding,) = found()
+    assert (finding.is_error, finding.path) == (True, folder)
+    assert finding.message == "implausibly few samples to target at batch size 10"
+    assert finding.expected == "a mean of at least 307; the reference needs 350"
+    assert finding.got == "150, factor 2.33"
+    assert "`cepheid rcp star_shape --scale mini --batch-size 10` with --set" in finding.hint
+
+
+def test_a_rejected_result_shows_the_verdict_without_the_factor(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    save(star_shape, SLOW)
+    rows = leaderboard.rows(judged())
+    (entry,) = json.loads(leaderboard.as_json(rows))
+    assert (entry["verdict"], entry["rcp_verdict"]) == ("rejected", "fail")
+    assert (entry["score_minutes"], entry["rcp_factor"]) == (None, None)
+    assert "RCP" not in leaderboard.as_table(rows)
+
+
+def test_the_factor_stands_beside_the_score_and_changes_nothing(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    (compared,) = leaderboard.rows(judged())
+    assert (compared.rcp_verdict, compared.rcp_factor) == ("pass", 1.0)
+    save(star_shape, {10: [170] * 5})
+    (faster,) = leaderboard.rows(judged())
+    assert faster.rcp_factor == pytest.approx(170 / 150)
+    assert faster.score_minutes == compared.score_minutes
+    assert "pass 1.13" in leaderboard.as_table([faster])
+    assert ",pass,1.133333" in leaderboard.as_csv([faster])
+    made = site.Site("v1.0", tuple(site.entries(judged())), Path("site"))
+    page = dict(site.build(made))["benchmarks/star_shape-mini.html"].decode()
+    assert 'data-label="RCP" class="short" data-value="1.1333' in page
+
+
+@pytest.mark.parametrize("samples", [None, {}, {10: [150] * 4}, {10: [150] * 5 + [None]}])
+def test_without_usable_points_there_is_a_note(
+    samples: Mapping[int, Sequence[int | None]] | None, star_shape: Definition
+) -> None:
+    write_result(Path("out"), star_shape)
+    if samples is None:
+        Path("benchmarks/star_shape/rcp.json").unlink()
+    else:
+        save(star_shape, samples)
+    (finding,) = found()
+    assert finding.severity == "note"
+    assert finding.message.endswith("there are no reference convergence points")
+    (row,) = leaderboard.rows(judged())
+    assert (row.rcp_verdict, row.verdict) == ("not measured", "scored")
+
+
+def test_points_of_another_definition_are_not_used(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    points = reference_points(star_shape, SLOW)
+    rcp.save("star_shape", "mini", replace(points, definition_digest="0" * 64))
+    (finding,) = found()
+    assert finding.severity == "note"
+    assert finding.message.endswith("for this version of the definition")
+
+
+def test_a_batch_size_above_the_largest_is_noted(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    save(star_shape, {4: [300] * 5, 8: [300] * 5, 500: [300] * 4})
+    (finding,) = found()
+    assert (finding.severity, finding.expected, finding.got) == ("note", "at most 8", "10")
+    assert "`cepheid rcp star_shape --scale mini --batch-size 10`" in finding.hint
+    (row,) = leaderboard.rows(judged())
+    assert (row.rcp_verdict, row.rcp_factor) == ("missing point", None)
+
+
+def _other_batch(record: Record) -> object:
+    return record.update(value=20)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda mini: write_result(Path("out"), mini, division="open"),
+        lambda mini: write_result(Path("out"), mini, runs=4),
+        lambda mini: write_result(Path("out"), mini, runs=6),
+        lambda mini: write_result(Path("out"), mini, converged=lambda index: index > 1),
+        lambda mini: write_log(  # T18 says that it differs
+            write_result(Path("out"), mini) / "result_0.txt",
+            edited(run_records(mini), "global_batch_size", _other_batch),
+        ),
+        lambda mini: write_log(  # T14 says that it is another definition's
+            write_result(Path("out"), mini) / "result_0.txt",
+            edited(run_records(mini), "definition_digest", lambda r: r.update(value="0" * 64)),
+        ),
+    ],
+)
+def test_who_is_not_compared(write: Callable[[Definition], object], star_shape: Definition) -> None:
+    write(star_shape)
+    save(star_shape, SLOW)
+    assert found() == []
+    (row,) = leaderboard.rows(judged())
+    assert (row.rcp_verdict, row.rcp_factor) == ("", None)
+
+
+def test_a_run_that_did_not_converge_counts_as_the_slowest(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape, converged=lambda index: index != 2)
+    save(star_shape, {10: [170] * 5})
+    (row,) = leaderboard.rows(judged())
+    assert row.rcp_factor == pytest.approx(170 / 150)
+
+
+def test_a_single_log_is_not_compared(star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    save(star_shape, SLOW)
+    assert judged(folder / "result_0.txt").findings == ()

@@ -1,0 +1,357 @@
+"""Rules about the logs of a result together: one change of a compliant result, one finding."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from compliance.finding import Finding
+from compliance.judge.judgement import judge
+from compliance.read import package
+from rules import definition, rounds
+from rules.seeds import derived_seed
+from tests.compliance.builder import (
+    CODE_DIGEST,
+    IMPLEMENTATION,
+    Record,
+    edited,
+    line_number,
+    run_records,
+    write_code,
+    write_log,
+    write_result,
+)
+
+pytestmark = pytest.mark.usefixtures("fast_reference")
+
+MINI = definition.load("galaxy_shape", "mini")
+ROUND = rounds.load("v1.0")
+RECORDS = run_records(MINI)
+
+
+def findings_of(root: Path) -> list[Finding]:
+    return list(judge([package.read(root)], ROUND).findings)
+
+
+def errors_of(root: Path) -> list[Finding]:
+    return [finding for finding in findings_of(root) if finding.is_error]
+
+
+def change(folder: Path, index: int, key: str, how: Callable[[Record], object]) -> None:
+    write_log(folder / f"result_{index}.txt", edited(run_records(MINI, index), key, how))
+
+
+def test_a_compliant_result_raises_nothing(tmp_path: Path) -> None:
+    write_result(tmp_path, MINI)
+    assert findings_of(tmp_path) == []
+
+
+def test_two_runs_with_one_seed(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI)
+    for index in (1, 3):
+        change(folder, index, "seed", _give_seed_7)
+    (found,) = errors_of(tmp_path)
+    assert (found.rule, found.path.name) == ("T15", "result_3.txt")
+    assert found.line == line_number(RECORDS, "seed")
+    assert "result_1.txt" in found.message
+
+
+def _give_seed_7(record: Record) -> None:
+    _give(record, 7)
+
+
+def _give(record: Record, seed: int) -> None:
+    record["value"] = seed
+    record["metadata"]["origin"] = "given"
+
+
+def _seed(index: int) -> Record:
+    return next(record for record in run_records(MINI, index) if record["key"] == "seed")
+
+
+def test_a_seed_shopped_for(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI)
+    change(folder, 2, "seed", lambda record: record.update(value=123))
+    (found,) = errors_of(tmp_path)
+    assert (found.rule, found.path.name, found.got) == ("T15", "result_2.txt", "123")
+    assert str(derived_seed(MINI.digest, "box", CODE_DIGEST, 2)) in found.expected
+
+
+def test_given_seeds_are_noted_once(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI)
+    for index in (1, 2, 4):
+        change(folder, index, "seed", partial(_give, seed=100 + index))
+    (found,) = findings_of(tmp_path)
+    assert (found.rule, found.severity, found.path.name) == ("T15", "note", "result_1.txt")
+    assert found.line == line_number(RECORDS, "seed")
+    assert found.message == "seeds were given, not derived (in 3 of 5 runs)"
+    (alone,) = findings_of(folder / "result_2.txt")
+    assert (alone.rule, alone.severity) == ("T15", "note")
+    assert alone.message == "seeds were given, not derived"
+
+
+@pytest.mark.parametrize(
+    ("records", "says"),
+    [
+        (run_records(MINI, 9), '"success"'),
+        (run_records(MINI, 9, blocks=1000, converged=False), '"aborted"'),
+    ],
+    ids=["reached the targets", "spent its budget"],
+)
+def test_a_completed_run_that_was_set_aside(
+    records: list[Record], says: str, tmp_path: Path
+) -> None:
+    folder = write_result(tmp_path, MINI)
+    write_log(folder / "interrupted_result_2_0.txt", records)
+    (found,) = errors_of(tmp_path)
+    assert (found.rule, found.path) == ("T15", folder / "interrupted_result_2_0.txt")
+    assert found.line == line_number(records, "run_stop")
+    assert found.message == "a completed run was set aside"
+    assert says in found.got
+
+
+def test_interrupted_runs_are_only_noted(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI)
+    write_log(folder / "interrupted_0.txt", run_records(MINI, 9, converged=False))
+    write_log(folder / "interrupted_1.txt", RECORDS[:-1])  # killed: run_stop is not there
+    (folder / "interrupted_2.txt").write_bytes(b":::MLLOG {\xff\0")
+    (found,) = findings_of(tmp_path)
+    assert (found.rule, found.severity) == ("S1", "note")
+    assert package.read(tmp_path).logs == MINI.runs.required
+
+
+def test_renamed_logs_are_named(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI)
+    (folder / "result_0.txt").rename(folder / "spare")
+    (folder / "result_1.txt").rename(folder / "result_0.txt")
+    (folder / "spare").rename(folder / "result_1.txt")
+    found = errors_of(tmp_path)
+    assert [finding.rule for finding in found] == ["T15", "T15"]
+    assert "the seed of run 1" in found[0].got
+
+
+def test_fewer_runs_are_a_note_but_not_in_a_submission(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI, runs=2)
+    (found,) = findings_of(tmp_path)
+    assert (found.rule, found.severity, found.path) == ("T16", "note", folder)
+    assert found.message == f"provisional: 2 of {MINI.runs.required} runs"
+    (tmp_path / "manifest.json").write_text("{}")
+    write_code(tmp_path, MINI.name)
+    assert {finding.rule for finding in errors_of(tmp_path)} == {"T16", "S4"}  # that lists nothing
+
+
+def test_fewer_runs_are_an_error_under_submissions(tmp_path: Path) -> None:
+    write_result(tmp_path / "submissions" / "acme", MINI, runs=2)
+    (found,) = errors_of(tmp_path / "submissions")
+    assert found.rule == "T16"
+
+
+def test_more_runs_than_required(tmp_path: Path) -> None:
+    write_result(tmp_path, MINI, runs=MINI.runs.required + 1)
+    (found,) = errors_of(tmp_path)
+    assert found.rule == "T16"
+
+
+def test_a_gap_in_the_numbers(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI)
+    (folder / "result_2.txt").unlink()
+    (found,) = errors_of(tmp_path)
+    assert (found.rule, found.message) == ("T16", "result_2.txt is missing")
+
+
+def test_as_many_aborted_runs_as_are_dropped_are_notes(tmp_path: Path) -> None:
+    allowed = MINI.runs.drop_slowest
+    write_result(tmp_path, MINI, converged=lambda index: index >= allowed)
+    found = findings_of(tmp_path)
+    assert [(finding.rule, finding.severity) for finding in found] == [("T17", "note")] * allowed
+
+
+def test_one_more_aborted_run_is_an_error(tmp_path: Path) -> None:
+    allowed = MINI.runs.drop_slowest
+    folder = write_result(tmp_path, MINI, converged=lambda index: index > allowed)
+    (found,) = errors_of(tmp_path)
+    assert (found.rule, found.path) == ("T17", folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("code_digest", "0" * 64),
+        ("data_digest", "0" * 64),
+        ("implementation", {**IMPLEMENTATION, "ranks": 2}),
+        ("opt_base_learning_rate", 0.002),
+    ],
+)
+def test_the_odd_one_out_is_named(key: str, value: object, tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI)
+
+    def other(record: Record) -> None:
+        record["value"] = value
+
+    records = edited(run_records(MINI, 0), key, other)
+    if key == "code_digest":  # the derived seed follows from it
+        seed = derived_seed(MINI.digest, "box", "0" * 64, 0)
+        records = edited(records, "seed", lambda record: record.update(value=seed))
+    write_log(folder / "result_0.txt", records)
+    (found,) = errors_of(tmp_path)
+    assert (found.rule, found.path.name) == ("T18", "result_0.txt")
+    assert found.line == line_number(RECORDS, key)
+    assert found.message.startswith(key)
+
+
+def test_a_copy_under_another_seed_and_time(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI)
+    copied = run_records(MINI, 0)
+    for record in copied:
+        record["time_ms"] += 86_400_000
+        record["metadata"]["monotonic_ms"] += 86_400_000
+        if record["key"] == "seed":
+            record["value"] = _seed(4)["value"]
+    write_log(folder / "result_4.txt", copied)
+    (found,) = errors_of(tmp_path)
+    assert (found.rule, found.path.name) == ("T19", "result_4.txt")
+    assert found.line == line_number(RECORDS, "eval_accuracy")
+
+
+@pytest.mark.parametrize("nth", [0, 1, 2])
+def test_one_evaluation_of_another_run(nth: int, tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI)
+    of_run_1 = run_records(MINI, 1)[line_number(RECORDS, "eval_accuracy", nth) - 1]
+
+    def copy(record: Record) -> None:
+        record["value"] = of_run_1["value"]
+        record["metadata"]["metrics"] = of_run_1["metadata"]["metrics"]
+
+    records = edited(run_records(MINI, 3), "eval_accuracy", copy, nth)
+    write_log(folder / "result_3.txt", records)
+    (found,) = errors_of(tmp_path)
+    line = line_number(RECORDS, "eval_accuracy", nth)
+    assert (found.rule, found.path.name, found.line) == ("T19", "result_3.txt", line)
+    assert found.message == f"the quality is exactly that of result_1.txt, line {line}"
+
+
+def test_shares_of_counted_samples_may_agree_by_chance(tmp_path: Path) -> None:
+    """Accuracy over 2,000 samples has 2,001 values: one of them in two runs shows no copy."""
+    folder = write_result(tmp_path, MINI)
+
+    def coarse(record: Record, share: float) -> None:
+        metrics = dict.fromkeys(record["metadata"]["metrics"], share)
+        record.update(value=share)
+        record["metadata"]["metrics"] = metrics
+
+    for index, shares in ((1, (0.5, 0.5, 0.5)), (3, (0.5, 0.25, 0.5))):
+        records = run_records(MINI, index, converged=False)
+        for nth, share in enumerate(shares):
+            records = edited(records, "eval_accuracy", partial(coarse, share=share), nth)
+        write_log(folder / f"result_{index}.txt", records)
+    assert "T19" not in {finding.rule for finding in errors_of(tmp_path)}
+    shutil.copy(folder / "result_1.txt", folder / "result_3.txt")
+    assert "T19" in {finding.rule for finding in errors_of(tmp_path)}
+
+
+def _shifted(records: list[Record], milliseconds: float) -> list[Record]:
+    for record in records:
+        record["time_ms"] += milliseconds
+        record["metadata"]["monotonic_ms"] += milliseconds
+    return records
+
+
+def _time(records: list[Record], key: str) -> int:
+    return int(records[line_number(records, key) - 1]["time_ms"])
+
+
+@pytest.mark.parametrize("overlap_ms", [-1, 0, 1, 30_000])
+def test_two_runs_at_the_same_time(overlap_ms: int, tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI)
+    second = run_records(MINI, 2)
+    to_ms = _time(run_records(MINI, 1), "run_stop") - overlap_ms
+    write_log(folder / "result_2.txt", _shifted(second, to_ms - _time(second, "run_start")))
+    found = errors_of(tmp_path)
+    if overlap_ms <= 0:  # one may start when another one stops
+        assert found == []
+        return
+    (overlap,) = found
+    assert (overlap.rule, overlap.path.name) == ("T19", "result_2.txt")
+    assert overlap.line == line_number(RECORDS, "run_start")
+    assert overlap.message == "two runs at the same time on one system"
+    assert f"{overlap_ms / 1000:.3f} seconds" in overlap.got
+    assert "result_1.txt" in overlap.expected
+
+
+def test_runs_within_a_long_one(tmp_path: Path) -> None:
+    """Every one is found, not only the one that follows the long run."""
+    folder = write_result(tmp_path, MINI)
+    records = run_records(MINI, 0)
+    for record in records[line_number(records, "block_stop", 2) - 1 :]:
+        _shifted([record], 25_000_000)
+    write_log(folder / "result_0.txt", records)
+    found = errors_of(tmp_path)
+    assert [(finding.rule, finding.path.name) for finding in found] == [
+        ("T19", "result_1.txt"),
+        ("T19", "result_2.txt"),
+    ]
+
+
+def test_an_open_hyperparameter_that_one_run_lacks(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI, division="open")
+    records = run_records(MINI, 2, division="open")
+    line = line_number(records, "opt_adam_beta_1")
+    write_log(folder / "result_2.txt", [*records[: line - 1], *records[line:]])
+    (found,) = errors_of(tmp_path)
+    assert (found.rule, found.path.name) == ("T18", "result_2.txt")
+    assert found.line == line_number(records, "init_stop") - 1
+    assert (found.expected, found.got) == ("0.9", "no opt_adam_beta_1")
+
+
+def test_an_open_hyperparameter_that_one_run_has(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI, division="open")
+    for index in (0, 1, 3, 4):
+        records = run_records(MINI, index, division="open")
+        line = line_number(records, "opt_adam_beta_1")
+        write_log(folder / f"result_{index}.txt", [*records[: line - 1], *records[line:]])
+    (found,) = errors_of(tmp_path)
+    assert (found.rule, found.path.name, found.line) == ("T18", "result_2.txt", line)
+    assert (found.expected, found.got) == ("no opt_adam_beta_1", "0.9")
+
+
+def test_a_plain_copy(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI)
+    shutil.copy(folder / "result_0.txt", folder / "result_1.txt")
+    assert sorted({finding.rule for finding in errors_of(tmp_path)}) == ["T15", "T19"]
+
+
+def test_a_result_without_its_folders_is_judged_by_its_logs(tmp_path: Path) -> None:
+    folder = write_result(tmp_path / "made", MINI)
+    bare = tmp_path / "logs"
+    shutil.copytree(folder, bare)
+    assert findings_of(bare) == []
+    records = edited(
+        run_records(MINI, 1), "submission_org", lambda record: record.update(value="else")
+    )
+    write_log(bare / "result_1.txt", records)
+    (found,) = errors_of(bare)
+    assert (found.rule, found.path.name) == ("T18", "result_1.txt")
+
+
+def test_one_log_of_a_result_is_judged_with_its_folders(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI)
+    description = tmp_path / "systems" / "box.json"
+    content = json.loads(description.read_text())
+    description.write_text(json.dumps({**content, "submitter": "emca"}))
+    judged = judge([package.read(folder / "result_3.txt")], ROUND)
+    assert [finding.rule for finding in judged.findings] == ["T14"]
+    assert judged.logs == 1
+
+
+def test_the_round_decides_how_severe_a_breach_is(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI)
+    change(folder, 0, "opt_name", lambda record: record.update(value="sgd"))
+    lenient = {**ROUND.rules, "T12": replace(ROUND.rules["T12"], severity="warning")}
+    (found,) = judge([package.read(tmp_path)], replace(ROUND, rules=lenient)).findings
+    assert (found.rule, found.severity) == ("T12", "warning")
+    without = {key: rule for key, rule in ROUND.rules.items() if key != "T12"}
+    assert judge([package.read(tmp_path)], replace(ROUND, rules=without)).findings == ()

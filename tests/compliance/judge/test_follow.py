@@ -1,0 +1,293 @@
+"""Logs that grow: findings when they are certain, none disappears, every way a file can end."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compliance.checks import Place, check_log
+from compliance.finding import Finding
+from compliance.judge.follow import GrowingLog, certain, follow, same
+from compliance.read import records
+from compliance.read.records import Reading
+from compliance.read.runlog import PARTIAL, read, run_log
+from rules import definition
+from rules.definition import Definition
+from rules.errors import UserError
+from tests.compliance.builder import generation_records, line_number, line_of, run_records
+from tests.compliance.checks.log import test_generation as generation
+from tests.compliance.checks.test_catalogue import (
+    ABORTED,
+    ALONE,
+    CASES,
+    MINI,
+    OPEN,
+    PLACE,
+    RECORDS,
+    ROUND,
+    Case,
+    at,
+    put,
+    text,
+    without,
+)  # fmt: skip
+
+Key = tuple[str, int | None, str]
+LATER = {"T1", "T2", "T7", "T12", "T13", "T17"}  # rules that also say what is missing
+
+NEEDS_MORE = {  # what is certain only by a later line than the one that is named
+    "clock started before initialisation ended": at("init_stop") + 1,
+    "a seed that is not the derived one": at("code_digest"),
+    "run_stop before run_start": at("eval_stop") + 1,
+}
+OF_ALL_BLOCKS = ("as fast as any other", "no event explains")  # known only when all are there
+
+
+def told_while_growing(lines: list[str], path: Path, place: Place = PLACE) -> dict[Key, int]:
+    """The findings of each prefix of a log, with the number of lines after which each was told."""
+    reading, told = Reading(), dict[Key, int]()
+    for number, line in enumerate(lines, 1):
+        reading.more(line.encode("utf-8", "surrogatepass") + b"\n")
+        for finding in certain(run_log(path, reading), number, place, ROUND):
+            told.setdefault(same(finding), number)
+    return told
+
+
+@pytest.mark.parametrize("place", [PLACE, ALONE], ids=["in a result", "alone"])
+def test_no_prefix_of_a_compliant_log_has_a_finding(place: Place, tmp_path: Path) -> None:
+    compliant = [RECORDS, run_records(MINI, blocks=8)]
+    compliant += [ABORTED] if place is PLACE else []  # by itself an aborted run is an error
+    for records_ in compliant:
+        assert told_while_growing(text(records_), tmp_path / "result_0.txt", place) == {}
+
+
+@pytest.mark.parametrize("division", ["open", "closed"])
+def test_nor_in_either_division(division: str, tmp_path: Path) -> None:
+    lines = text(run_records(MINI, division=division))
+    place = OPEN if division == "open" else PLACE
+    assert told_while_growing(lines, tmp_path / "result_0.txt", place) == {}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_is_told_stays_true(case: Case, tmp_path: Path) -> None:
+    """Whatever was told about a prefix is found in the whole log too, on the same line; and what is
+    found in the whole log was told as soon as its line was there, unless it is about what lacks."""
+    path = tmp_path / "result_0.txt"
+    path.write_bytes("".join(f"{x}\n" for x in case.lines).encode("utf-8", "surrogatepass"))
+    final = {same(f) for f in check_log(read(path), case.place, ROUND)}
+    told = told_while_growing(case.lines, path, case.place)
+    assert told.keys() <= final
+    at_run_stop = len(case.lines)
+    for finding in final:
+        rule, line, message = finding
+        if any(words in message for words in OF_ALL_BLOCKS):
+            assert finding not in told
+            continue
+        if finding in told and line is not None and rule not in LATER:
+            assert told[finding] in (NEEDS_MORE.get(case.name, line), at_run_stop), "told late"
+        if finding not in told:
+            assert line is None or line == at_run_stop or rule in LATER, "not told while growing"
+
+
+@pytest.mark.parametrize(
+    ("lines", "rule", "after"),
+    [
+        (put("opt_name", value="sgd"), "T12", at("opt_name")),
+        (put("opt_name", key="opt_nmae"), "T2", at("opt_name")),
+        (without("code_digest"), "T2", at("run_start")),  # with the record that follows it
+        (without("opt_adam_beta_1"), "T12", at("run_start")),
+        (without("cache_clear"), "T2", at("run_start")),
+        (put("seed", time_ms=1), "T4", at("seed")),
+        (put("train_samples", value=7), "T10", at("train_samples")),
+        (without("eval_accuracy", 1), "T3", at("eval_accuracy", 1)),
+    ],
+)
+def test_when_it_is_told(lines: list[str], rule: str, after: int, tmp_path: Path) -> None:
+    told = told_while_growing(lines, tmp_path / "result_0.txt")
+    assert [(key[0], number) for key, number in told.items()] == [(rule, after)]
+
+
+def test_a_mistake_that_goes_on_is_told_once(tmp_path: Path) -> None:
+    """Its count grows; it is the same finding."""
+    lines = text([r | {"value": 1} if r["key"] == "eval_stop" else r for r in RECORDS])
+    told = told_while_growing(lines, tmp_path / "result_0.txt")
+    assert list(told) == [("T2", at("eval_stop"), "error: eval_stop has a wrong value")]
+
+
+@pytest.fixture
+def star_images(star_shape: Definition) -> Definition:
+    """Installed beside star_shape."""
+    return definition.load("star_images", "mini")
+
+
+@pytest.mark.parametrize("place", [generation.PLACE, ALONE], ids=["in a result", "alone"])
+def test_no_prefix_of_a_log_of_generation_has_a_finding(
+    place: Place, star_images: Definition, tmp_path: Path
+) -> None:
+    lines = text(generation_records(star_images))
+    assert told_while_growing(lines, tmp_path / "result_0.txt", place) == {}
+
+
+@pytest.mark.parametrize("name", generation.CASES)
+def test_what_is_told_of_generation_stays_true(
+    name: str, star_images: Definition, tmp_path: Path
+) -> None:
+    rule, *_, change = generation.CASES[name]
+    lines, path = text(change(generation_records(star_images))), tmp_path / "result_0.txt"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    final = {same(f) for f in check_log(read(path), generation.PLACE, ROUND)}
+    told = told_while_growing(lines, path, generation.PLACE)
+    assert told.keys() <= final
+    assert rule in {key[0] for key in final}
+
+
+def test_times_that_the_clock_has_no_room_for_are_told_when_they_are_there(
+    star_images: Definition, tmp_path: Path
+) -> None:
+    """As soon as generation_stop says when they ended."""
+    *_, change = generation.CASES["times that the clock has no room for"]
+    records_ = change(generation_records(star_images))
+    told = told_while_growing(text(records_), tmp_path / "result_0.txt", generation.PLACE)
+    assert list(told.values()) == [line_number(records_, "generation_stop", 1)]
+
+
+class Writer:
+    """Plays the steps of a program that writes a log while somebody follows it."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        self.steps = list(steps)
+        self.said: list[str] = []
+
+    def wait(self, seconds: float) -> bool:
+        """Called where ``follow`` would sleep: the next step, and in the end Ctrl-C."""
+        if not seconds:
+            return False
+        if not self.steps:
+            return True
+        self.steps.pop(0)()
+        return False
+
+    def follow(self, path: Path) -> list[Finding]:
+        return list(follow(path, PLACE, ROUND, self.said.append, self.wait))
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("compliance.judge.follow.QUIET_SECONDS", 0.0)
+    return tmp_path / "result_0.txt"
+
+
+def append(path: Path, lines: list[str]) -> Callable[[], object]:
+    def step() -> None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write("".join(line + "\n" for line in lines))
+
+    return step
+
+
+GOOD, BAD = text(RECORDS), put("opt_name", value="sgd")
+
+
+def test_a_log_that_is_not_there_yet_and_gets_its_name_at_the_end(log: Path) -> None:
+    partial = log.with_name(log.name + PARTIAL)
+    writer = Writer(
+        lambda: None,
+        append(partial, BAD[:20]),
+        append(partial, BAD[20:]),
+        lambda: partial.rename(log),
+    )
+    found = writer.follow(log)
+    assert [(f.rule, f.line, f.path.name) for f in found] == [("T12", at("opt_name"), partial.name)]
+    assert [said.split()[0] for said in writer.said] == ["waiting", "following", "the"]
+    assert not writer.steps
+
+
+def test_a_log_that_is_written_in_place(log: Path) -> None:
+    writer = Writer(append(log, GOOD[:30]), append(log, GOOD[30:]), lambda: None)
+    assert writer.follow(log) == []
+    assert len(writer.said) == 2
+
+
+def test_a_log_that_is_complete_already(log: Path) -> None:
+    append(log, GOOD)()
+    assert Writer().follow(log) == []
+
+
+def test_half_a_line_is_not_judged(log: Path) -> None:
+    def half() -> None:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(GOOD[20][:40])
+
+    def rest() -> None:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(GOOD[20][40:] + "\n")
+
+    writer = Writer(append(log, GOOD[:20]), half, lambda: None, rest, append(log, GOOD[21:]))
+    assert writer.follow(log) == []
+
+
+def test_interrupted_it_is_judged_as_it_stands(log: Path) -> None:
+    found = Writer(append(log, GOOD[:40])).follow(log)
+    assert [(f.rule, f.line) for f in found] == [("T7", 40)]
+
+
+def test_nobody_writes_a_log(log: Path) -> None:
+    with pytest.raises(UserError, match="nobody has written"):
+        Writer(lambda: None).follow(log)
+
+
+def test_a_log_that_is_written_anew(log: Path) -> None:
+    """Truncated, as with a shell's `>`: the second run is judged from its first line."""
+    writer = Writer(append(log, BAD[:30]), lambda: log.write_text(""), append(log, GOOD))
+    found = writer.follow(log)
+    assert [f.rule for f in found] == ["T12"], "told, and true of what stood there then"
+    assert any("written anew" in said for said in writer.said)
+
+
+def test_a_log_that_is_moved_away_by_rotation(log: Path) -> None:
+    writer = Writer(
+        append(log, GOOD[:30]),
+        lambda: log.rename(log.with_suffix(".1")),
+        append(log, GOOD),
+    )
+    assert writer.follow(log) == []
+    assert any("was removed" in said for said in writer.said)
+
+
+def test_a_log_that_another_file_replaces(log: Path) -> None:
+    def replace() -> None:
+        other = log.with_suffix(".new")
+        append(other, GOOD)()
+        os.replace(other, log)
+
+    writer = Writer(append(log, GOOD[:30]), replace, lambda: None)
+    assert writer.follow(log) == []
+    assert any("written anew" in said for said in writer.said)
+
+
+def test_only_what_is_new_is_read(log: Path) -> None:
+    growing = GrowingLog(log)
+    append(log, GOOD[:30])()
+    assert growing.read_new() == "opened"
+    assert growing.read_new() == "grown"
+    before = growing.reading.events[0]
+    append(log, GOOD[30:])()
+    assert growing.read_new() == "grown"
+    assert growing.reading.events[0] is before
+    assert growing.read_new() == "quiet"
+    assert growing.reading.lines_read == len(GOOD)
+    growing.close()
+
+
+def test_a_line_without_end_takes_no_memory(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "LINE_BYTES_MAX", 1000)
+    log.write_bytes(line_of(RECORDS[0]).encode() + b"\n" + b"x" * 50_000)
+    growing = GrowingLog(log)
+    while growing.read_new() != "quiet":
+        assert len(growing._rest) <= 1001
+    append(log, ["", line_of(RECORDS[1])])()
+    growing.read_new()
+    assert [event.line for event in growing.reading.events] == [1, 3]
+    assert [(p.line, p.kind) for p in growing.reading.problems] == [(2, "text")]
+    growing.close()

@@ -1,0 +1,280 @@
+"""Folders: what is read, what is refused, and rules S1, S2 and S5."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compliance.finding import Finding
+from compliance.judge.judgement import judge
+from compliance.read import folders, package
+from rules import definition, rounds
+from rules.errors import UserError
+from tests.compliance.builder import SYSTEM, write_result
+
+pytestmark = pytest.mark.usefixtures("fast_reference")
+
+MINI = definition.load("galaxy_shape", "mini")
+NAME = "galaxy_shape-mini-closed"
+
+
+def findings_of(path: Path) -> list[Finding]:
+    """All but that there is no manifest: ``tests/tools/test_pack_submission.py`` is about that."""
+    found = judge([package.read(path)], rounds.load("v1.0")).findings
+    return [finding for finding in found if finding.rule != "S4"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The result's folder in a compliant submitter's folder."""
+    return write_result(tmp_path / "out", MINI)
+
+
+def test_every_entrance_leads_to_the_same_result(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = folder.parents[2]
+    for path in (folder, folder.parent, folder.parent.parent, out, out.parent):
+        read = package.read(path)
+        assert read.logs == MINI.runs.required, path
+        assert findings_of(path) == [], path
+    monkeypatch.chdir(folder)
+    assert findings_of(Path(".")) == []
+    read = package.read(Path("result_1.txt"))
+    assert read.is_single_log
+    assert read.submitters[0].results[0].runs[0].path == Path("result_1.txt")
+
+
+def test_paths_are_shown_as_they_were_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "result_4.txt").unlink()
+    monkeypatch.chdir(folder.parents[3])
+    (note,) = findings_of(Path("out"))
+    assert note.path == Path("out/results/box") / NAME
+
+
+def test_submitters_are_found_under_submissions(tmp_path: Path) -> None:
+    for name in ("acme", "umbrella"):
+        write_result(tmp_path / "submissions" / name, MINI, system={**SYSTEM, "submitter": name})
+    (tmp_path / "submissions" / "README.md").write_text("how to submit")
+    read = package.read(tmp_path / "submissions")
+    assert [(who.name, who.in_submission) for who in read.submitters] == [
+        ("acme", True),
+        ("umbrella", True),
+    ]
+    assert findings_of(tmp_path / "submissions") == []
+
+
+def test_work_in_progress_is_a_note(folder: Path) -> None:
+    (folder / "result_4.txt").rename(folder / "result_4.txt.partial")
+    (folder / "interrupted_result_4_0.txt").write_text("half a log")
+    (folder / "configuration.json").write_text("{}")
+    (folder / "report_0.json").write_text("{}")
+    (folder / "pictures_0.png").write_bytes(b"")
+    (folder / ".lock").write_text("")
+    (folder.parents[2] / "checkpoints").mkdir()
+    (folder.parents[2] / "leaderboard").mkdir()
+    found = findings_of(folder.parents[2])
+    assert [(finding.rule, finding.severity) for finding in found] == [
+        ("S1", "note"),
+        ("S1", "note"),
+        ("T16", "note"),
+    ]
+    assert "result_4.txt.partial" in found[0].message
+
+
+def test_names_that_are_nearly_those_of_logs(folder: Path) -> None:
+    (folder / "result_4.txt").rename(folder / "result_04.txt")
+    errors = [finding for finding in findings_of(folder) if finding.is_error]
+    assert [(finding.rule, finding.path.name) for finding in errors] == [("S1", "result_04.txt")]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("galaxy_shap-mini-closed", 'did you mean "galaxy_shape"'),
+        ("galaxy_shape-mnii-closed", 'did you mean "mini"'),
+        ("galaxy_shape-mini-clsoed", 'did you mean "closed"'),
+        ("galaxy_shape", "does not say what"),
+    ],
+)
+def test_a_wrong_folder_name(name: str, says: str, folder: Path) -> None:
+    folder.rename(folder.with_name(name))
+    about = [finding for finding in findings_of(folder.parents[2]) if finding.rule == "S1"]
+    assert len(about) == 1
+    assert says in about[0].text()
+
+
+def test_a_system_without_a_description(folder: Path) -> None:
+    system = folder.parents[2] / "systems" / "box.json"
+    system.rename(system.with_name("box2.json"))
+    (found,) = findings_of(folder.parents[2])
+    assert (found.rule, found.path) == ("S1", folder.parent)
+    assert 'did you mean "box2"' in found.message
+
+
+def test_a_system_name_with_other_characters(folder: Path) -> None:
+    folder.parent.rename(folder.parent.with_name("my box"))
+    assert "S1" in {finding.rule for finding in findings_of(folder.parents[2])}
+
+
+Change = Callable[[dict[str, object]], object]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda d: d.update(nodes="one"), "nodes is not"),
+        (lambda d: d.update(nodes=0), "minimum: 1"),
+        (lambda d: d.pop("processor"), "lacks processor"),
+        (lambda d: d.update(procesor=d.pop("processor")), 'did you mean "processor"'),
+        (lambda d: d.update(system="boks"), "system is not the file's name"),
+        (lambda d: d.update(software={"torch": 2}), "software.torch"),
+    ],
+)
+def test_a_wrong_description(change: Change, says: str, folder: Path) -> None:
+    path = folder.parents[2] / "systems" / "box.json"
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    found = [finding for finding in findings_of(folder.parents[2]) if finding.rule == "S2"]
+    assert found
+    assert all(finding.path == path for finding in found)
+    assert any(says in finding.text() for finding in found)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\xff", "[" * 10_000, '{"a": "' + "x" * 2**20 + '"}'])
+def test_a_description_that_cannot_be_read(text: str, folder: Path) -> None:
+    path = folder.parents[2] / "systems" / "box.json"
+    path.write_bytes(text.encode("latin-1"))
+    (found,) = [finding for finding in findings_of(folder.parents[2]) if finding.rule == "S2"]
+    assert found.path == path
+
+
+def test_the_submitters_folder_has_the_submitters_name(tmp_path: Path) -> None:
+    write_result(tmp_path / "submissions" / "umbrella", MINI)
+    (found,) = findings_of(tmp_path / "submissions" / "umbrella")
+    assert (found.rule, found.got) == ("S2", '"acme"')
+
+
+def test_an_empty_submission(tmp_path: Path) -> None:
+    (tmp_path / "submissions" / "acme" / "results").mkdir(parents=True)
+    (found,) = findings_of(tmp_path / "submissions")
+    assert (found.rule, found.message) == ("S1", "the submission holds no result")
+
+
+def test_before_the_first_submission(tmp_path: Path) -> None:
+    folder = tmp_path / "submissions"
+    folder.mkdir()
+    (folder / "README.md").write_text("how to submit")
+    assert package.read(folder).logs == 0
+    assert findings_of(folder) == []
+    (folder / "result_1.log").write_text("")
+    with pytest.raises(UserError, match="rename it"):
+        package.read(folder)
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "leaderboard"])
+def test_what_the_tools_leave_does_not_belong_in_a_submission(name: str, tmp_path: Path) -> None:
+    root = tmp_path / "submissions" / "acme"
+    folder = write_result(root, MINI)
+    (root / name).mkdir()
+    (found,) = findings_of(tmp_path / "submissions")
+    assert (found.rule, found.severity, found.path) == ("S1", "error", root / name)
+    assert "remove it" in found.hint
+    (root / name).rename(folder / name)
+    (found,) = findings_of(root)
+    assert (found.rule, found.severity, found.path) == ("S1", "error", folder / name)
+    root.rename(tmp_path / "acme")
+    assert findings_of(tmp_path / "acme") == []
+
+
+def test_links_are_refused_and_not_followed(folder: Path, tmp_path: Path) -> None:
+    elsewhere = write_result(tmp_path / "elsewhere", MINI)
+    (folder / "result_2.txt").unlink()
+    (folder / "result_2.txt").symlink_to(elsewhere / "result_2.txt")
+    (folder.parent / "galaxy_shape-full-closed").symlink_to(elsewhere)
+    (folder.parents[2] / "systems" / "other.json").symlink_to("/etc/passwd")
+    errors = [finding for finding in findings_of(folder.parents[2]) if finding.is_error]
+    assert sorted(finding.path.name for finding in errors if finding.rule == "S5") == [
+        "galaxy_shape-full-closed",
+        "other.json",
+        "result_2.txt",
+    ]
+    assert package.read(folder.parents[2]).logs == MINI.runs.required - 1
+
+
+@pytest.mark.parametrize("name", ["results", "systems"])
+def test_a_folder_may_be_no_link_either(name: str, folder: Path, tmp_path: Path) -> None:
+    out = folder.parents[2]
+    (out / name).rename(tmp_path / "elsewhere")
+    (out / name).symlink_to(tmp_path / "elsewhere")
+    assert "S5" in {finding.rule for finding in findings_of(out)}
+    read = package.read(out)
+    assert read.logs == (0 if name == "results" else MINI.runs.required)
+    assert not (name == "systems" and read.submitters[0].systems)
+
+
+def test_what_was_asked_for_may_be_a_link(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "latest").symlink_to(folder.parents[2])
+    assert findings_of(tmp_path / "latest") == []
+
+
+def test_pipes_are_refused_and_do_not_block(folder: Path) -> None:
+    os.mkfifo(folder / "result_5.txt")
+    errors = [finding for finding in findings_of(folder.parents[2]) if finding.is_error]
+    assert [finding.rule for finding in errors] == ["S5"]
+
+
+def test_folders_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "ENTRIES_MAX", 3)
+    assert "S5" in {finding.rule for finding in findings_of(folder)}
+    monkeypatch.undo()
+    monkeypatch.setattr(folders, "LOGS_MAX", 2)
+    assert package.read(folder).logs == 2
+    assert "S5" in {finding.rule for finding in findings_of(folder)}
+
+
+def test_other_results_are_not_rejected_with_one(tmp_path: Path) -> None:
+    good = write_result(tmp_path, MINI)
+    bad = write_result(tmp_path, MINI, system={**SYSTEM, "system": "other"})
+    (tmp_path / "systems" / "other.json").write_text("{")
+    (bad / "result_9").mkdir()
+    judged = judge([package.read(tmp_path)], rounds.load("v1.0"))
+    of = {result.folder.path: result.findings for result in judged.results}
+    assert of[good] == ()
+    assert {finding.rule for finding in of[bad]} == {"S1", "S2"}
+
+
+def test_nothing_there_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such file or folder"):
+        package.read(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="too long"):
+        package.read(Path("x" * 5000))
+    with pytest.raises(UserError, match="no run logs here; give a log"):
+        package.read(tmp_path)
+    (tmp_path / "result_1.log").write_text("")
+    with pytest.raises(UserError, match=r"result_1.log; rename it"):
+        package.read(tmp_path)
+
+
+def test_a_checkout_is_no_result(tmp_path: Path) -> None:
+    for name in ("README.md", "setup.cfg", "tools"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(UserError, match="no run logs here; give a log"):
+        package.read(tmp_path)
+    write_result(tmp_path / "results" / "first", MINI)
+    with pytest.raises(UserError, match="no run logs here; give a log"):
+        package.read(tmp_path)
+    assert package.read(tmp_path / "results").logs == MINI.runs.required
+
+
+def test_a_run_in_progress_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "box" / NAME
+    folder.mkdir(parents=True)
+    (folder / "result_0.txt.partial").write_text("")
+    with pytest.raises(UserError, match="no run has ended yet"):
+        package.read(tmp_path)

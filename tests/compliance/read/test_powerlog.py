@@ -1,0 +1,151 @@
+"""Power logs: watts in, joules out, and nothing that a file holds does harm."""
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compliance import leaderboard
+from compliance.judge.judgement import judge
+from compliance.read import package, powerlog, runlog
+from compliance.score.scores import energy_joules, kept_by_trimming
+from rules import definition, rounds
+from tests.compliance.builder import power_lines, run_records, write_log, write_result
+
+pytestmark = pytest.mark.usefixtures("fast_reference")
+
+MINI = definition.load("galaxy_shape", "mini")
+HEAD = "# not measured: nothing\nmonotonic_ms,a\n"
+
+
+def log_of(text: str | bytes, folder: Path) -> powerlog.PowerLog:
+    path = folder / "power_0.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return powerlog.read(path)
+
+
+def test_a_reading_stands_until_the_next_one(tmp_path: Path) -> None:
+    """100 W for the 0.5 s left of it, 200 W for 2 s, 50 W for 1 s: 50 + 400 + 50 J."""
+    log = log_of(HEAD + "1000,100\n2000,200\n4000,50\n6000,1000\n", tmp_path)
+    assert log.problems == ()
+    assert log.energy_joules(1500, 5000) == pytest.approx(500)
+    assert log.energy_joules(2000, 4000) == pytest.approx(400)
+    assert log.energy_joules(2500, 2600) == pytest.approx(20)
+
+
+def test_sensors_add_up_and_may_be_read_at_different_times(tmp_path: Path) -> None:
+    text = HEAD.replace(",a", ",a,b") + "0,100,10\r\n1000,,20\r\n2000,300,\r\n3000,1,1\r\n"
+    log = log_of(text, tmp_path)
+    assert log.problems == ()
+    assert log.energy_joules(0, 3000) == pytest.approx((200 + 300) + (10 + 40))
+
+
+@given(
+    st.lists(st.floats(1, 900), min_size=2, max_size=30),
+    st.floats(0, 1),
+    st.floats(0, 1),
+)
+def test_energy_of_a_time_is_the_sum_of_its_parts(
+    watts: list[float], first: float, second: float
+) -> None:
+    times = [500.0 * number for number in range(len(watts))]
+    sensor = powerlog.Sensor("a", times, watts, range(3, 3 + len(watts)))
+    start, middle, stop = sorted((0.0, first * times[-1], second * times[-1]))
+    parts = sensor.energy_joules(start, middle) + sensor.energy_joules(middle, stop)
+    assert sensor.energy_joules(start, stop) == pytest.approx(parts, abs=1e-6)
+    seconds = (stop - start) / 1000
+    low, high = min(watts) * seconds, max(watts) * seconds
+    assert low - 1e-6 <= sensor.energy_joules(start, stop) <= high + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (b"", 1),
+        (b"\xff\xfe\0", 1),
+        (b"# not measured:\nmonotonic_ms,a\n1,1\n", 1),
+        (b"# not measured: x\n", 2),
+        (b"# not measured: x\ntime,a\n", 2),
+        (b"# not measured: x\nmonotonic_ms\n", 2),
+        (b"# not measured: x\nmonotonic_ms,<b>\n", 2),
+        (HEAD.encode() + b"1,1\n1,1\n", 4),
+        (HEAD.encode() + b"-1,1\n", 3),
+        (HEAD.encode() + b"1,1e999\n", 3),
+        (HEAD.encode() + b"1,1_0\n", 3),
+        (HEAD.encode() + b"1,0x10\n", 3),
+        (HEAD.encode() + b"1," + b"9" * 10_000 + b"\n", 3),
+        (HEAD.encode() + b"1," + b"1," * 100_000 + b"\n", 3),
+        (HEAD.encode() + b"\n", 3),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(text: bytes, line: int, tmp_path: Path) -> None:
+    (problem,) = log_of(text, tmp_path).problems
+    assert problem.line == line
+    assert problem.message
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_can_be_read(tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
+    folder = tmp_path_factory.mktemp("power")
+    log = log_of(text, folder)
+    assert log.problems or log.sensors
+    log_of(HEAD.encode() + text, folder)
+
+
+def test_a_power_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(powerlog, "READINGS_MAX", 10)
+    rows = "".join(f"{number},1\n" for number in range(11))
+    (problem,) = log_of(HEAD + rows, tmp_path).problems
+    assert "too many readings" in problem.message
+    monkeypatch.setattr(powerlog, "FILE_BYTES_MAX", 20)
+    (problem,) = log_of(HEAD + rows, tmp_path).problems
+    assert "too large" in problem.message
+
+
+def test_energy_is_that_of_the_runs_of_the_score(tmp_path: Path) -> None:
+    """The fastest and the slowest run do not count, whatever they used."""
+    times = [5.0, 1.0, math.inf, 2.0, 4.0]
+    assert sorted(kept_by_trimming(times, 1, 1)) == [0, 3, 4]
+    runs, power = [], []
+    for index in range(5):
+        records = run_records(MINI, index)
+        watts = 1e6 if index in (0, 4) else 100.0
+        runs.append(runlog.read(write_log(tmp_path / f"result_{index}.txt", records)))
+        lines = [*HEAD.splitlines(), "0,1", f"1,{watts}", "999999999,1"]
+        path = tmp_path / f"power_{index}.csv"
+        path.write_text("\n".join(lines))
+        power.append(powerlog.read(path))
+    assert [run.seconds for run in runs] == sorted(run.seconds or 0 for run in runs)
+    seconds = [
+        (stop.monotonic_ms - start.monotonic_ms) / 1000
+        for run in runs[1:4]
+        if (start := run.first("run_start")) and (stop := run.first("run_stop"))
+        if start.monotonic_ms is not None and stop.monotonic_ms is not None
+    ]
+    assert energy_joules(runs, power, 1, 1) == pytest.approx(100 * sum(seconds) / 3)
+    assert energy_joules(runs, power[:3], 1, 1) is None
+    assert energy_joules(runs, [], 1, 1) is None
+
+
+def test_energy_is_shown_beside_the_score(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI)
+    for index in range(5):
+        lines = power_lines(
+            run_records(MINI, index), {"node0": 1000.0}, not_measured="the <b>switch</b>"
+        )
+        (folder / f"power_{index}.csv").write_text("\n".join(lines))
+    judged = judge([package.read(tmp_path)], rounds.load("v1.0"))
+    assert judged.findings == ()
+    (row,) = leaderboard.rows(judged)
+    assert row.score_minutes is not None
+    assert row.energy_joules is not None
+    assert row.energy_joules == pytest.approx(row.score_minutes * 60 * 1000, rel=0.01)
+    assert row.seeds == "derived"
+    kilojoules = f"{row.energy_joules / 1000:,.3g} kJ a run, not measured: the <b>switch</b>"
+    assert kilojoules in leaderboard.as_table([row])
+    assert "&lt;b&gt;switch" in leaderboard.as_markdown([row])
+    (folder / "power_3.csv").unlink()
+    (row,) = leaderboard.rows(judge([package.read(tmp_path)], rounds.load("v1.0")))
+    assert (row.verdict, row.score_minutes, row.energy_joules) == ("rejected", None, None)

@@ -1,0 +1,272 @@
+"""The parser: true line numbers, all that real logs have, and nothing that brings it down."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from compliance.checks import Place, check_log
+from compliance.read import records, runlog
+from compliance.read.runlog import RunLog
+from rules import definition, rounds
+from rules.definition import ROOT, SCHEMAS
+from tests.compliance.builder import line_of, run_records, write_log
+
+MINI = definition.load("galaxy_shape", "mini")
+LINES = [line_of(record) for record in run_records(MINI)]
+SHARED = ROOT.parent / "shared" / "published_logs"
+ANY_TIME = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100
+)
+
+
+def read(content: bytes, tmp_path: Path) -> RunLog:
+    path = tmp_path / "result_0.txt"
+    path.write_bytes(content)
+    return runlog.read(path)
+
+
+def test_accessors(tmp_path: Path) -> None:
+    entries = run_records(MINI, blocks=3)
+    run = runlog.read(write_log(tmp_path / "result_7.txt", entries))
+    assert len(run.events) == len(entries)
+    assert [event.line for event in run.events] == list(range(1, len(entries) + 1))
+    assert run.problems == ()
+    assert run.index == 7
+    assert run.value("submission_org") == "acme"
+    assert run.first("nothing") is None
+    assert run.value("nothing") is None
+    assert len(run.all("eval_accuracy")) == 3
+    assert run.seconds == pytest.approx(3 * 22, rel=1e-3)
+    assert run.converged
+    assert run.samples_to_target == entries[-1]["metadata"]["samples_count"]
+    assert [set(point.metrics) for point in run.quality_curve] == [
+        {"e_rmse", "nll", "coverage_68", "coverage_95"}
+    ] * 3
+
+
+def test_an_aborted_run_has_no_samples_to_target(tmp_path: Path) -> None:
+    run = runlog.read(write_log(tmp_path / "x.txt", run_records(MINI, converged=False)))
+    assert not run.converged
+    assert run.status == "aborted"
+    assert run.samples_to_target is None
+    assert run.index is None
+
+
+def test_glued_records_and_prefixes_are_read_with_their_line(tmp_path: Path) -> None:
+    text = f"noise\n[1,0]{LINES[0]}\n{LINES[1]}{LINES[2]} tail\n"
+    run = read(text.encode(), tmp_path)
+    assert [event.line for event in run.events] == [2, 3, 3]
+    assert [event.key for event in run.events] == [
+        "submission_round", "submission_org", "submission_platform",
+    ]  # fmt: skip
+    assert [(problem.line, problem.kind) for problem in run.problems] == [
+        (2, "around"), (3, "place"), (3, "place"),
+    ]  # fmt: skip
+    assert run.is_complete
+
+
+def test_a_marker_within_a_string_is_no_record(tmp_path: Path) -> None:
+    record = {**json.loads(LINES[0][9:]), "value": 'said ":::MLLOG {}" twice: :::MLLOG'}
+    run = read(line_of(record).encode(), tmp_path)
+    assert run.problems == ()
+    assert run.value("submission_round") == record["value"]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b":::MLLOG", "truncated"),
+        (b":::MLLOG \n", "json"),
+        (b":::MLLOG {\n", "json"),
+        (b":::MLLOG {", "truncated"),
+        (b":::MLLO", "truncated"),
+        (b":::MLLOG null\n", "json"),
+        (b":::MLLOG 1e5 \n", "json"),
+        (b':::MLLOG {"key": "a", "time_ms": -1}\n', "fields"),
+        (b':::MLLOG {"key": "a", "time_ms": 1e300}\n', "fields"),
+        (b':::MLLOG {"key": "a", "time_ms": ' + b"9" * 5000 + b"}\n", "fields"),
+        (b':::MLLOG {"key": "", "time_ms": 1}\n', "fields"),
+        (b":::MLLOG " + b"[" * 100_000 + b"\n", "json"),
+        (b":::MLLOG " + b'{"a":' * 5_000 + b"\n", "json"),
+        (b":::MLLOG {}" * 50_000 + b"\n", "json"),
+        (b":::MLLOG " * 100_000 + b"\n", "json"),
+        (b"a\xffb\n", "text"),
+        (b":::MLLOG {\xff}\n", "text"),
+        (b"\xff\xfe:\0:\0:\0M\0\n", "text"),
+        (b"x" * (records.LINE_BYTES_MAX + 1) + b"\n", "text"),
+        (b"\0" * 4096, "text"),
+    ],
+)
+def test_hostile_content_is_a_problem_and_no_exception(
+    content: bytes, kind: str, tmp_path: Path
+) -> None:
+    started = time.perf_counter()
+    run = read(content, tmp_path)
+    assert kind in {problem.kind for problem in run.problems}
+    assert time.perf_counter() - started < 5
+    assert check_log(run, Place("v1.0"), rounds.load("v1.0"))
+
+
+def test_a_long_line_does_not_shift_line_numbers(tmp_path: Path) -> None:
+    long = b"x" * (3 * records.LINE_BYTES_MAX)
+    run = read(LINES[0].encode() + b"\n" + long + b"\n" + LINES[1].encode() + b"\n", tmp_path)
+    assert [event.line for event in run.events] == [1, 3]
+    assert [problem.line for problem in run.problems] == [2]
+
+
+@ANY_TIME
+@given(
+    lengths=st.lists(st.integers(-1, 1500), max_size=25),
+    ends=st.booleans(),
+)
+def test_line_numbers_are_true_wherever_the_file_is_cut(
+    lengths: list[int], ends: bool, tmp_path: Path
+) -> None:
+    """-1 is a record, another number so many other bytes, read in pieces of 400 bytes."""
+    record = LINES[0].encode()
+    lines = [record if length < 0 else b"x" * length for length in lengths]
+    content = b"\n".join(lines) + (b"\n" if ends and lines else b"")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "LINE_BYTES_MAX", 400)
+        run = read(content, tmp_path)
+    assert len(record) < 400
+    numbers = [number for number, line in enumerate(lines, 1) if line == record]
+    assert [event.line for event in run.events] == numbers
+    whole = content.splitlines(keepends=True)
+    long = [number for number, line in enumerate(whole, 1) if len(line) > 400]
+    assert [problem.line for problem in run.problems] == long
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "says"),
+    [
+        ("EVENTS_MAX", 5, "5 records"),
+        ("VALUES_MAX", 30, "30 values"),
+        ("RECORD_BYTES_MAX", 1000, "together"),
+        ("FILE_BYTES_MAX", 1000, "larger than"),
+        ("VALUES_PER_RECORD_MAX", 5, "the record holds more"),
+    ],
+)
+def test_every_bound_is_kept(
+    bound: str, value: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, bound, value)
+    run = read("\n".join(LINES).encode(), tmp_path)
+    assert any(says in problem.message for problem in run.problems)
+    assert not run.is_complete
+    assert len(run.events) <= 10
+
+
+def test_problems_are_bounded(tmp_path: Path) -> None:
+    run = read(b":::MLLOG {\n" * 5000, tmp_path)
+    assert len(run.problems) == records.PROBLEMS_MAX + 1
+
+
+@pytest.mark.parametrize("what", ["missing", "folder", "pipe", "device"])
+def test_what_is_no_file_is_a_problem(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "result_0.txt"
+    if what == "folder":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "device":
+        path = Path("/dev/zero")
+    (problem,) = runlog.read(path).problems
+    assert problem.kind == "file"
+
+
+@ANY_TIME
+@given(content=st.binary(max_size=400))
+def test_any_bytes_can_be_read_and_checked(content: bytes, tmp_path: Path) -> None:
+    for head in (b"", b":::MLLOG ", LINES[0].encode() + b"\n:::MLLOG "):
+        run = read(head + content, tmp_path)
+        check_log(run, Place("v1.0"), rounds.load("v1.0"))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@ANY_TIME
+@given(data=st.data())
+def test_any_mutation_of_a_log_can_be_read_and_checked(data: st.DataObject, tmp_path: Path) -> None:
+    """Values, metadata and fields of any type and place: findings, never an exception."""
+    entries = json.loads(json.dumps(run_records(MINI)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        record = data.draw(st.sampled_from(entries))
+        where = record.get("metadata") if data.draw(st.booleans()) else record
+        if not isinstance(where, dict) or not where:
+            continue
+        name = data.draw(st.sampled_from(sorted(where)))
+        if data.draw(st.booleans()):
+            where[name] = data.draw(json_values)
+        else:
+            del where[name]
+    if data.draw(st.booleans()):
+        entries = data.draw(st.permutations(entries))
+    text = "\n".join(f":::MLLOG {json.dumps(record)}" for record in entries)
+    run = read(text.encode("utf-8", "surrogatepass"), tmp_path)
+    for place in (Place("v1.0"), Place("v1.0", "a", "b", "galaxy_shape", "mini", "closed")):
+        for finding in check_log(run, place, rounds.load("v1.0")):
+            assert all(part.isprintable() for part in finding.text().split("\n"))
+            assert finding.rule
+
+
+@ANY_TIME
+@given(data=st.data())
+def test_flipped_bytes_can_be_read_and_checked(data: st.DataObject, tmp_path: Path) -> None:
+    content = bytearray("\n".join(LINES).encode())
+    for position in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=5)):
+        content[position] = data.draw(st.integers(0, 255))
+    check_log(read(bytes(content), tmp_path), Place("v1.0"), rounds.load("v1.0"))
+
+
+RECORD = json.loads(LINES[0][len(":::MLLOG ") :])
+fields = st.text(max_size=8) | st.sampled_from(["x" * 200, "x" * 201, "x" * 1000, "x" * 1001])
+
+
+@ANY_TIME
+@given(
+    name=st.sampled_from([*RECORD, "extra", "file", "lineno"]),
+    value=json_values | fields,
+    remove=st.booleans(),
+)
+def test_the_parser_agrees_with_the_schema(
+    name: str, value: object, remove: bool, tmp_path: Path
+) -> None:
+    """A record has a form problem exactly where event.schema.json refuses it (clock aside: T4)."""
+    assume(not (isinstance(value, float) and value.is_integer()))  # 1.0 is JSON Schema's integer
+    assume(not (isinstance(value, int) and value >= records.INTEGER_MAX))  # read as floats
+    record = json.loads(json.dumps(RECORD))
+    where = record["metadata"] if name in ("file", "lineno") else record
+    where[name] = value
+    if remove:
+        del where[name]
+    if isinstance(record.get("metadata"), dict):
+        record["metadata"]["monotonic_ms"] = 1.0
+    schema = json.loads((SCHEMAS / "event.schema.json").read_text())
+    accepted = jsonschema.Draft202012Validator(schema).is_valid(record)
+    text = f":::MLLOG {json.dumps(record)}\n"
+    assert accepted == (not read(text.encode("utf-8", "surrogatepass"), tmp_path).problems)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the published logs are not beside the checkout")
+def test_published_logs_are_read_whole() -> None:
+    """Every record of both dialects, whatever stands around it; never a problem else."""
+    paths = sorted(SHARED.glob("*/**/result_*.txt"))
+    assert paths
+    for path in paths:
+        run = runlog.read(path)
+        assert len(run.events) == path.read_bytes().count(b":::MLL"), path
+        assert {problem.kind for problem in run.problems} <= {"around"}, path

@@ -1,0 +1,109 @@
+"""Ratios of results: symmetric, without units, honest about few runs."""
+
+import math
+import random
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from compliance.score.comparison import Level, Ratio, level, mean_ratio, ratio, sentence
+
+COSTS = st.lists(st.floats(1e-3, 1e6), min_size=4, max_size=12)
+
+
+def made(costs: list[float]) -> Level:
+    found = level(costs, 1, 1)
+    assert found is not None
+    return found
+
+
+@given(COSTS, COSTS)
+def test_the_other_way_round_is_the_inverse(one: list[float], other: list[float]) -> None:
+    there, back = ratio(made(one), made(other)), ratio(made(other), made(one)).inverse
+    assert there.low is not None
+    assert back.low is not None
+    assume(there.high is not None and there.high < 1e100)
+    assert back.value == pytest.approx(there.value)
+    assert back.low == pytest.approx(there.low, rel=1e-6)
+    assert there.is_difference == back.is_difference
+
+
+@given(COSTS, COSTS, st.floats(1e-3, 1e3))
+def test_units_do_not_matter(one: list[float], other: list[float], unit: float) -> None:
+    found = ratio(made(one), made(other))
+    scaled = ratio(made([unit * cost for cost in one]), made([unit * cost for cost in other]))
+    assert scaled.value == pytest.approx(found.value, rel=1e-6)
+
+
+@given(COSTS)
+def test_a_result_is_as_fast_as_itself(costs: list[float]) -> None:
+    found = ratio(made(costs), made(costs))
+    assert found.value == pytest.approx(1)
+    assert not found.is_difference or found.low == pytest.approx(1)
+
+
+@given(COSTS, st.floats(1.1, 100))
+def test_the_ratio_is_that_of_the_costs(costs: list[float], factor: float) -> None:
+    found = ratio(made(costs), made([factor * cost for cost in costs]))
+    assert found.value == pytest.approx(factor)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= found.value <= found.high
+
+
+@pytest.mark.parametrize("spreads", [(0.1, 0.1), (0.02, 0.3), (0.5, 0.2)])
+@pytest.mark.parametrize(("runs", "heavy"), [(5, False), (10, False), (5, True)])
+def test_the_interval_holds_the_truth(spreads: tuple[float, float], runs: int, heavy: bool) -> None:
+    """95% of the time or more, also with a wild run in ten and with unequal spreads."""
+    generator = random.Random(f"{spreads} {runs} {heavy}")
+
+    def draw(spread: float) -> list[float]:
+        wild = [3 if heavy and generator.random() < 0.1 else 1 for _ in range(runs)]
+        return [math.exp(generator.gauss(0, spread * factor)) for factor in wild]
+
+    trials, held = 4000, 0
+    for _ in range(trials):
+        found = ratio(made(draw(spreads[0])), made(draw(spreads[1])))
+        held += not found.is_difference
+    assert held / trials > 0.935, held / trials  # less three standard errors of 0.0035
+    assert held / trials < 0.995, held / trials  # nor is it so wide that it says nothing
+
+
+def test_a_run_that_did_not_converge_is_the_slowest() -> None:
+    assert made([3, 1, 2, math.inf]).log_mean == made([3, 1, 2, 1000]).log_mean
+    assert level([1, 2, math.inf, math.inf], 1, 1) is None
+    assert level([1, 2], 1, 1) is None
+
+
+def test_three_runs_are_too_few() -> None:
+    found = ratio(made([1, 2, 3]), made([4, 5, 6]))
+    assert (found.low, found.high) == (None, None)
+    assert "too few" in sentence("a", "b", found)
+
+
+def test_the_aggregate_is_the_geometric_mean() -> None:
+    slow = made([8, 8, 9, 9])
+    pairs = [(made([4, 4, 4.5, 4.5]), slow), (made([1, 1, 9 / 8, 9 / 8]), slow)]
+    found = mean_ratio(pairs)
+    assert found.value == pytest.approx(math.sqrt(2 * 8))
+    one = ratio(*pairs[0])
+    assert one.low is not None
+    assert found.low is not None
+    assert found.low / found.value == pytest.approx((one.low / one.value) ** 0.5, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (Ratio(1.8, 1.7, 1.9, (5, 5)),
+         "a is 1.80× faster than b, 95% interval 1.70–1.90 (5 and 5 runs)."),
+        (Ratio(0.5, 0.4, 0.625, (5, 7)),
+         "b is 2.00× faster than a, 95% interval 1.60–2.50 (7 and 5 runs)."),
+        (Ratio(1.1, 0.9, 1.3, (5, 5)),
+         "No difference between a and b can be claimed from 5 and 5 runs: "
+         "ratio 1.10, 95% interval 0.90–1.30."),
+    ],
+)  # fmt: skip
+def test_sentences(found: Ratio, text: str) -> None:
+    assert sentence("a", "b", found) == text

@@ -1,0 +1,116 @@
+"""Drawn images against GalSim's own, over everything that a galaxy can be, and their speed."""
+
+import math
+import time
+from statistics import median
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reference.data.galaxies import drawing, population
+from reference.data.galaxies import stamps as galaxies
+from reference.data.galaxies.drawing import Optics, Profile
+from reference.data.galaxies.stamps import SkyParameters
+from reference.data.store import StoreError
+
+LSST = Optics(pixels=64, pixel_scale_arcsec=0.2, psf_fwhm_arcsec=0.65)
+TOLERANCE = 2e-5  # of the peak, as the module promises
+
+shapes = st.builds(
+    lambda size, angle: (size * math.cos(angle), size * math.sin(angle)),
+    st.floats(0, population.LARGEST_SHAPE),
+    st.floats(-math.pi, math.pi),
+)
+offsets = st.tuples(st.floats(-0.5, 0.5), st.floats(-0.5, 0.5))
+# Of the parametric prior: the smallest and largest discs and bulges that from_prior makes.
+prior_profiles = st.one_of(
+    st.builds(Profile, st.just(1.0), st.floats(0.08, 2.0)),
+    st.builds(Profile, st.just(4.0), st.floats(0.04, 1.4)),
+)
+indices = [round(0.3 + 0.05 * step, 2) for step in range(115)]
+catalogue_profiles = st.builds(Profile, st.sampled_from(indices), st.floats(0.08, 1.6))
+
+
+def difference(
+    optics: Optics, profile: Profile, shape: tuple[float, float], offset: tuple[float, float]
+) -> float:
+    """Largest difference from GalSim's image, in units of its peak."""
+    ours = drawing.images(optics, [profile], shape, offset)[0]
+    theirs = drawing.drawn_by_galsim(optics, [profile], np.ones((1, 1)), shape, offset)[0]
+    return float(np.abs(ours - theirs).max() / theirs.max())
+
+
+@settings(max_examples=60)
+@given(profile=prior_profiles, shape=shapes, offset=offsets)
+def test_profiles_of_the_prior_are_galsims(
+    profile: Profile, shape: tuple[float, float], offset: tuple[float, float]
+) -> None:
+    assert difference(LSST, profile, shape, offset) < TOLERANCE
+
+
+@settings(max_examples=15)  # GalSim makes a table for each index, which takes it a while
+@given(profile=catalogue_profiles, shape=shapes, offset=offsets)
+def test_profiles_of_a_catalogue_are_galsims(
+    profile: Profile, shape: tuple[float, float], offset: tuple[float, float]
+) -> None:
+    assert difference(LSST, profile, shape, offset) < 4 * TOLERANCE
+
+
+@pytest.mark.parametrize("radius", [0.04, 0.08, 0.3, 0.6, 1.4, 2.0])
+@pytest.mark.parametrize("index", [1.0, 4.0])
+@pytest.mark.parametrize("size", [0.0, 0.4, 0.75])
+def test_corners_of_the_prior_are_galsims(index: float, radius: float, size: float) -> None:
+    assert difference(LSST, Profile(index, radius), (0.6 * size, -0.8 * size), (0.5, -0.5)) < (
+        TOLERANCE if index == 1.0 or radius <= 1.4 else 4 * TOLERANCE
+    )
+
+
+@pytest.mark.parametrize("psf_shear", [(0.02, 0.0), (0.0, -0.02), (0.1, 0.1)])
+@pytest.mark.parametrize("psf_fwhm_arcsec", [0.5, 0.65, 1.0])
+def test_the_psf_may_be_sheared(psf_fwhm_arcsec: float, psf_shear: tuple[float, float]) -> None:
+    optics = Optics(64, 0.2, psf_fwhm_arcsec, psf_shear)
+    assert difference(optics, Profile(1.0, 0.3), (0.3, 0.2), (0.2, 0.1)) < TOLERANCE
+    round_psf = Optics(64, 0.2, psf_fwhm_arcsec)
+    moved = drawing.images(optics, [Profile(1.0, 0.3)], (0.3, 0.2))
+    unmoved = drawing.images(round_psf, [Profile(1.0, 0.3)], (0.3, 0.2))
+    assert np.abs(moved - unmoved).max() > 100 * TOLERANCE * unmoved.max()
+
+
+def test_a_profile_does_not_depend_on_which_others_are_drawn_with_it() -> None:
+    """Within the tolerance: the largest profile decides on the period for all."""
+    small, large = Profile(1.0, 0.3), Profile(4.0, 1.3)
+    alone = drawing.images(LSST, [small], (0.3, 0.2))[0]
+    together = drawing.images(LSST, [small, large], (0.3, 0.2))[0]
+    assert np.abs(alone - together).max() < TOLERANCE * alone.max()
+
+
+@pytest.mark.parametrize("pixels", [32, 48, 63, 65])
+def test_other_stamps(pixels: int) -> None:
+    optics = Optics(pixels, 0.2, 0.65)
+    for radius in (0.3, 1.0):
+        assert difference(optics, Profile(1.0, radius), (0.3, 0.2), (0.2, 0.1)) < TOLERANCE
+
+
+def test_a_psf_that_the_pixels_undersample_is_refused() -> None:
+    optics = Optics(pixels=64, pixel_scale_arcsec=0.2, psf_fwhm_arcsec=0.35)
+    with pytest.raises(StoreError, match="undersampled; expected a PSF at least"):
+        drawing.images(optics, [Profile(1.0, 0.3)], (0.0, 0.0))
+
+
+def test_at_least_three_times_as_fast_as_one_drawing_per_band() -> None:
+    """Measured 13 times; in processor time, alternating, so that a busy machine does not matter."""
+    sky = SkyParameters(samples=1000)
+    shown = [galaxies.galaxy_at(sky, index) for index in range(24)]
+    straightforward, ours = [], []
+    for galaxy in [shown[0], *shown]:  # the first one warms up
+        galaxies.noise_free_electrons(sky, galaxy)  # tables of another period
+        started = time.process_time()
+        theirs = galaxies.drawn_by_galsim(sky, galaxy)
+        between = time.process_time()
+        image = galaxies.noise_free_electrons(sky, galaxy)
+        ours.append(time.process_time() - between)
+        straightforward.append(between - started)
+        assert np.abs(image - theirs).max() < TOLERANCE * theirs.max()
+    assert median(straightforward[1:]) > 3 * median(ours[1:])

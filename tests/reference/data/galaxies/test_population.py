@@ -1,0 +1,165 @@
+"""Which galaxies there are: the parametric prior and a COSMOS catalogue."""
+
+import math
+import shutil
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import galsim
+import numpy as np
+import pytest
+
+from reference.data.galaxies import drawing, population
+from reference.data.galaxies import stamps as galaxies
+from reference.data.galaxies.drawing import Profile
+from reference.data.galaxies.stamps import SkyParameters
+from reference.data.store import StoreError
+
+ROOT = Path(__file__).resolve().parents[4]
+COSMOS = ROOT.parent / "shared/data/cosmos_example/real_galaxy_catalog_23.5_example.fits"
+SKY = SkyParameters(samples=300)
+PERCENTILES = (5, 16, 50, 84, 95)
+
+needs_cosmos = pytest.mark.skipif(
+    not COSMOS.exists(), reason=f"needs the example catalogue {COSMOS.name} beside the checkout"
+)
+
+
+@lru_cache(maxsize=1)
+def galaxies_of_the_prior() -> dict[str, np.ndarray]:
+    """4,000 galaxies of the prior."""
+    sky = [galaxies.galaxy_at(SKY, index) for index in range(4000)]
+    return {
+        "magnitude": np.array([one.magnitude for one in sky]),
+        "redshift": np.array([one.redshift for one in sky]),
+        "shape": np.array([math.hypot(one.e1, one.e2) for one in sky]),
+        "angle": np.array([math.atan2(one.e2, one.e1) for one in sky]),
+        "radius": np.array([one.half_light_radius_arcsec for one in sky]),
+        "bulge_fraction": np.array([one.bulge_fraction for one in sky]),
+        "offset": np.array([[one.dx_pixels, one.dy_pixels] for one in sky]),
+    }
+
+
+# Parametric prior ---------------------------------------------------------------------------------
+
+
+def test_sizes_follow_the_published_quantiles() -> None:
+    """Within 8% of the 300 COSMOS galaxies' quantiles."""
+    found = np.percentile(galaxies_of_the_prior()["radius"], PERCENTILES)
+    np.testing.assert_allclose(found, [0.19, 0.26, 0.47, 0.74, 1.06], rtol=0.08)
+
+
+def test_shapes_follow_the_published_quantiles() -> None:
+    """Within 0.03 of the same galaxies' quantiles, in all directions alike."""
+    found = np.percentile(galaxies_of_the_prior()["shape"], PERCENTILES)
+    np.testing.assert_allclose(found, [0.05, 0.11, 0.28, 0.56, 0.64], atol=0.03)
+    assert galaxies_of_the_prior()["shape"].max() <= population.LARGEST_SHAPE
+    assert abs(np.exp(1j * galaxies_of_the_prior()["angle"]).mean()) < 0.04
+
+
+def test_profiles_follow_the_published_quantiles() -> None:
+    """Sérsic index of the same concentration, within 0.25 at 50, 84 and 95%."""
+    indices = [1.0, 1.17, 1.38, 1.62, 2.2, 2.9, 3.63, 4.0]
+    fractions = [0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0]
+    found = np.interp(galaxies_of_the_prior()["bulge_fraction"], fractions, indices)
+    np.testing.assert_allclose(np.percentile(found, (50, 84, 95)), [1.18, 2.67, 3.50], atol=0.25)
+
+
+def test_counts_rise_by_the_slope() -> None:
+    magnitudes = galaxies_of_the_prior()["magnitude"]
+    assert magnitudes.min() >= 20
+    assert magnitudes.max() <= 25.2
+    brighter, fainter = ((low < magnitudes) & (magnitudes < low + 1) for low in (23.0, 24.0))
+    assert fainter.sum() / brighter.sum() == pytest.approx(10**0.3, rel=0.1)
+
+
+def test_redshifts_follow_the_science_book() -> None:
+    """The mean of (z/z0)² exp(−z/z0) is 3 z0; the truncated tails change it by less than 2%."""
+    magnitudes, redshifts = (
+        galaxies_of_the_prior()["magnitude"],
+        galaxies_of_the_prior()["redshift"],
+    )
+    faint = magnitudes > 24
+    expected = 3 * (0.0417 * magnitudes[faint] - 0.744)
+    assert redshifts[faint].mean() == pytest.approx(expected.mean(), rel=0.05)
+
+
+def test_galaxies_are_anywhere_within_a_pixel() -> None:
+    offsets = galaxies_of_the_prior()["offset"]
+    assert np.abs(offsets).max() <= 0.5
+    np.testing.assert_allclose(offsets.std(axis=0), 1 / math.sqrt(12), rtol=0.03)
+
+
+@pytest.mark.parametrize(("fraction", "bulge", "disc"), [(0, 1, 2), (1, 1, 2), (0.4, 0.3, 0.5)])
+def test_half_light_radius_is_galsims(fraction: float, bulge: float, disc: float) -> None:
+    low, high = 0.01, 3.0
+    bulge_profile = galsim.Sersic(4, half_light_radius=bulge)
+    disc_profile = galsim.Sersic(1, half_light_radius=disc)
+    while high - low > 1e-5:
+        middle = (low + high) / 2
+        inside = fraction * bulge_profile.calculateIntegratedFlux(middle)
+        inside += (1 - fraction) * disc_profile.calculateIntegratedFlux(middle)
+        low, high = (middle, high) if inside < 0.5 else (low, middle)
+    assert population.half_light_radius(fraction, bulge, disc) == pytest.approx(low, rel=1e-4)
+
+
+# COSMOS -------------------------------------------------------------------------------------------
+
+
+@needs_cosmos
+def test_galaxies_of_a_catalogue() -> None:
+    sky = replace(SKY, catalogue=COSMOS)
+    drawn = galaxies.draw(sky, range(12))
+    assert np.isfinite(drawn["stamps"]).all()
+    magnitudes = drawn["labels"]["magnitude"]
+    assert magnitudes.min() >= 20
+    catalogue = galsim.COSMOSCatalog(COSMOS.name, dir=str(COSMOS.parent), use_real=False)
+    fitted = [catalogue.getParametricRecord(number) for number in range(len(catalogue))]
+    assert set(magnitudes) <= {np.float32(record["mag_auto"]) for record in fitted}
+
+
+@needs_cosmos
+def test_galaxy_of_a_catalogue_is_galsims_parametric_one() -> None:
+    """Compared where there is one component, turned back: bulge and disc share a shape here."""
+    catalogue = galsim.COSMOSCatalog(COSMOS.name, dir=str(COSMOS.parent), use_real=False)
+    sky = replace(SKY, catalogue=COSMOS)
+    one = next(
+        found
+        for found in (galaxies.galaxy_at(sky, index) for index in range(100))
+        if len(found.components) == 1
+    )
+    number, record = next(
+        (number, record)
+        for number in range(len(catalogue))
+        if (record := catalogue.getParametricRecord(number))["mag_auto"] == one.magnitude
+    )
+    turned = galsim.Angle(0.5 * math.atan2(one.e2, one.e1), galsim.radians)
+    turned -= record["sersicfit"][7] * galsim.radians
+    theirs = catalogue.makeGalaxy(number, gal_type="parametric", chromatic=False)
+    theirs = theirs.rotate(turned).withFlux(1.0)
+    component = one.components[0]
+    drawn = Profile(component.sersic_index, component.half_light_radius_arcsec)
+    ours = drawing.sersic(drawn, (one.e1, one.e2))
+    for k in ((0.5, 0.0), (0.0, 1.5), (1.0, -2.0)):
+        assert ours.kValue(*k) == pytest.approx(theirs.kValue(*k), abs=1e-5)
+
+
+@needs_cosmos
+def test_catalogue_is_named_by_its_contents(tmp_path: Path) -> None:
+    for path in COSMOS.parent.glob(f"{COSMOS.stem}*"):
+        shutil.copyfile(path, tmp_path / path.name)
+    here = replace(SKY, catalogue=COSMOS)
+    elsewhere = replace(SKY, catalogue=tmp_path / COSMOS.name)
+    assert here.as_json == elsewhere.as_json
+    assert str(COSMOS.parent) not in str(here.as_json)
+    assert galaxies.folder_name(here) != galaxies.folder_name(SKY)
+    with open(tmp_path / f"{COSMOS.stem}_fits.fits", "ab") as file:
+        file.write(b" ")
+    assert replace(SKY, catalogue=tmp_path / COSMOS.name).as_json != here.as_json
+
+
+def test_missing_catalogue_is_told(tmp_path: Path) -> None:
+    sky = replace(SKY, catalogue=tmp_path / "cosmos.fits")
+    with pytest.raises(StoreError, match=r"cosmos\.fits: cannot be read .*galsim_download_cosmos"):
+        galaxies.folder_name(sky)

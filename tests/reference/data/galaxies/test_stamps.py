@@ -1,0 +1,344 @@
+"""Drawn galaxies against GalSim, their labels, and datasets of them."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import galsim
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reference.data import preparation
+from reference.data.galaxies import drawing
+from reference.data.galaxies import stamps as galaxies
+from reference.data.galaxies.drawing import Profile
+from reference.data.galaxies.population import (
+    RADIUS_RANGE_ARCSEC,
+    Component,
+    Galaxy,
+    half_light_radius,
+)
+from reference.data.galaxies.stamps import SkyParameters
+from reference.data.store import StoreError
+
+SKY = SkyParameters(samples=300)
+DATA = {
+    "generator": "galaxies",
+    "seed": 20260101,
+    "bands": "ugrizy",
+    "pixels": 64,
+    "pixel_scale_arcsec": 0.2,
+    "psf_fwhm_arcsec": 0.65,
+    "train_samples": 200,
+    "evaluation_samples": 100,
+}
+
+
+def galaxy(e1: float = 0.3, e2: float = 0.2, dx: float = 0.0, dy: float = 0.0) -> Galaxy:
+    """A bright one of bulge and disc."""
+    components = (Component(1.0, "Scd", 0.6, 0.6), Component(4.0, "E", 0.4, 0.36))
+    radius = half_light_radius(0.4, 0.36, 0.6)
+    return Galaxy(21.5, 0.6, components, 0.4, radius, e1, e2, dx, dy)
+
+
+def profile(component: Component, shown: Galaxy) -> galsim.GSObject:
+    drawn = Profile(component.sersic_index, component.half_light_radius_arcsec)
+    return drawing.sersic(drawn, (shown.e1, shown.e2))
+
+
+def signal(shown: Galaxy) -> np.ndarray:
+    return galaxies.noise_free_electrons(SKY, shown)
+
+
+@pytest.fixture(scope="module")
+def drawn() -> dict[str, np.ndarray]:
+    return galaxies.draw(SKY, range(120))
+
+
+# A galaxy is a function of seed and number --------------------------------------------------------
+
+
+def test_rows_do_not_depend_on_what_else_is_drawn(drawn: dict[str, np.ndarray]) -> None:
+    alone = galaxies.draw(SKY, range(7, 9))
+    for name, values in alone.items():
+        np.testing.assert_array_equal(values, drawn[name][7:9])
+
+
+def test_another_seed_is_another_sky(drawn: dict[str, np.ndarray]) -> None:
+    other = galaxies.draw(replace(SKY, seed=SKY.seed + 1), range(3))
+    assert not np.intersect1d(other["labels"]["e1"], drawn["labels"]["e1"]).size
+
+
+def test_noise_of_two_galaxies_is_not_the_same(drawn: dict[str, np.ndarray]) -> None:
+    noise = (drawn["stamps"].astype(float) - drawn["noise_free"])[:2, 2]
+    assert abs(np.corrcoef(noise[0].ravel(), noise[1].ravel())[0, 1]) < 0.1
+
+
+def test_observation_is_the_published_one() -> None:
+    noted = SKY.as_json
+    assert noted["exposure_seconds"] == [15 * n for n in (56, 80, 184, 184, 160, 160)]
+    assert noted["sky_electrons"] == [884, 12746, 65329, 93565, 126597, 145354]
+    assert noted["collecting_area_cm2"] == pytest.approx(math.pi * 334**2)
+    assert replace(SKY, bands="ri", exposure_seconds=(), sky_electrons=()).sky_electrons == (
+        65329,
+        93565,
+    )
+
+
+# Drawing ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dx", [0.0, 0.4])
+def test_bands_are_what_galsim_draws_band_by_band(dx: float) -> None:
+    """Within 1e-5 of the peak: the sum of both components, drawn at once with their fluxes."""
+    shown = galaxy(dx=dx, dy=-dx / 2)
+    electrons = [galaxies.component_electrons(SKY, shown, part) for part in shown.components]
+    for band, image in enumerate(signal(shown)):
+        parts = [
+            flux[band] * profile(part, shown)
+            for flux, part in zip(electrons, shown.components, strict=True)
+        ]
+        observed = galsim.Convolve(galsim.Add(parts), galsim.Kolmogorov(fwhm=0.65))
+        direct = observed.drawImage(nx=64, ny=64, scale=0.2, offset=(dx, -dx / 2), dtype=float)
+        assert np.abs(image - direct.array).max() < 1e-5 * direct.array.max()
+
+
+def test_stamps_are_what_galsim_draws_chromatically() -> None:
+    """Within 0.2% of the peak, with none of our tables: SEDs, redshift, bandpasses, area, time."""
+    shown = galaxy()
+    f814w = galsim.Bandpass("ACS_wfc_F814W.dat", wave_type="nm").withZeropoint("AB")
+    parts = []
+    for part in shown.components:
+        sed = galsim.SED(f"CWW_{part.template}_ext_more.sed", "Ang", "flambda")
+        magnitude = shown.magnitude - 2.5 * math.log10(part.fraction)
+        sed = sed.atRedshift(shown.redshift).withMagnitude(magnitude, f814w)
+        parts.append(profile(part, shown) * sed)
+    observed = galsim.Convolve(galsim.Add(parts), galsim.Kolmogorov(fwhm=0.65))
+    for band, name in enumerate("ugrizy"):
+        bandpass = galsim.Bandpass(f"LSST_{name}.dat", wave_type="nm")
+        direct = observed.drawImage(bandpass, nx=64, ny=64, scale=0.2, dtype=float).array
+        direct *= math.pi * 334**2 * 15 * [56, 80, 184, 184, 160, 160][band]
+        assert np.abs(signal(shown)[band] - direct).max() < 2e-3 * direct.max()
+
+
+@pytest.mark.parametrize("template", ["E", "Sbc", "Scd"])
+@pytest.mark.parametrize("redshift", [0.021, 0.333, 1.2345, 3.9])
+def test_fluxes_are_galsims(template: str, redshift: float) -> None:
+    """Within 0.5%, and 1e-4 of the brightest band where hardly anything is left."""
+    f814w = galsim.Bandpass("ACS_wfc_F814W.dat", wave_type="nm").withZeropoint("AB")
+    sed = galsim.SED(f"CWW_{template}_ext_more.sed", "Ang", "flambda")
+    sed = sed.atRedshift(redshift).withMagnitude(22.0, f814w)
+    per_cm2_and_second = np.array(
+        [
+            sed.calculateFlux(galsim.Bandpass(f"LSST_{band}.dat", wave_type="nm"))
+            for band in "ugrizy"
+        ]
+    )
+    expected = per_cm2_and_second * np.array(SKY.exposure_seconds) * math.pi * 334**2
+    shown = replace(galaxy(), magnitude=22.0, redshift=redshift)
+    electrons = galaxies.component_electrons(SKY, shown, Component(1.0, template, 1.0, 0.5))
+    np.testing.assert_allclose(electrons, expected, rtol=5e-3, atol=1e-4 * expected.max())
+
+
+def test_light_is_in_the_stamp() -> None:
+    electrons = sum(galaxies.component_electrons(SKY, galaxy(), c) for c in galaxy().components)
+    np.testing.assert_allclose(signal(galaxy()).sum(axis=(1, 2)), electrons, rtol=0.03)
+
+
+# Shape --------------------------------------------------------------------------------------------
+
+SHAPES = [(0.4, 0.2), (0.2, 0.4), (-0.3, 0.5), (0.2, -0.6)]
+
+
+@pytest.mark.parametrize(("e1", "e2"), SHAPES)
+def test_flips_change_the_sign_of_e2_and_transposition_that_of_e1(e1: float, e2: float) -> None:
+    """Within 1e-6 of the peak."""
+    image = signal(galaxy(e1, e2))
+    for moved, expected in (
+        (image[:, :, ::-1], galaxy(e1, -e2)),
+        (image[:, ::-1, :], galaxy(e1, -e2)),
+        (image.transpose(0, 2, 1), galaxy(-e1, e2)),
+    ):
+        assert np.abs(moved - signal(expected)).max() < 1e-6 * image.max()
+        assert np.abs(moved - image).max() > 1e-2 * image.max()
+
+
+def test_positive_e1_is_long_along_columns_and_positive_e2_along_the_rising_diagonal() -> None:
+    along_x = signal(galaxy(0.5, 0.0))[2]
+    assert along_x[31, 40] > 2 * along_x[40, 31]
+    along_diagonal = signal(galaxy(0.0, 0.5))[2]
+    assert along_diagonal[38, 38] > 2 * along_diagonal[38, 63 - 38]
+
+
+def test_offset_moves_the_centroid() -> None:
+    y, x = np.mgrid[:64, :64] - 31.5
+    image = signal(galaxy(dx=0.4, dy=-0.3))[2]
+    # A little less than the offset: wings that leave the stamp on one side enter on the other.
+    assert (image * x).sum() / image.sum() == pytest.approx(0.4, abs=0.03)
+    assert (image * y).sum() / image.sum() == pytest.approx(-0.3, abs=0.03)
+
+
+shape = st.builds(
+    lambda size, angle: size * complex(math.cos(angle), math.sin(angle)),
+    st.floats(0, 0.75),
+    st.floats(-math.pi, math.pi),
+)
+
+
+@given(axis_ratio=st.floats(0.15, 1), beta=st.floats(0, math.pi))
+def test_shape_is_that_of_the_ellipse(axis_ratio: float, beta: float) -> None:
+    size = (1 - axis_ratio) / (1 + axis_ratio)
+    ours = galsim.Shear(g1=size * math.cos(2 * beta), g2=size * math.sin(2 * beta))
+    theirs = galsim.Shear(q=axis_ratio, beta=beta * galsim.radians)
+    assert abs(complex(ours.g1, ours.g2) - complex(theirs.g1, theirs.g2)) < 1e-9
+
+
+@settings(deadline=None)
+@given(e=shape, gamma=shape.map(lambda g: g * 0.4), kx=st.floats(-2, 2), ky=st.floats(-2, 2))
+def test_lensing_acts_as_documented(e: complex, gamma: complex, kx: float, ky: float) -> None:
+    """A drawn galaxy that is sheared is the galaxy drawn with (e + γ)/(1 + γ*·e)."""
+    component = Component(1.0, "Scd", 1.0, 0.5)
+    lensed = profile(component, galaxy(e.real, e.imag)).shear(g1=gamma.real, g2=gamma.imag)
+    expected = (e + gamma) / (1 + gamma.conjugate() * e)
+    direct = profile(component, galaxy(expected.real, expected.imag))
+    assert abs(lensed.kValue(kx, ky) - direct.kValue(kx, ky)) < 1e-6
+
+
+@given(e=shape, gamma=shape.map(lambda g: g * 0.4))
+def test_lensing_keeps_to_the_unit_disc_and_can_be_undone(e: complex, gamma: complex) -> None:
+    lensed = (e + gamma) / (1 + gamma.conjugate() * e)
+    assert abs(lensed) < 1
+    assert abs((lensed - gamma) / (1 - gamma.conjugate() * lensed) - e) < 1e-9
+
+
+def test_moments_follow_the_labels(drawn: dict[str, np.ndarray]) -> None:
+    """KSB's estimate of reduced shear on noise-free stamps has the sign and slope of the labels."""
+    psf = galsim.Kolmogorov(fwhm=0.65).drawImage(nx=64, ny=64, scale=0.2)
+    measured, true = [], []
+    for stamp, label in zip(drawn["noise_free"], drawn["labels"], strict=True):
+        image = galsim.Image(stamp[2].astype(float), scale=0.2)
+        found = galsim.hsm.EstimateShear(image, psf, shear_est="KSB", strict=False)
+        if not found.error_message and math.hypot(label["e1"], label["e2"]) < 0.6:
+            measured.append([found.corrected_g1, found.corrected_g2])
+            true.append([label["e1"], label["e2"]])
+    assert len(true) > 80
+    for x, y in zip(np.transpose(true), np.transpose(measured), strict=True):
+        assert np.polyfit(x, y, 1)[0] == pytest.approx(1.1, abs=0.1)
+        assert np.corrcoef(x, y)[0, 1] > 0.97
+
+
+# Noise and storage --------------------------------------------------------------------------------
+
+
+def test_noise_is_that_of_signal_and_sky(drawn: dict[str, np.ndarray]) -> None:
+    sky = np.array(SKY.sky_electrons)[:, None, None]
+    truth = drawn["noise_free"].astype(float)
+    deviation = (drawn["stamps"] - truth) / np.sqrt(1 + truth / np.sqrt(sky))
+    np.testing.assert_allclose(deviation.mean(axis=(0, 2, 3)), 0, atol=0.01)
+    np.testing.assert_allclose(deviation.var(axis=(0, 2, 3)), 1, atol=0.01)
+    bright = truth > 20
+    assert bright.sum() > 500
+    assert deviation[bright].var() == pytest.approx(1, abs=0.2)
+
+
+def test_rounding_is_below_an_eighth_of_the_noise_even_of_the_brightest_pixel() -> None:
+    """Root mean square of float16's rounding, which is step/√12, over the pixel's own noise."""
+    for template in galaxies.TEMPLATES:
+        parts = (Component(4.0, template, 1.0, RADIUS_RANGE_ARCSEC[0]),)
+        for redshift in (0.05, 0.5, 2.0):
+            brightest = replace(galaxy(), magnitude=20.0, redshift=redshift, components=parts)
+            sky = np.array(SKY.sky_electrons)
+            electrons = signal(brightest).max(axis=(1, 2))
+            step = np.spacing((electrons / np.sqrt(sky)).astype(np.float16)).astype(float)
+            assert (step / math.sqrt(12) < 0.125 * np.sqrt(1 + electrons / sky)).all()
+
+
+def test_galaxy_that_float16_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        galaxies, "galaxy_at", lambda parameters, index: replace(galaxy(), magnitude=12.0)
+    )
+    with pytest.raises(StoreError, match="more than float16 holds"):
+        galaxies.draw(SKY, range(1))
+
+
+def test_labels_are_the_galaxy(drawn: dict[str, np.ndarray]) -> None:
+    one = galaxies.galaxy_at(SKY, 5)
+    label = drawn["labels"][5]
+    for name, value in (
+        ("e1", one.e1),
+        ("e2", one.e2),
+        ("redshift", one.redshift),
+        ("magnitude", one.magnitude),
+        ("bulge_fraction", one.bulge_fraction),
+        ("half_light_radius_arcsec", one.half_light_radius_arcsec),
+        ("dx", one.dx_pixels),
+        ("dy", one.dy_pixels),
+    ):
+        assert label[name] == np.float32(value)
+
+
+def test_signal_to_noise_is_that_of_a_matched_filter(drawn: dict[str, np.ndarray]) -> None:
+    sky = SKY.sky_electrons[2]
+    electrons = drawn["noise_free"][:, 2].astype(float) * math.sqrt(sky)
+    expected = np.sqrt((electrons**2 / (electrons + sky)).sum(axis=(1, 2)))
+    np.testing.assert_allclose(drawn["labels"]["snr"], expected, rtol=2e-3)
+    faint = drawn["labels"]["magnitude"] > 24.8
+    assert 6 < np.median(expected[faint]) < 15
+
+
+# Datasets -----------------------------------------------------------------------------------------
+
+
+def test_dataset_is_the_same_for_one_and_two_processes(tmp_path: Path) -> None:
+    sky = SkyParameters(samples=260, pixels=32, bands="gri")
+    manifests = [
+        galaxies.prepare(tmp_path / f"{processes}", sky, processes=processes)
+        for processes in (1, 2)
+    ]
+    assert manifests[0] == manifests[1]
+    dataset = galaxies.load(tmp_path / "2")
+    assert dataset.stamps.shape == dataset.noise_free.shape == (260, 3, 32, 32)
+    assert dataset.labels.dtype.names == galaxies.LABELS
+    expected = galaxies.draw(sky, range(255, 258))
+    np.testing.assert_array_equal(dataset.stamps[255:258], expected["stamps"])
+    np.testing.assert_array_equal(dataset.labels[255:258], expected["labels"])
+    assert dataset.manifest.parameters == sky.as_json
+    assert "galsim" in dataset.manifest.versions
+
+
+def test_dataset_of_another_generator_is_refused(tmp_path: Path) -> None:
+    layout = {"numbers": (np.dtype(np.int64), ())}
+    preparation.prepare(
+        tmp_path / "n", "numbers", {}, layout, 2, lambda rows: {"numbers": np.array(rows)}, 1
+    )
+    with pytest.raises(StoreError, match="generator 'numbers', expected 'galaxies'"):
+        galaxies.load(tmp_path / "n")
+
+
+def test_definition_names_the_folder(tmp_path: Path) -> None:
+    assert galaxies.parameters_of(DATA) == SKY
+    folder = galaxies.folder(DATA, tmp_path)
+    assert folder == tmp_path / galaxies.folder_name(SKY)
+    assert folder.name.startswith("galaxies-300-")
+    assert len(folder.name) == len("galaxies-300-1f3a9c2e")
+    assert galaxies.folder({**DATA, "seed": 1}, tmp_path) != folder
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"psf_fwhm": 0.7}, 'data.psf_fwhm: .* did you mean "psf_fwhm_arcsec"'),
+        ({"bands": "gxr"}, 'bands are "gxr"'),
+        ({"bands": "grr"}, 'bands are "grr"'),
+        ({"bands": "iz"}, "r among them"),
+        ({"train_samples": -100}, "samples is 0"),
+        ({"exposure_seconds": [15, 15]}, "expected one positive number for each"),
+        ({"sky_electrons": [0] * 6}, "expected one positive number for each"),
+    ],
+)
+def test_definition_that_makes_no_sense_is_told(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(StoreError, match=message):
+        galaxies.parameters_of({**DATA, **change})

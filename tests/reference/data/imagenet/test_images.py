@@ -1,0 +1,274 @@
+"""Packing a set of image files, and what stands in the way."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
+
+from reference.data import preparation, store
+from reference.data.imagenet import images as imagenet
+from reference.data.imagenet import jpeg as jpeg_files
+from reference.data.imagenet.images import ImageNetParameters
+from reference.data.imagenet.jpeg import KINDS
+from reference.data.store import StoreError
+from tests.reference.data.pictures import (
+    CLASSES,
+    DRAWN,
+    EVALUATION,
+    TRAIN,
+    jpeg,
+    pack,
+    write_set,
+)  # fmt: skip
+from tests.reference.data.test_preparation import ROOT, until
+
+
+def test_packed_files_are_the_files(tmp_path: Path) -> None:
+    source = write_set(tmp_path)
+    folder = pack(tmp_path)
+    images = imagenet.load(folder)
+    names = sorted(path for path in source.glob("train/*/*")) + sorted(source.glob("val/*/*"))
+    assert len(images.labels) == len(names) == TRAIN + EVALUATION
+    for row, path in enumerate(names):
+        assert bytes(images.file(row)) == path.read_bytes()
+        assert images.classes[images.labels[row]] == path.parent.name
+    assert images.classes == CLASSES
+    assert (images.train_samples, images.evaluation_samples) == (TRAIN, EVALUATION)
+    assert store.verify(folder) == images.manifest
+    assert imagenet.remarks(folder) == []
+
+
+def test_files_may_be_anywhere_behind_a_link(tmp_path: Path) -> None:
+    write_set(tmp_path / "archive")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / imagenet.REAL).symlink_to(tmp_path / "archive" / imagenet.REAL)
+    assert imagenet.load(pack(tmp_path / "data")).train_samples == TRAIN
+
+
+def test_digest_does_not_depend_on_place_or_processes(tmp_path: Path) -> None:
+    digests = set()
+    for place, processes in (("a", 1), ("b", 2)):
+        folder = tmp_path / place / "packed"
+        manifest = imagenet.prepare(folder, DRAWN, processes=processes)
+        digests.add(manifest.digest)
+    assert len(digests) == 1
+
+
+def test_another_seed_draws_other_images(tmp_path: Path) -> None:
+    other = ImageNetParameters("shapes", len(CLASSES), TRAIN, EVALUATION, seed=1)
+    first, second = (
+        imagenet.prepare(tmp_path / str(number) / "packed", parameters, processes=1)
+        for number, parameters in enumerate((DRAWN, other))
+    )
+    assert first.digest != second.digest
+
+
+def test_progress_rises_to_all(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    pack(tmp_path, DRAWN, on_progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen)
+    assert seen[-1] == (TRAIN + EVALUATION, TRAIN + EVALUATION)
+    assert [done for done, total in seen].count(TRAIN + EVALUATION) == 1
+
+
+# Unusual and damaged images -----------------------------------------------------------------------
+
+
+def test_unusual_images_are_named_and_counted(tmp_path: Path) -> None:
+    source = write_set(tmp_path)
+    unusual = {
+        "grey": ("train/n01/train_000.JPEG", jpeg(0, "L")),
+        "cmyk": ("train/n02/train_001.JPEG", jpeg(1, "CMYK")),
+        "other": ("val/n01/val_012.JPEG", jpeg(2, format="PNG")),
+    }
+    for name, content in unusual.values():
+        (source / name).write_bytes(content)
+    folder = pack(tmp_path)
+    (told,) = imagenet.remarks(folder)
+    assert told.startswith("unusual images, which are used: 1 grey; 1 CMYK; 1 no JPEG")
+    assert str(folder / imagenet.REMARKS) in told
+    lines = (folder / imagenet.REMARKS).read_text().splitlines()
+    assert lines == [f"{kind}\t{name}" for kind, (name, _) in unusual.items()]
+    kinds = imagenet.load(folder).kinds
+    assert [KINDS[code] for code in kinds[[0, 4, TRAIN]]] == ["grey", "cmyk", "other"]
+
+
+def test_damaged_images_are_all_named_and_nothing_is_left(tmp_path: Path) -> None:
+    source = write_set(tmp_path)
+    whole = {}
+    for name in ("train/n01/train_003.JPEG", "val/n03/val_014.JPEG"):
+        whole[name] = (source / name).read_bytes()
+        (source / name).write_bytes(whole[name][:-300])
+    with pytest.raises(StoreError, match="damaged: 2 of 18 images") as raised:
+        pack(tmp_path)
+    assert all(str(source / name) in str(raised.value) for name in whole)
+    assert not list(tmp_path.glob("packed*"))
+    for name, content in whole.items():
+        (source / name).write_bytes(content)
+    assert pack(tmp_path)
+
+
+def test_many_damaged_images_are_named_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_set(tmp_path)
+    for path in source.glob("val/*/*"):
+        path.write_bytes(b"no image")
+    monkeypatch.setattr(imagenet, "MOST_NAMED", 2)
+    with pytest.raises(StoreError, match=r"and 4 more; .*packed-damaged\.txt names all"):
+        pack(tmp_path)
+    assert len((tmp_path / "packed-damaged.txt").read_text().splitlines()) == EVALUATION
+
+
+def test_unreadable_file_is_told(tmp_path: Path) -> None:
+    source = write_set(tmp_path)
+    broken = source / "train/n01/train_000.JPEG"
+    broken.unlink()
+    broken.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StoreError, match=r"train_000\.JPEG: cannot be read \(No such file"):
+        pack(tmp_path)
+
+
+def test_file_that_changes_while_it_is_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_set(tmp_path)
+    examined = jpeg_files.examined
+
+    def examined_while_another_is_cut(content: bytes) -> tuple[int, int, int]:
+        os.truncate(source / "val/n03/val_014.JPEG", 100)
+        return examined(content)
+
+    monkeypatch.setattr(imagenet, "examined", examined_while_another_is_cut)
+    with pytest.raises(StoreError, match=r"val_014\.JPEG: changed while it was read"):
+        pack(tmp_path)
+
+
+# What stands in the way ---------------------------------------------------------------------------
+
+
+def test_missing_imagenet_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"ILSVRC2012/train: there is no such folder\. Put"):
+        pack(tmp_path)
+
+
+def test_too_little_disk_is_told_before_anything_is_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_set(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000_000))
+    with pytest.raises(StoreError, match="not enough disk space"):
+        pack(tmp_path)
+    assert not list(tmp_path.glob("packed*"))
+
+
+def test_other_dataset_is_kept(tmp_path: Path) -> None:
+    write_set(tmp_path)
+    pack(tmp_path)
+    other = ImageNetParameters("ILSVRC2012", len(CLASSES), TRAIN, EVALUATION + 1)
+    with pytest.raises(StoreError, match=r"holds another dataset .*evaluation_samples: 6 there, 7"):
+        pack(tmp_path, other)
+
+
+def test_packed_set_needs_its_source_no_longer(tmp_path: Path) -> None:
+    source = write_set(tmp_path)
+    folder = pack(tmp_path)
+    shutil.rmtree(source)
+    assert pack(tmp_path) == folder
+    assert store.verify(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source": "CIFAR"}, "expected shapes or ILSVRC2012"),
+        ({"classes": 13}, "at most 12 classes"),
+        ({"evaluation_samples": 0}, "expected 1 or more"),
+        ({"sead": 1}, 'no such setting; did you mean "seed"'),
+    ],
+)
+def test_settings_that_make_no_sense(change: dict[str, object], message: str) -> None:
+    data = {"source": "shapes", "classes": 3, "train_samples": 12, "evaluation_samples": 6}
+    with pytest.raises(StoreError, match=message):
+        imagenet.parameters_of({"generator": "imagenet", **data, **change})
+
+
+def test_folder_is_named_after_its_contents(tmp_path: Path) -> None:
+    data = {"source": "shapes", "classes": 3, "train_samples": 12, "evaluation_samples": 6}
+    first = imagenet.folder(data, tmp_path)
+    assert first.name.startswith("imagenet-shapes-18-")
+    assert imagenet.folder({**data, "seed": 1}, tmp_path) != first
+
+
+# Interruptions ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wanted", ["packed-files/**/*.JPEG", "packed.partial/journal.jsonl"])
+def test_killed_preparation_goes_on(tmp_path: Path, wanted: str) -> None:
+    """SIGKILL while images are drawn, or while they are packed."""
+    program = (
+        "import sys, time; from pathlib import Path\n"
+        "from reference.data import imagenet, shapes\n"
+        "from tests.reference.data.pictures import DRAWN\n"
+        "slowly = lambda real: lambda *given: (time.sleep(0.05), real(*given))[1]\n"
+        "shapes.jpeg, imagenet.examined = slowly(shapes.jpeg), slowly(imagenet.examined)\n"
+        "imagenet.prepare(Path(sys.argv[1]), DRAWN, processes=1)\n"
+    )
+    folder = tmp_path / "a" / "packed"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, folder],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    until(lambda: any(folder.parent.glob(wanted)))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not folder.exists()
+    whole = imagenet.prepare(tmp_path / "b" / "packed", DRAWN, processes=1)
+    assert imagenet.prepare(folder, DRAWN, processes=1) == whole
+
+
+def test_unfinished_packing_of_other_files_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_set(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(imagenet, "examined", interrupting)
+        with pytest.raises(KeyboardInterrupt):
+            pack(tmp_path)
+    (source / "train/n01/train_000.JPEG").write_bytes(jpeg(5))
+    with pytest.raises(StoreError, match=r"unfinished preparation of something else"):
+        pack(tmp_path)
+    assert (tmp_path / "packed.partial" / preparation.JOURNAL).exists()
+
+
+def interrupting(content: bytes) -> tuple[int, int, int]:
+    raise KeyboardInterrupt
+
+
+def test_damaged_index_is_found(tmp_path: Path) -> None:
+    write_set(tmp_path)
+    folder = pack(tmp_path)
+    ends = np.load(folder / "images_ends.npy")
+    ends[3] = ends[2] - 1
+    np.save(folder / "images_ends.npy", ends)
+    with pytest.raises(StoreError, match=r"images\.bin: where its rows end is damaged"):
+        imagenet.load(folder)
+
+
+def test_damaged_byte_is_found_with_its_rows(tmp_path: Path) -> None:
+    write_set(tmp_path)
+    folder = pack(tmp_path)
+    content = bytearray((folder / "images.bin").read_bytes())
+    content[-1] ^= 1
+    (folder / "images.bin").write_bytes(content)
+    with pytest.raises(StoreError, match=r"images\.bin: rows 0 to 17 are not what was written"):
+        store.verify(folder)

@@ -1,0 +1,140 @@
+"""Batches of ImageNet: the same for any number of ranks and workers."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
+torch = pytest.importorskip("torch")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from reference.data.imagenet import images as imagenet
+from reference.data.imagenet import jpeg
+from reference.data.imagenet.crops import Cropping, Views, training_views
+from reference.data.imagenet.images import Images
+from reference.data.imagenet.loader import Loader, Share, resized
+from tests.reference.data.pictures import EVALUATION, TRAIN, pack, write_set
+from tests.reference.data.pictures import jpeg as jpeg_of
+
+CROPPING = Cropping(32, 36, area=(0.3, 1.0))
+BATCH = 8
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
+    root = tmp_path_factory.mktemp("imagenet")
+    source = write_set(root)
+    (source / "train/n01/train_000.JPEG").write_bytes(jpeg_of(0, "L"))
+    (source / "train/n02/train_001.JPEG").write_bytes(jpeg_of(1, "CMYK"))
+    return imagenet.load(pack(root))
+
+
+def batches_of(
+    images: Images, ranks: int, workers: int, seed: int = 3
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Global batches, put together from all ranks."""
+    loaders = [
+        Loader(images, CROPPING, seed, Share(rank, ranks, BATCH // ranks), workers)
+        for rank in range(ranks)
+    ]
+    try:
+        for number in range(5):
+            parts = [loader.next_batch(number * BATCH) for loader in loaders]
+            pictures, labels = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
+            yield pictures, labels
+    finally:
+        for loader in loaders:
+            loader.close()
+
+
+@pytest.mark.parametrize(("ranks", "workers"), [(1, 3), (2, 1), (2, 2), (4, 1)])
+def test_batches_do_not_depend_on_ranks_and_workers(
+    images: Images, ranks: int, workers: int
+) -> None:
+    expected = list(batches_of(images, 1, 1))
+    for ours, theirs in zip(batches_of(images, ranks, workers), expected, strict=True):
+        np.testing.assert_array_equal(ours[0], theirs[0])
+        np.testing.assert_array_equal(ours[1], theirs[1])
+
+
+def test_another_seed_gives_other_batches(images: Images) -> None:
+    first, second = (next(batches_of(images, 1, 1, seed))[0] for seed in (3, 4))
+    assert (first != second).any()
+
+
+def test_going_on_anywhere_gives_the_same_batches(images: Images) -> None:
+    expected = list(batches_of(images, 1, 1))
+    loader = Loader(images, CROPPING, 3, Share(0, 1, BATCH), 2)
+    for number in (3, 1, 2, 0, 0, 4):
+        pictures, labels = loader.next_batch(number * BATCH)
+        np.testing.assert_array_equal(pictures.numpy(), expected[number][0])
+        np.testing.assert_array_equal(labels.numpy(), expected[number][1])
+    loader.close()
+
+
+def test_an_epoch_holds_every_training_image_once(images: Images) -> None:
+    loader = Loader(images, CROPPING, 3, Share(0, 1, TRAIN))
+    pictures, labels = loader.next_batch(0)
+    loader.close()
+    assert (pictures.shape, pictures.dtype) == ((TRAIN, 32, 32, 3), torch.uint8)
+    assert labels.dtype == torch.int64
+    assert sorted(labels.tolist()) == sorted(images.labels[:TRAIN].tolist())
+
+
+@settings(max_examples=20, deadline=None)
+@given(ranks=st.integers(1, 5), batch=st.integers(1, 9))
+def test_evaluation_counts_every_image_once(images: Images, ranks: int, batch: int) -> None:
+    labels, lengths = [], set()
+    for rank in range(ranks):
+        loader = Loader(images, CROPPING, 3, Share(rank, ranks, BATCH))
+        of_rank = list(loader.evaluation_batches(batch))
+        loader.close()
+        lengths.add(len(of_rank))
+        for pictures, truth, valid in of_rank:
+            assert (pictures.shape, truth.shape) == ((batch, 32, 32, 3), (batch,))
+            labels += truth[valid].tolist()
+    assert len(lengths) == 1
+    assert len(labels) == EVALUATION
+    assert sorted(labels) == sorted(images.labels[TRAIN:].tolist())
+
+
+def test_a_worker_that_fails_is_heard(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(content: bytes, kind: int) -> np.ndarray:
+        raise ValueError("no pixels")
+
+    monkeypatch.setattr("reference.data.imagenet.loader.pixels", failing)
+    loader = Loader(images, CROPPING, 3, Share(0, 1, BATCH))
+    with pytest.raises(ValueError, match="no pixels"):
+        loader.next_batch(0)
+    loader.close()
+
+
+def test_resizing_is_pillows_bicubic() -> None:
+    image = jpeg.pixels(jpeg_of(5), 0)
+    height, width, _ = image.shape
+    box = [3, 5, width - 2, height - 4]
+    left, top, right, bottom = box
+    for size in (24, 128):
+        part = Image.fromarray(image[top:bottom, left:right])
+        expected = np.asarray(part.resize((size, size), Image.Resampling.BICUBIC)).astype(int)
+        difference = np.abs(resized(image, box, size).numpy() - expected)
+        assert difference.max() <= 2
+        assert difference.mean() < 0.1
+
+
+def test_mirrored_images_are_mirrored(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, _ = next(batches_of(images, 1, 1))
+
+    def all_mirrored(*given: Any) -> Views:
+        views = training_views(*given)
+        return replace(views, mirrored=~views.mirrored)
+
+    monkeypatch.setattr("reference.data.imagenet.loader.training_views", all_mirrored)
+    turned, _ = next(batches_of(images, 1, 1))
+    np.testing.assert_array_equal(turned, plain[:, :, ::-1])

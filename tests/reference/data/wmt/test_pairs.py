@@ -1,0 +1,244 @@
+"""From text files to packed tokens, and what stands in the way."""
+
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sentencepiece", reason="needs the extra translation")
+
+from reference.data import store
+from reference.data.store import StoreError
+from reference.data.wmt import pairs as wmt
+from reference.data.wmt import parallel_text
+from reference.data.wmt.pairs import END, PADDING, REAL, Pairs, TextParameters
+from reference.data.wmt.sentence_batches import Batches, by_length, padded
+
+DRAWN = TextParameters("grammar", 300, 80, train_samples=60, evaluation_samples=9, seed=5)
+GIVEN = replace(
+    DRAWN, source=REAL, train_files=("one", "two"), evaluation_files=("test",), train_samples=6,
+    evaluation_samples=2,
+)  # fmt: skip
+TEXT = {
+    "one.en": "A dog.\nTwo  dogs.\n\nA cat sleeps.\n",
+    "one.de": "Ein Hund.\nZwei Hunde.\nLeer.\nEine Katze schläft.\n",
+    "two.en": "The man sees the dog.\nThe dog sleeps.\nThe woman laughs.",
+    "two.de": "Der Mann sieht den Hund.\nDer Hund schläft.\nDie Frau lacht.",
+    "test.en": "The man sleeps.\nA dog\u2028sees a cat.\n",
+    "test.de": "Der Mann schläft.\nEin Hund sieht eine Katze.\n",
+}
+
+
+def write_text(root: Path, **changes: str | bytes) -> Path:
+    """The files as distributed; a name has ``_`` for the dot."""
+    source = root / REAL
+    source.mkdir(parents=True)
+    for name, text in {**TEXT, **{n.replace("_", "."): t for n, t in changes.items()}}.items():
+        (source / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return source
+
+
+def made(root: Path, parameters: TextParameters = DRAWN) -> Pairs:
+    folder = root / "packed"
+    wmt.prepare(folder, parameters, processes=1)
+    return wmt.load(folder)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
+    return made(tmp_path_factory.mktemp("drawn"))
+
+
+def test_tokens_say_what_the_files_say(tmp_path: Path) -> None:
+    source = write_text(tmp_path)
+    pairs = made(tmp_path, GIVEN)
+    german = (source / "one.de").read_text() + (source / "two.de").read_text()
+    kept = [line for line in german.splitlines() if line != "Leer."]
+    decoded = [pairs.text(pairs.target.row(row).tolist()) for row in range(6)]
+    assert decoded == kept
+    assert pairs.text(pairs.source.row(1).tolist()) == "Two dogs."
+    assert pairs.text(pairs.source.row(7).tolist()) == "A dog sees a cat."
+    assert pairs.references == ("Der Mann schläft.", "Ein Hund sieht eine Katze.")
+    assert all(pairs.target.row(row)[-1] == END for row in range(8))
+    assert pairs.manifest.parameters["left_out"] == {"empty": 1, "too_long": 0}
+    assert (
+        "1 with an empty side (the first: one.en, line 3)," in wmt.remarks(tmp_path / "packed")[1]
+    )
+
+
+def test_digest_does_not_depend_on_processes_or_interruptions(
+    tmp_path: Path, drawn: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*arguments: object) -> None:
+        raise InterruptedError
+
+    for step in ("_train_vocabulary", "_draw"):
+        with monkeypatch.context() as patch:
+            patch.setattr(wmt, step, stop)
+            with pytest.raises(InterruptedError):
+                made(tmp_path)
+    text = tmp_path / "packed-text" / "train.en"
+    written_ns = text.stat().st_mtime_ns
+    again = made(tmp_path)
+    assert again.manifest.digest == drawn.manifest.digest
+    assert text.stat().st_mtime_ns == written_ns, "text was written anew"
+    assert store.verify(tmp_path / "packed").digest == drawn.manifest.digest
+
+
+def test_progress_ends_at_all_rows(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    wmt.prepare(tmp_path / "packed", DRAWN, 1, lambda done, total: told.append((done, total)))
+    rows = DRAWN.train_samples + DRAWN.evaluation_samples
+    assert told[-1] == (rows, rows)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert {total for _, total in told} == {rows}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"one_de": "Ein Hund.\n"}, r"one\.en has 4 lines, .*one\.de has 1: .*Line 2"),
+        ({"two_de": b"Der Mann.\nEr schl\xe4ft.\nDie Frau.\n"}, r"two\.de, line 2: byte 8.*0xe4"),
+        ({"test_de": "Der Mann schläft.\n\n"}, r"WMT17/test\.de, line 2: it is empty"),
+        ({"test_en": "\nA dog.\n"}, r"WMT17/test\.en, line 1: it is empty"),
+        ({"two_en": ""}, r"two\.en: cannot be read \(it is empty\)"),
+        ({"one_en": "\n\n\nA cat.\n"}, r"4 of 7 training pairs are left.*train_samples: 6"),
+        ({"one_en": "\n\n\nA cat.\n"}, r"\n +train_samples: 4\n +timing: \{eval_every_samples: 4,"),
+        (
+            {"one_en": "\n" * 4, "one_de": "\n" * 4, "two_en": "\n" * 3, "two_de": " \n" * 3},
+            "all lines of the training text are empty",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_the_text_is_told(
+    tmp_path: Path, changes: dict[str, str | bytes], message: str
+) -> None:
+    write_text(tmp_path, **changes)
+    with pytest.raises(StoreError, match=message):
+        made(tmp_path, GIVEN)
+    assert not (tmp_path / "packed").exists()
+
+
+def test_a_vocabulary_without_room_for_the_characters_is_told(tmp_path: Path) -> None:
+    write_text(tmp_path)
+    with pytest.raises(StoreError, match=r"more characters than data\.vocabulary: 12 has room for"):
+        made(tmp_path, replace(GIVEN, vocabulary=12))
+
+
+def test_a_corrected_definition_keeps_the_vocabulary(tmp_path: Path) -> None:
+    """Real text takes long to make one of, and how many pairs are left is known after that."""
+    write_text(tmp_path)
+    with pytest.raises(StoreError, match="train_samples: 6"):
+        made(tmp_path, replace(GIVEN, train_samples=7))
+    (vocabulary,) = tmp_path.glob("*.model")
+    written_ns = vocabulary.stat().st_mtime_ns
+    made(tmp_path, GIVEN)
+    assert vocabulary.stat().st_mtime_ns == written_ns
+    assert list(tmp_path.glob("*.model")) == [vocabulary]
+
+
+def test_missing_text_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"WMT17/one\.en: cannot be read \(No such file"):
+        made(tmp_path, GIVEN)
+
+
+def test_long_pairs_are_left_out_of_training_only(tmp_path: Path) -> None:
+    long = " ".join(["dog"] * 200)
+    write_text(
+        tmp_path,
+        two_en=TEXT["two.en"] + f"\n{long}\n",
+        two_de=TEXT["two.de"] + "\nHund.\n",
+        test_en=f"{long}\nA cat.\n",
+    )
+    pairs = made(tmp_path, GIVEN)
+    assert pairs.manifest.parameters["left_out"]["too_long"] == 1
+    assert pairs.source.lengths[6] > GIVEN.longest_tokens
+
+
+def test_another_dataset_in_the_folder_is_refused(tmp_path: Path, drawn: Pairs) -> None:
+    folder = tmp_path / "packed"
+    wmt.prepare(folder, DRAWN, processes=1)
+    with pytest.raises(StoreError, match="another dataset"):
+        wmt.prepare(folder, replace(DRAWN, vocabulary=200))
+
+
+def test_a_damaged_vocabulary_is_told(tmp_path: Path) -> None:
+    made(tmp_path)
+    (tmp_path / "packed" / wmt.VOCABULARY).write_bytes(b"x")
+    with pytest.raises(StoreError, match=r"vocabulary\.model: missing or damaged"):
+        wmt.load(tmp_path / "packed")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source": "wmt"}, "grammar or WMT17"),
+        ({"vocabulary": 70_000}, "65,535"),
+        ({"words": 1}, "words"),
+        ({"train_files": []}, r"data\.train_files is \[\], expected a list"),
+        ({"evaluation_files": "test"}, r"data\.evaluation_files is 'test', expected a list"),
+    ],
+)  # fmt: skip
+def test_settings_that_make_no_sense(changes: dict[str, object], message: str) -> None:
+    asked = {"generator": "wmt", **DRAWN.as_json, **changes}
+    asked = {key: value for key, value in asked.items() if not key.endswith("_version")}
+    with pytest.raises(StoreError, match=message):
+        wmt.parameters_of(asked)
+
+
+# Batches -----------------------------------------------------------------------------------------
+
+
+def batches(pairs: Pairs, rank: int = 0, world_size: int = 1, pass_tokens: int = 200) -> Batches:
+    return Batches(pairs, 3, 16, pass_tokens, rank, world_size)
+
+
+def sentences(pairs: Pairs, made: Batches, samples: int) -> list[tuple[int, ...]]:
+    return sorted(
+        tuple(row[row != PADDING]) for one in made.after(samples).passes for row in one.target
+    )
+
+
+def test_an_epoch_has_every_sentence_once(drawn: Pairs) -> None:
+    made = batches(drawn)
+    seen = [row for samples in range(0, 240, 16) for row in sentences(drawn, made, samples)]
+    every = sorted(tuple(drawn.target.row(row)) for row in range(60))
+    assert sorted(seen) == sorted(every * 4)
+
+
+def test_ranks_share_a_batch_and_its_lengths(drawn: Pairs) -> None:
+    whole = batches(drawn).after(32)
+    for world_size in (2, 4):
+        shares = [batches(drawn, rank, world_size) for rank in range(world_size)]
+        parts = [sentences(drawn, share, 32) for share in shares]
+        assert sorted(chain(*parts)) == sentences(drawn, batches(drawn), 32)
+        assert {len(part) for part in parts} == {16 // world_size}
+        assert {share.after(32).target_tokens for share in shares} == {whole.target_tokens}
+    assert whole.target_tokens == sum(one.target_tokens for one in whole.passes)
+
+
+def test_passes_keep_to_their_budget_and_pad_little(drawn: Pairs) -> None:
+    for samples in range(0, 160, 16):
+        cut = batches(drawn).after(samples)
+        assert all(one.places <= 200 or len(one.source) == 1 for one in cut.passes)
+        whole = batches(drawn, pass_tokens=100_000).after(samples)
+        assert len(whole.passes) == 1
+        assert sum(one.places for one in cut.passes) < 0.9 * whole.passes[0].places
+
+
+def test_lengths_rise(drawn: Pairs) -> None:
+    rows = by_length(drawn, np.arange(60))
+    lengths = [len(drawn.target.row(row)) for row in rows]
+    assert lengths == sorted(lengths)
+    one = padded(drawn, rows[[0, -1]])
+    assert one.target.shape == (2, lengths[-1])
+    assert one.target_tokens == lengths[0] + lengths[-1]
+
+
+def test_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
+    source = write_text(tmp_path)
+    corpus = parallel_text.opened(source, ["test"])
+    assert len(corpus) == 2
+    assert corpus.pair(1)[0] == "A dog sees a cat."

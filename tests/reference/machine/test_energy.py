@@ -1,0 +1,144 @@
+"""Energy from a tree of counters like that of Linux: what is read, what is said, what is kept."""
+
+import importlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from compliance.read import powerlog
+from reference.machine import energy
+from reference.machine.energy import Counter, Meter, Sensors, Trace
+
+RANGE_MICROJOULES = 262_143_328_850
+
+
+def zone(root: Path, place: str, name: str, microjoules: int) -> Path:
+    folder = root / place
+    folder.mkdir(parents=True)
+    (folder / "name").write_text(f"{name}\n")
+    (folder / "energy_uj").write_text(f"{microjoules}\n")
+    (folder / "max_energy_range_uj").write_text(f"{RANGE_MICROJOULES}\n")
+    return folder
+
+
+@pytest.fixture
+def powercap(tmp_path: Path) -> Path:
+    """One package with cores and memory, and two zones that count the package again."""
+    zone(tmp_path, "intel-rapl:0", "package-0", 5_000_000)
+    zone(tmp_path, "intel-rapl:0:0", "core", 3_000_000)
+    zone(tmp_path, "intel-rapl:0:1", "dram", 1_000_000)
+    zone(tmp_path, "intel-rapl:1", "psys", 9_000_000)
+    zone(tmp_path, "intel-rapl-mmio:0", "package-0", 5_000_000)
+    return tmp_path
+
+
+def test_nothing_is_counted_twice(powercap: Path) -> None:
+    sensors = energy.found(powercap)
+    assert [counter.name for counter in sensors.counters] == ["package-0", "dram-0"]
+    assert [counter.read() for counter in sensors.counters] == [5.0, 1.0]
+    assert sensors.not_measured == energy.NEVER_MEASURED
+    assert sensors.none_because == ""
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", "package-0", 0)
+    sensors = energy.found(tmp_path, nodes=2)
+    assert sensors.not_measured.startswith("memory, all nodes but the first, ")
+
+
+def test_no_sensors_are_told_with_the_reason(tmp_path: Path) -> None:
+    sensors = energy.found(tmp_path)
+    assert sensors.none_because == f"no sensors (no {tmp_path}/intel-rapl*)"
+    with Meter(sensors) as meter:
+        pass
+    assert meter.trace is None
+    assert "no sensors" in energy.of_run(sensors, meter.trace, 0, 1)["none"]
+
+
+def test_a_counter_that_may_not_be_read(powercap: Path) -> None:
+    (powercap / "intel-rapl:0" / "energy_uj").unlink()
+    assert "intel-rapl:0/energy_uj: No such file" in energy.found(powercap).none_because
+
+
+def test_a_counter_that_begins_again() -> None:
+    rows = [[90.0], [98.0], [3.0], [10.0]]
+    assert list(energy._since_the_first(rows, [100.0])) == [(0.0,), (8.0,), (13.0,), (20.0,)]
+
+
+def test_the_power_log_is_sound_and_gives_the_same_energy(tmp_path: Path) -> None:
+    trace = Trace(
+        ("package-0", "dram-0"), "storage", (10.0, 10.5, 11.0, 12.0),
+        ((0.0, 0.0), (40.0, 5.0), (90.0, 9.0), (110.0, 10.0)),
+    )  # fmt: skip
+    path = tmp_path / "power_0.csv"
+    path.write_text(trace.power_log())
+    log = powerlog.read(path)
+    assert not log.problems
+    assert log.not_measured == "storage"
+    assert log.sensors[0].watts.tolist() == [80.0, 100.0, 20.0]  # type: ignore[attr-defined]
+    assert log.energy_joules(10_250, 11_000) == pytest.approx(22.5 + 50 + 4)
+    assert trace.energy_joules(10.25, 11.0) == pytest.approx(22.5 + 50 + 4)
+
+
+def test_readings_cover_the_work_and_go_on_after_it() -> None:
+    readings = iter(range(1000))
+    counter = Counter("package-0", lambda: float(next(readings)))
+    with Meter(Sensors((counter,), "storage")) as meter:
+        pass
+    trace = meter.trace
+    assert trace is not None
+    assert len(trace.times_seconds) >= 3  # the last row of the log needs a reading after it
+    assert trace.power_log().count("\n") == 1 + len(trace.times_seconds)
+
+
+def test_reading_takes_less_than_a_hundredth_of_the_time_and_is_done_every_second(
+    powercap: Path,
+) -> None:
+    assert energy.PERIOD_SECONDS <= 1
+    meter = Meter(energy.found(powercap))
+    readings, begun = 200, time.thread_time()
+    for _ in range(readings):
+        meter._read()
+    assert (time.thread_time() - begun) / readings < 0.01 * energy.PERIOD_SECONDS
+
+
+def test_a_sensor_that_fails_costs_no_run() -> None:
+    answers: list[float] = [1.0]
+
+    def read() -> float:
+        return answers.pop()
+
+    with Meter(Sensors((Counter("gpu0", read),), "")) as meter:
+        pass
+    assert meter.trace is None
+    assert "IndexError" in meter.failure
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [(None, ["gpu0", "gpu1"]), ("1", ["gpu1"]), ("GPU-a", ["gpu0"]), ("", [])],
+)
+def test_gpus_that_the_process_may_use(
+    visible: str | None, names: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml = SimpleNamespace(
+        NVMLError=OSError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda number: number,
+        nvmlDeviceGetUUID=lambda handle: f"GPU-{'ab'[handle]}",
+        nvmlDeviceGetTotalEnergyConsumption=lambda handle: 1500 * (handle + 1),
+    )
+    monkeypatch.setattr(importlib, "import_module", lambda name: nvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    sensors = energy.found(tmp_path, has_gpu=True)
+    assert [counter.name for counter in sensors.counters] == names
+    assert [counter.read() for counter in sensors.counters] == [
+        1.5 * (1 + int(name[-1])) for name in names
+    ]
+    assert ("GPUs" in sensors.not_measured) == (not names)

@@ -1,0 +1,63 @@
+"""Checkpoints: whole or not there, and never code."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from reference.run import checkpoint
+from rules.errors import UserError
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    state = {"model": {"w": torch.arange(3.0)}, "samples": 12}
+    checkpoint.save(tmp_path / "a" / "b.pt", state)
+    loaded = checkpoint.load(tmp_path / "a" / "b.pt")
+    assert loaded["samples"] == 12
+    assert torch.equal(loaded["model"]["w"], state["model"]["w"])  # type: ignore[index]
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.pt"]
+
+
+class Hostile:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (print, ("run by unpickling",))
+
+
+def test_code_in_a_checkpoint_is_not_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save({"model": Hostile()}, tmp_path / "hostile.pt")
+    with pytest.raises(UserError, match="not a checkpoint"):
+        checkpoint.load(tmp_path / "hostile.pt")
+    (tmp_path / "plain.pt").write_bytes(pickle.dumps(Hostile()))
+    with pytest.raises(UserError, match="not a checkpoint"):
+        checkpoint.load(tmp_path / "plain.pt")
+    assert capsys.readouterr().out == ""
+
+
+def test_missing_and_truncated(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such checkpoint"):
+        checkpoint.load(tmp_path / "none.pt")
+    checkpoint.save(tmp_path / "cut.pt", {"w": torch.zeros(1000)})
+    whole = (tmp_path / "cut.pt").read_bytes()
+    (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="not a checkpoint"):
+        checkpoint.load(tmp_path / "cut.pt")
+
+
+def test_arrays_need_no_framework(tmp_path: Path) -> None:
+    state = {"model": {"norm/gamma": np.arange(3.0)}, "samples": 12}
+    checkpoint.save(tmp_path / "b.npz", state)
+    loaded = checkpoint.load(tmp_path / "b.npz")
+    assert int(loaded["samples"]) == 12
+    assert np.array_equal(loaded["model"]["norm/gamma"], np.arange(3.0))
+    whole = (tmp_path / "b.npz").read_bytes()
+    (tmp_path / "b.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="not a checkpoint"):
+        checkpoint.load(tmp_path / "b.npz")
+    np.savez(tmp_path / "hostile.npz", model=np.array([Hostile()], dtype=object))
+    with pytest.raises(UserError, match="not a checkpoint"):
+        checkpoint.load(tmp_path / "hostile.npz")

@@ -1,0 +1,152 @@
+"""Overrides are validated once, before anything starts."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("yaml")
+
+from reference.run.config import configure, digest_of_code
+from rules import definition
+from rules.errors import UserError
+
+MINI = definition.load("galaxy_shape", "mini")
+
+
+def test_defaults_are_the_definition() -> None:
+    config = configure(MINI)
+    assert dict(config.hyperparameters) == {
+        name: rule.default for name, rule in MINI.hyperparameters.items()
+    }
+
+
+def test_overrides_keep_the_type_of_the_default() -> None:
+    config = configure(
+        MINI,
+        overrides=[
+            "opt_base_learning_rate=1e-4",
+            "global_batch_size=32",
+            "precision=fp32",
+            "threads=3",
+        ],
+    )
+    assert config.hyperparameters["opt_base_learning_rate"] == 1e-4
+    assert config.hyperparameters["global_batch_size"] == 32
+    assert (config.execution.precision, config.execution.threads) == ("fp32", "3")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("opt_base_learning_rat=1", 'did you mean "opt_base_learning_rate"'),
+        ("opt_name=sgd", "closed division it must be adam"),
+        ("opt_adam_epsilon=1e-8", "closed division it must be 1e-07"),
+        ("global_batch_size=2", "must be at least 4"),
+        ("global_batch_size=many", "must be of type int"),
+        ("global_batch_size=6.5", "must be of type int"),
+        ("opt_base_learning_rate=nan", "must be finite"),
+        ("precision=fp8", "expected one of auto, fp32, bf16"),
+        ("compile=yes", "expected one of auto, on, off"),
+        ("threads=0", "expected one of auto, a number"),
+        ("threads=all", "expected one of auto, a number"),
+        ("global_batch_size", "expected key=value"),
+        ("=3", "expected key=value"),
+        ("global_batch_size=[1,", "must be of type int"),
+    ],
+)
+def test_what_is_refused_and_why(override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message.replace("(", r"\(")):
+        configure(MINI, overrides=[override])
+
+
+def test_values_that_depend_on_each_other_are_refused_together() -> None:
+    rate = replace(
+        MINI.hyperparameters["opt_base_learning_rate"], max_of={"global_batch_size": 1e-4}
+    )
+    related = replace(
+        MINI, hyperparameters={**MINI.hyperparameters, "opt_base_learning_rate": rate}
+    )
+    configure(related)
+    with pytest.raises(UserError, match=r"at most 0.0001 × global_batch_size, that is 0.0008"):
+        configure(related, overrides=["global_batch_size=8"])
+    configure(related, division="open", overrides=["global_batch_size=8"])
+
+
+def test_open_division_allows_other_values_but_not_other_types() -> None:
+    config = configure(MINI, division="open", overrides=["global_batch_size=2"])
+    assert config.hyperparameters["global_batch_size"] == 2
+    with pytest.raises(UserError, match="must be of type int"):
+        configure(MINI, division="open", overrides=["global_batch_size=fast"])
+    with pytest.raises(UserError, match="expected 1 or more"):
+        configure(MINI, division="open", overrides=["global_batch_size=0"])
+
+
+def test_what_this_implementation_cannot_do_is_refused_in_open_too() -> None:
+    with pytest.raises(UserError, match="knows only adam"):
+        configure(MINI, division="open", overrides=["opt_name=sgd"])
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_seeds_have_bounds(seed: int) -> None:
+    with pytest.raises(UserError, match="expected a number from 0"):
+        configure(MINI, seed=seed)
+
+
+def test_code_digest_covers_the_benchmarks_that_are_imported(tmp_path: Path) -> None:
+    for name, text in (
+        ("kfac", "from benchmarks.resnet50 import model\n"),
+        ("resnet50", ""),
+        ("x", ""),
+    ):
+        (tmp_path / "benchmarks" / name).mkdir(parents=True)
+        (tmp_path / "benchmarks" / name / "model.py").write_text(text)
+
+    def after(name: str) -> str:
+        path = tmp_path / "benchmarks" / name / "model.py"
+        path.write_text(path.read_text() + "# changed\n")
+        return digest_of_code(tmp_path, "kfac")
+
+    before = digest_of_code(tmp_path, "kfac")
+    assert after("x") == before
+    assert after("resnet50") != before
+
+
+def test_derived_seeds_differ_by_run_system_and_code() -> None:
+    config = configure(MINI).on("who", "a", "c")
+    seeds = {config.for_run(index).seed for index in range(5)}
+    assert len(seeds) == 5
+    assert config.for_run(0).seed == configure(MINI).on("who", "a", "c").seed
+    assert config.seed != configure(MINI).on("who", "b", "c").seed
+    assert config.seed != replace(config, code_digest="d").for_run(0).seed
+
+
+def test_given_seeds_count_up_and_are_marked() -> None:
+    config = configure(MINI, seed=100)
+    assert [config.for_run(index).seed for index in (0, 1, 4)] == [100, 101, 104]
+    assert config.for_run(4).for_run(2).seed == 102
+    assert config.seed_origin == "given"
+
+
+def test_runs_of_a_result_share_all_but_the_seed() -> None:
+    config = configure(MINI, seed=100)
+    assert config.for_run(3).shared_by_runs() == config.shared_by_runs()
+    assert configure(MINI, seed=101).shared_by_runs() != config.shared_by_runs()
+
+
+def test_unknown_division() -> None:
+    with pytest.raises(UserError, match="expected one of closed, open"):
+        configure(MINI, division="close")
+
+
+def test_a_definition_may_add_settings_of_execution_and_choices() -> None:
+    chosen = replace(MINI, execution={"all_reduce": ("flat", "two_level"), "precision": ("fp16",)})
+    config = configure(chosen, overrides=["all_reduce=two_level", "precision=fp16"])
+    assert config.execution.own == {"all_reduce": "two_level"}
+    assert config.execution.precision == "fp16"
+    assert configure(chosen).execution.own == {"all_reduce": "flat"}
+    assert config.execution.having("all_reduce", "flat").own == {"all_reduce": "flat"}
+    with pytest.raises(UserError, match="expected one of flat, two_level"):
+        configure(chosen, overrides=["all_reduce=ring"])
+    with pytest.raises(UserError, match="expected one of auto, fp32, bf16"):
+        configure(MINI, overrides=["precision=fp16"])

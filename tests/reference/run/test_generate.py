@@ -1,0 +1,171 @@
+"""The timed generation loop with a task that makes nothing and needs no framework."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-logging")
+
+from reference.run import generate
+from reference.run.config import RunConfig, configure
+from reference.run.generate import Outcome, Progress, Times, run
+from reference.run.log import RunLogWriter
+from rules import definition
+from rules.definition import Generation
+
+GOOD = {"generated_distance": 0.0, "distinct_share": 1.0, "new_share": 1.0}
+
+
+class ScriptedGenerator:
+    """Keeps a diary; sampling lasts a second of the clock below, decoding two."""
+
+    data_digest, weights_digest = "d" * 64, "e" * 64
+
+    def __init__(self, quality: Mapping[str, float] = GOOD) -> None:
+        self.found = quality
+        self.diary: list[str] = []
+        self.judged = ""
+        self.seconds = 0.0
+        self.times: Sequence[Times] = ()
+        self.error: BaseException | None = None
+
+    def drop_caches(self) -> None:
+        self.diary.append("drop_caches")
+
+    def build(self) -> int:
+        self.diary.append("build")
+        return 12
+
+    def warm_up(self, images: int) -> None:
+        self.diary.append(f"warm_up {images}")
+
+    def implementation(self) -> Mapping[str, Any]:
+        return {"framework": "none"}
+
+    def open_data(self) -> None:
+        self.diary.append("open_data")
+
+    def sample(self, images: int, repetition: int) -> tuple[int, int]:
+        if self.error:
+            raise self.error
+        self.diary.append(f"sample {images} {repetition}")
+        self.seconds += 1
+        return images, repetition
+
+    def decode(self, latents: tuple[int, int]) -> str:
+        self.seconds += 2
+        return f"{latents[0]} images of repetition {latents[1]}"
+
+    def quality(self, images: str) -> dict[str, float]:
+        self.judged = images
+        return dict(self.found)
+
+    def synchronize(self) -> None:
+        self.diary.append("synchronize")
+
+    def measured(self, times: Sequence[Times]) -> None:
+        self.times = times
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    chosen = definition.load("galaxy_generation", "mini")
+    few = replace(chosen, generation=Generation((1, 10), (3, 2), 100))
+    return configure(few, seed=7)
+
+
+def execute(
+    config: RunConfig, task: ScriptedGenerator, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Outcome | BaseException, list[dict[str, Any]]]:
+    monkeypatch.setattr(generate.time, "perf_counter", lambda: task.seconds)  # type: ignore[attr-defined]
+    log = RunLogWriter(path)
+    result: Outcome | BaseException
+    try:
+        result = run(config.definition, task, config, log)
+    except BaseException as error:
+        result = error
+    closed = log.close()
+    assert closed is not None
+    lines = closed.read_text().splitlines()
+    return result, [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
+
+
+def test_a_run_from_the_first_line_to_the_last(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = ScriptedGenerator()
+    outcome, events = execute(config, task, tmp_path / "result_0.txt", monkeypatch)
+    assert isinstance(outcome, Outcome)
+    assert outcome.reached
+    assert outcome.samples == 3 * 1 + 2 * 10
+    keys = [event["key"] for event in events]
+    of_a_count = ["generation_start", "generation_times", "generation_stop"]
+    judged = ["eval_start", "eval_accuracy", "eval_stop", "run_stop"]
+    assert keys[keys.index("run_start") :] == ["run_start", *of_a_count, *of_a_count, *judged]
+    assert keys.index("weights_digest") < keys.index("init_stop")
+    first, second = (event for event in events if event["key"] == "generation_times")
+    assert first["value"] == {"sampling_seconds": [1.0] * 3, "decoding_seconds": [2.0] * 3}
+    assert (first["metadata"]["images_count"], second["metadata"]["images_count"]) == (1, 10)
+    assert len(second["value"]["sampling_seconds"]) == 2
+    for event in events[-4:]:
+        assert event["metadata"]["samples_count"] == 23
+    assert events[-3]["value"] == GOOD["generated_distance"]
+    assert events[-3]["metadata"]["metrics"] == GOOD
+    assert events[-1]["metadata"]["status"] == "success"
+    assert [taken.seconds for taken in task.times] == [(3.0,) * 3, (3.0,) * 2]
+
+
+def test_every_repetition_is_sampled_between_two_waits_and_the_last_is_judged(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = ScriptedGenerator()
+    execute(config, task, tmp_path / "result_0.txt", monkeypatch)
+    assert task.diary[:4] == ["drop_caches", "build", "warm_up 100", "synchronize"]
+    sampled = [step for step in task.diary if step.startswith("sample")]
+    assert sampled == ["sample 1 0", "sample 1 1", "sample 1 2", "sample 10 0", "sample 10 1"]
+    where = task.diary.index("sample 10 0")
+    assert task.diary[where - 1] == task.diary[where + 1] == "synchronize"
+    assert task.diary[where + 2] == "synchronize", "after decoding"
+    assert task.judged == "10 images of repetition 1"
+    assert task.diary.index("open_data") > task.diary.index("sample 10 1")
+
+
+@pytest.mark.parametrize("value", [0.5, math.nan])
+def test_a_target_that_is_missed_aborts_and_says_why(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    task = ScriptedGenerator({**GOOD, "distinct_share": value})
+    outcome, events = execute(config, task, tmp_path / "result_0.txt", monkeypatch)
+    assert isinstance(outcome, Outcome)
+    assert not outcome.reached
+    assert events[-1]["metadata"]["status"] == "aborted"
+    assert "distinct_share" in events[-1]["metadata"]["reason"]
+    assert "NaN" not in (tmp_path / "result_0.txt").read_text()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt("SIGTERM")])
+def test_exactly_one_run_stop_on_errors(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    task = ScriptedGenerator()
+    task.error = error
+    result, events = execute(config, task, tmp_path / "result_0.txt", monkeypatch)
+    assert result is error
+    assert [event["key"] for event in events].count("run_stop") == 1
+    assert str(error) in events[-1]["metadata"]["reason"]
+    assert not (tmp_path / "result_0.txt").exists()
+
+
+def test_progress_tells_the_stages(config: RunConfig) -> None:
+    told: list[Progress] = []
+    run(config.definition, ScriptedGenerator(), config, RunLogWriter(None), told.append)
+    stages = [progress.stage for progress in told]
+    of_counts = ["generating"] * 3 + ["generated"] + ["generating"] * 2 + ["generated"]
+    assert stages == ["initialising", *of_counts, "evaluating", "evaluated"]
+    assert told[4].times is not None
+    assert told[-1].quality == GOOD

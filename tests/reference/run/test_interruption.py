@@ -1,0 +1,208 @@
+"""Interruptions at any moment: signals, the watcher that outlives a run, the log in between."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-logging")
+
+from reference.run import logfile
+from reference.run.interruption import AGAIN_SECONDS, Interruption
+
+ROOT = Path(__file__).resolve().parents[3]
+
+# Runs without a framework, one after the other as fast as they go, so that a signal may hit every
+# line: opening, records, blocks, closing, names, what is kept beside the log.
+MANY_RUNS = """
+import pathlib, sys
+from reference import results
+from reference.run.config import configure
+from reference.run.interruption import Interruption
+from reference.run.log import RunLogWriter
+from reference.run.train import run
+from rules import definition
+from tests.reference.run.test_train import GOOD, POOR, ScriptedTask
+
+def main():
+    output = pathlib.Path(sys.argv[1])
+    config = configure(definition.load("galaxy_shape", "mini"), seed=7).on("local", "box", "code")
+    system = {"submitter": "local", "system": "box"}
+    with results.opened(output, config, system) as folder, Interruption() as signals:
+        print("ready", flush=True)
+        for index in folder.missing(100_000):
+            log = RunLogWriter(folder.log(index))
+            try:
+                with signals.possible():
+                    task = ScriptedTask([POOR, GOOD])
+                    run(config.definition, task, config.for_run(index), log)
+            finally:
+                if log.close() == folder.log(index):
+                    folder.log(index).with_suffix(".kept").touch()
+
+try:
+    main()
+except KeyboardInterrupt:
+    sys.exit(1)
+"""
+
+
+def many_runs(output: Path) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", MANY_RUNS, str(output)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def records(path: Path) -> list[dict[str, object]]:
+    lines = path.read_text().splitlines()
+    return [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "SIGKILL", "SIGTERM SIGINT SIGTERM"])
+def test_at_any_moment_all_logs_are_closed_and_nothing_is_lost(how: str, tmp_path: Path) -> None:
+    seconds = random.Random(how)
+    for attempt in range(1, 4):
+        process = many_runs(tmp_path)
+        time.sleep(seconds.uniform(0, 0.3))
+        for name in how.split():
+            process.send_signal(signal.Signals[name])
+        _, err = process.communicate(timeout=60)  # the watcher has ended then, too
+        assert process.returncode == (-signal.SIGKILL if how == "SIGKILL" else 1), err
+        (folder,) = tmp_path.glob("results/box/*")
+        assert not list(folder.glob("*.partial"))
+        whole = list(folder.glob("result_*.txt"))
+        broken_off = list(folder.glob("interrupted_*.txt"))
+        assert len(broken_off) <= attempt
+        for log in [*whole, *broken_off]:
+            ends = [r["key"] for r in records(log) if r["key"] in ("run_stop", "init_aborted")]
+            assert ends == [records(log)[-1]["key"]], log
+        for log in whole:
+            assert records(log)[-1]["metadata"]["status"] == "success"  # type: ignore[index]
+            assert log.with_suffix(".kept").exists() or how == "SIGKILL"
+        for log in broken_off:
+            assert "broken off" in log.read_text().splitlines()[-1]
+
+
+def test_signals_wait_while_they_may_not_come() -> None:
+    reached = []
+
+    def work() -> None:
+        with Interruption() as signals:
+            with signals.possible():
+                reached.append("possible")
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.05)
+            reached.append("not possible")
+            with signals.possible():
+                reached.append("too late")
+
+    with pytest.raises(KeyboardInterrupt, match="stopped by SIGTERM"):
+        work()
+    assert reached == ["possible", "not possible"]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_an_interruption_that_a_library_swallows_comes_again() -> None:
+    swallowed = []
+
+    def work() -> None:
+        with Interruption() as signals, signals.possible():
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(1)
+            except KeyboardInterrupt as error:
+                swallowed.append(error)
+            time.sleep(10 * AGAIN_SECONDS)
+
+    with pytest.raises(KeyboardInterrupt, match="stopped by SIGINT"):
+        work()
+    assert len(swallowed) == 1
+    time.sleep(1.5 * AGAIN_SECONDS)  # none comes afterwards
+
+
+WATCHED = """
+import os, pathlib, signal, sys, time
+from reference import logfile, watcher
+folder = pathlib.Path(sys.argv[1])
+lock = os.open(folder, os.O_RDONLY)
+with watcher.watched(folder, lock):
+    file = logfile.RecordFile(folder / "result_3.txt.partial", is_new=True)
+    for key in ("init_start", "init_stop", "run_start"):
+        file.write(key)
+    file.write("block_stop", block_num=1, samples_count=640, train_loss=1.0)
+    with open(folder / "result_3.txt.partial", "a") as half:
+        half.write(':::MLLOG {"namespace": "", "time_')
+    child = os.fork()  # one that lives on must not keep the watcher waiting, nor be the run
+    if child == 0:
+        os.close(1)
+        os.close(2)
+        os.setsid()
+        time.sleep(5)
+        os._exit(0)
+    os.kill(child, signal.SIGTERM)
+    print(child, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_log_of_a_killed_run_gets_its_last_record(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", WATCHED, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    now = time.time()
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    log = tmp_path / "interrupted_result_3_0.txt"
+    assert ended.stderr == (
+        f"cepheid: the run was killed, perhaps for lack of memory; its log is kept: {log}\n"
+    )
+    *_, block, stop = records(log)
+    assert block["key"] == "block_stop"
+    assert stop["key"] == "run_stop"
+    assert stop["event_type"] == "INTERVAL_END"
+    metadata = stop["metadata"]
+    assert isinstance(metadata, dict)
+    assert metadata["status"] == "aborted"
+    assert metadata["samples_count"] == 640
+    assert metadata["file"] == "reference/run/watcher.py"
+    assert isinstance(stop["time_ms"], int)
+    assert abs(stop["time_ms"] / 1000 - now) < 10
+    assert abs(metadata["monotonic_ms"] / 1000 - time.monotonic()) < 10
+
+
+def test_no_second_end_is_written(tmp_path: Path) -> None:
+    partial = tmp_path / "result_0.txt.partial"
+    file = logfile.RecordFile(partial, is_new=True)
+    file.write("init_start")
+    file.close()
+    logfile.end(partial, "first")
+    logfile.end(partial, "second")
+    assert [r["key"] for r in records(partial)] == ["init_start", "init_aborted"]
+    assert logfile.closed(partial, "third").name == "interrupted_result_0_0.txt"
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    for number in range(3):
+        partial = tmp_path / "result_0.txt.partial"
+        logfile.RecordFile(partial, is_new=True).close()
+        assert logfile.closed(partial, "x").name == f"interrupted_result_0_{number}.txt"
+
+
+def test_a_value_that_is_no_json_is_a_bug_and_not_overlooked(tmp_path: Path) -> None:
+    file = logfile.RecordFile(tmp_path / "result_0.txt.partial", is_new=True)
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        file.write("seed", object())
+    assert (tmp_path / "result_0.txt.partial").read_text() == ""

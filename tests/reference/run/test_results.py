@@ -1,0 +1,187 @@
+"""The output folder: what is there is kept, compared and completed, never overwritten."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from reference.machine import system
+from reference.run import results
+from reference.run.config import Execution, RunConfig, configure
+from reference.torch.distributed import Ranks
+from rules import definition
+from rules.definition import first_schema_problem
+from rules.errors import UserError
+from tests.full_disk import files_end_after
+
+RUN_STOP = '\n:::MLLOG {{"key": "run_stop", "metadata": {{{metadata}}}}}\n'
+ALONE = Ranks(0, 1, torch.device("cpu"))
+MINI = definition.load("galaxy_shape", "mini")
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    return configure(MINI, seed=1).on("local", "box", "code")
+
+
+def description(config: RunConfig) -> dict[str, object]:
+    return system.describe("local", ALONE) | {"system": config.system}
+
+
+def test_missing_runs_are_the_holes(config: RunConfig, tmp_path: Path) -> None:
+    with results.opened(tmp_path, config, description(config)) as folder:
+        folder.log(1).write_text("done")
+        assert folder.present() == [1]
+        assert folder.missing(3) == [0, 2]
+    assert (tmp_path / "systems" / "box.json").is_file()
+
+
+def test_later_runs_compute_as_the_first_one_did(config: RunConfig, tmp_path: Path) -> None:
+    settled = Execution("bf16", "on", "2", {"precision": "fastest step: fp32 51 ms, bf16 44 ms"})
+    value = {"precision": "bfloat16", "execution": asdict(settled)}
+    line = f":::MLLOG {json.dumps({'key': 'implementation', 'value': value})}\n"
+    with results.opened(tmp_path, config, description(config)) as folder:
+        assert folder.execution(config.execution) == config.execution
+        (folder.path / "interrupted_0_0.txt").write_text(line.replace("bf16", "fp32"))
+        assert folder.execution(config.execution) == config.execution
+        folder.log(1).write_text(line)
+        assert folder.execution(config.execution) == settled
+
+
+def test_same_configuration_goes_on(config: RunConfig, tmp_path: Path) -> None:
+    for _ in range(2):
+        with results.opened(tmp_path, config, description(config)):
+            pass
+
+
+def test_another_configuration_is_refused_and_nothing_is_touched(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    with results.opened(tmp_path, config, description(config)) as folder:
+        folder.log(0).write_text("done")
+    other = configure(MINI, seed=1, overrides=["global_batch_size=16"]).on("local", "box", "code")
+    with (
+        pytest.raises(UserError, match=r"global_batch_size.*choose another --output"),
+        results.opened(tmp_path, other, description(other)),
+    ):
+        pass
+    assert folder.log(0).read_text() == "done"
+
+
+def test_a_configuration_that_no_run_had_binds_nothing(config: RunConfig, tmp_path: Path) -> None:
+    with results.opened(tmp_path, config, description(config)):
+        pass
+    other = configure(MINI, seed=1, overrides=["global_batch_size=16"]).on("local", "box", "code")
+    with results.opened(tmp_path, other, description(other)) as folder:
+        kept = json.loads((folder.path / "configuration.json").read_text())
+    assert kept["hyperparameters"]["global_batch_size"] == 16
+
+
+def test_damaged_configuration_is_a_users_matter(config: RunConfig, tmp_path: Path) -> None:
+    with results.opened(tmp_path, config, description(config)) as folder:
+        folder.log(0).write_text("done")
+        (folder.path / "configuration.json").write_text("{")
+    with (
+        pytest.raises(UserError, match=r"configuration\.json: damaged"),
+        results.opened(tmp_path, config, description(config)),
+    ):
+        pass
+
+
+def test_two_processes_cannot_write_to_one_result(config: RunConfig, tmp_path: Path) -> None:
+    with results.opened(tmp_path, config, description(config)) as folder:
+        code = (
+            "import fcntl, os, sys\n"
+            f"lock = os.open({str(folder.path)!r}, os.O_RDONLY)\n"
+            "try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+            "except BlockingIOError: sys.exit(7)\n"
+        )
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 7
+
+
+@pytest.mark.parametrize(
+    ("end", "name"),
+    [
+        ("", "interrupted_result_0_0.txt"),  # the machine stopped
+        (RUN_STOP.format(metadata='"status": "success"'), "result_0.txt"),
+        (RUN_STOP.format(metadata='"status": "aborted", "reason": "too slow"'), "result_0.txt"),
+        (RUN_STOP.format(metadata='"reason": "broken off: x"'), "interrupted_result_0_0.txt"),
+    ],
+)
+def test_a_log_that_nobody_closed_gets_its_name_at_the_next_start(
+    config: RunConfig, tmp_path: Path, end: str, name: str
+) -> None:
+    with results.opened(tmp_path, config, description(config)) as folder:
+        pass
+    text = "half a log" + end
+    (folder.path / "result_0.txt.partial").write_text(text)
+    with results.opened(tmp_path, config, description(config)) as folder:
+        assert [path.name for path in folder.left_over] == [name]
+        assert folder.left_over[0].read_text() == text
+        assert folder.missing(1) == ([] if name == "result_0.txt" else [0])
+
+
+def test_no_space_for_the_configuration(config: RunConfig, tmp_path: Path) -> None:
+    with (
+        files_end_after(10),
+        pytest.raises(UserError, match=r"box\.json: cannot write there .* make room"),
+        results.opened(tmp_path, config, description(config)),
+    ):
+        pass
+    with results.opened(tmp_path, config, description(config)):
+        assert not list(tmp_path.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "\x00"])
+def test_configuration_that_is_none(config: RunConfig, tmp_path: Path, text: str) -> None:
+    (tmp_path / "systems").mkdir()
+    (tmp_path / "systems" / "box.json").write_text(text)
+    with (
+        pytest.raises(UserError, match=r"box\.json: damaged .* move it away"),
+        results.opened(tmp_path, config, description(config)),
+    ):
+        pass
+
+
+def test_output_that_is_a_file(config: RunConfig, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(UserError, match="cannot write there"),
+        results.opened(tmp_path / "file", config, description(config)),
+    ):
+        pass
+
+
+def test_description_of_this_machine_is_valid() -> None:
+    described = system.describe("local", ALONE)
+    assert first_schema_problem(described, "system") is None
+    assert described["accelerators_per_node"] == 0
+
+
+def test_submitter_must_be_a_name() -> None:
+    with pytest.raises(UserError, match="--submitter Acme Inc"):
+        system.describe("Acme Inc", ALONE)
+
+
+def test_a_corrected_description_is_kept(config: RunConfig, tmp_path: Path) -> None:
+    with results.opened(tmp_path, config, description(config)):
+        pass
+    path = tmp_path / "systems" / "box.json"
+    path.write_text(path.read_text().replace("FILL IN: what", "liquid cooled; what"))
+    with results.opened(tmp_path, config, description(config)):
+        pass
+    assert "liquid cooled" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "not a JSON file"), ('{"submitter": "x"}', "required property")]
+)
+def test_bad_system_description(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "system.json").write_text(text)
+    with pytest.raises(UserError, match=message):
+        system.read(tmp_path / "system.json")

@@ -1,0 +1,231 @@
+"""The timed loop with a task that learns nothing and needs no framework."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-logging")
+
+from reference.run.config import RunConfig, configure
+from reference.run.log import RunLogWriter
+from reference.run.train import Outcome, Progress, run
+from rules import definition
+from rules.definition import Block, Timing
+from rules.errors import UserError
+from tests.full_disk import files_end_after
+
+
+class ScriptedTask:
+    """Reports qualities from a list and keeps a diary of what it was asked for."""
+
+    data_digest = "d" * 64
+
+    def __init__(
+        self, qualities: list[dict[str, float]], losses: float | BaseException = 1.0
+    ) -> None:
+        self.qualities, self.loss, self.diary = qualities, losses, []  # type: ignore[var-annotated]
+
+    def drop_caches(self) -> None:
+        self.diary.append("drop_caches")
+
+    def build(self) -> int:
+        self.diary.append("build")
+        return 12
+
+    def warm_up(self) -> None:
+        self.diary.append("warm_up")
+
+    def implementation(self) -> Mapping[str, Any]:
+        return {"framework": "none"}
+
+    def open_data(self) -> None:
+        self.diary.append("open_data")
+
+    def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
+        self.diary.append(f"train to {block.samples}")
+        if isinstance(self.loss, BaseException):
+            raise self.loss
+        on_samples(block.samples)
+        return self.loss
+
+    def evaluate(self) -> dict[str, float]:
+        self.diary.append("evaluate")
+        return self.qualities.pop(0)
+
+    def synchronize(self) -> None:
+        self.diary.append("synchronize")
+
+    def state(self) -> Mapping[str, Any]:
+        return {}
+
+
+def quality(e_rmse: float, nll: float) -> dict[str, float]:
+    return {"e_rmse": e_rmse, "nll": nll, "coverage_68": 0.68, "coverage_95": 0.95}
+
+
+GOOD, POOR = quality(0.0, -9.0), quality(1.0, 9.0)
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    chosen = definition.load("galaxy_shape", "mini")
+    timing = Timing(init_minutes_max=30, eval_every_samples=100, max_samples=300)
+    return configure(replace(chosen, timing=timing), overrides=["global_batch_size=64"], seed=7)
+
+
+def execute(
+    config: RunConfig, task: ScriptedTask, path: Path
+) -> tuple[Outcome | BaseException, list[dict[str, Any]]]:
+    """The outcome (or what was raised) and the events of the log."""
+    log = RunLogWriter(path)
+    result: Outcome | BaseException
+    try:
+        result = run(config.definition, task, config, log)
+    except BaseException as error:
+        result = error
+    closed = log.close()
+    assert closed is not None
+    lines = closed.read_text().splitlines()
+    return result, [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
+
+
+def keys(events: list[dict[str, Any]]) -> list[str]:
+    return [event["key"] for event in events]
+
+
+def test_stops_at_the_first_evaluation_that_reaches_all_targets(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    task = ScriptedTask([POOR, GOOD, POOR])
+    outcome, events = execute(config, task, tmp_path / "result_0.txt")
+    assert outcome == Outcome(True, 256, GOOD)
+    assert keys(events).count("run_stop") == 1
+    assert events[-1]["key"] == "run_stop"
+    assert events[-1]["metadata"]["status"] == "success"
+    assert events[-1]["metadata"]["samples_count"] == 256
+    assert [e["metadata"]["samples_count"] for e in events if e["key"] == "block_stop"] == [
+        128,
+        256,
+    ]
+
+
+def test_one_target_of_two_is_not_enough(config: RunConfig, tmp_path: Path) -> None:
+    half = quality(0.0, 9.0)
+    outcome, events = execute(config, ScriptedTask([half] * 3), tmp_path / "result_0.txt")
+    assert isinstance(outcome, Outcome)
+    assert not outcome.reached
+    assert events[-1]["metadata"]["status"] == "aborted"
+    assert "300 samples" in events[-1]["metadata"]["reason"]
+    assert outcome.samples == 320  # the budget, completed to a whole batch
+
+
+def test_data_are_untouched_before_run_start(config: RunConfig, tmp_path: Path) -> None:
+    task = ScriptedTask([GOOD])
+    _, events = execute(config, task, tmp_path / "result_0.txt")
+    assert task.diary == [
+        "drop_caches", "build", "warm_up", "synchronize",
+        "open_data", "train to 128", "evaluate", "synchronize",
+    ]  # fmt: skip
+    order = keys(events)
+    assert order.index("cache_clear") < order.index("init_start") < order.index("seed")
+    assert order.index("implementation") < order.index("init_stop") < order.index("run_start")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt("SIGTERM")])
+def test_exactly_one_run_stop_on_errors(
+    config: RunConfig, tmp_path: Path, error: BaseException
+) -> None:
+    result, events = execute(config, ScriptedTask([], error), tmp_path / "result_0.txt")
+    assert result is error
+    assert keys(events).count("run_stop") == 1
+    assert events[-1]["metadata"]["status"] == "aborted"
+    assert str(error) in events[-1]["metadata"]["reason"]
+    assert not (tmp_path / "result_0.txt").exists()
+    assert (tmp_path / "interrupted_result_0_0.txt").exists()
+
+
+def test_error_before_run_start_leaves_a_log_that_cannot_count(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    task = ScriptedTask([GOOD])
+    task.build = lambda: 1 // 0  # type: ignore[method-assign]
+    result, events = execute(config, task, tmp_path / "result_0.txt")
+    assert isinstance(result, ZeroDivisionError)
+    assert "run_start" not in keys(events)
+    assert "run_stop" not in keys(events)
+    assert events[-1]["key"] == "init_aborted"
+    assert "ZeroDivisionError" in events[-1]["value"]
+
+
+def test_caches_that_cannot_be_dropped_are_told(config: RunConfig, tmp_path: Path) -> None:
+    task = ScriptedTask([GOOD])
+    task.drop_caches = lambda: 1 // 0  # type: ignore[method-assign,assignment]
+    _, events = execute(config, task, tmp_path / "result_0.txt")
+    assert "cache_clear" not in keys(events)
+    assert events[-1]["key"] == "init_aborted"
+
+
+def test_records_name_the_line_that_asked_for_them(config: RunConfig, tmp_path: Path) -> None:
+    _, events = execute(config, ScriptedTask([GOOD]), tmp_path / "result_0.txt")
+    assert {event["metadata"]["file"] for event in events} == {"reference/run/train.py"}
+    assert len({event["metadata"]["lineno"] for event in events}) > 8
+
+
+def test_a_full_disk_is_not_overlooked(config: RunConfig, tmp_path: Path) -> None:
+    log = RunLogWriter(tmp_path / "result_0.txt")
+    with (
+        files_end_after(900),
+        pytest.raises(UserError, match=r"cannot write the run log .File too large"),
+    ):
+        run(config.definition, ScriptedTask([GOOD]), config, log)
+    kept = log.close()
+    assert kept == tmp_path / "interrupted_result_0_0.txt"
+    lines = kept.read_text().splitlines()
+    assert [json.loads(line.removeprefix(":::MLLOG "))["key"] for line in lines][:2] == [
+        "submission_round",
+        "submission_org",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        (ScriptedTask([GOOD], math.nan), "training loss is nan"),
+        (ScriptedTask([quality(math.nan, -9.0)]), "quality is not finite"),
+    ],
+)
+def test_a_run_that_diverges_is_aborted_and_logs_no_nan(
+    config: RunConfig, tmp_path: Path, task: ScriptedTask, reason: str
+) -> None:
+    outcome, events = execute(config, task, tmp_path / "result_0.txt")
+    assert isinstance(outcome, Outcome)
+    assert not outcome.reached
+    assert reason in events[-1]["metadata"]["reason"]
+    assert "NaN" not in (tmp_path / "result_0.txt").read_text()
+
+
+def test_every_event_carries_the_monotonic_clock(config: RunConfig, tmp_path: Path) -> None:
+    _, events = execute(config, ScriptedTask([GOOD]), tmp_path / "result_0.txt")
+    readings = [event["metadata"]["monotonic_ms"] for event in events]
+    assert readings == sorted(readings)
+
+
+def test_logged_hyperparameters_are_those_of_the_configuration(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    _, events = execute(config, ScriptedTask([GOOD]), tmp_path / "result_0.txt")
+    logged = {event["key"]: event["value"] for event in events}
+    assert {key: logged[key] for key in config.hyperparameters} == dict(config.hyperparameters)
+    assert logged["seed"] == config.seed
+
+
+def test_progress_tells_the_stages(config: RunConfig) -> None:
+    stages: list[Progress] = []
+    run(config.definition, ScriptedTask([GOOD]), config, RunLogWriter(None), stages.append)
+    assert [p.stage for p in stages] == ["initialising", "training", "evaluating", "evaluated"]
+    assert stages[-1].quality == GOOD

@@ -1,0 +1,124 @@
+"""Ranks, reductions and group batch normalisation, on gloo ranks."""
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from reference.torch.distributed import GroupBatchNorm2d, Ranks, started
+from rules.errors import UserError
+from tests.distributed import on_ranks
+
+BATCH, CHANNELS = 12, 3
+
+
+def images() -> Any:
+    return torch.randn(BATCH, CHANNELS, 4, 4, generator=torch.Generator().manual_seed(1)) * 3 + 2
+
+
+def _normalise() -> tuple[list[float], list[float], list[float], list[float]]:
+    torch.set_num_threads(1)
+    with started() as ranks:
+        share = ranks.share_of(BATCH)
+        mine = images()[ranks.rank * share : (ranks.rank + 1) * share].requires_grad_()
+        norm = GroupBatchNorm2d(CHANNELS, 1e-3, 0.99)
+        out = norm(mine)
+        # A loss that is not linear in the output, summed over ranks, so that gradients flow
+        # through the shared statistics too.
+        out.pow(3).sum().backward()
+        assert mine.grad is not None
+        gradient = ranks.sum(torch.stack([norm.weight.grad, norm.bias.grad]))
+        return (
+            out.detach().flatten().tolist(),
+            mine.grad.flatten().tolist(),
+            gradient.flatten().tolist(),
+            [*norm.running_mean.tolist(), *norm.running_variance.tolist()],
+        )
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_group_batch_norm_equals_one_rank_with_the_whole_batch(world_size: int) -> None:
+    (alone,) = on_ranks(1, _normalise)
+    together = on_ranks(world_size, _normalise)
+    outputs = [value for result in together for value in result[0]]
+    gradients = [value for result in together for value in result[1]]
+    assert outputs == pytest.approx(alone[0], abs=1e-5)
+    assert gradients == pytest.approx(alone[1], abs=1e-4)
+    for result in together:
+        assert result[2] == pytest.approx(alone[2], rel=1e-4)
+        assert result[3] == pytest.approx(alone[3], rel=1e-5)
+
+
+def test_group_batch_norm_has_keras_conventions() -> None:
+    norm = GroupBatchNorm2d(CHANNELS, epsilon=1e-3, momentum=0.99)
+    batch = images()
+    out = norm(batch)
+    mean, variance = batch.mean((0, 2, 3)), batch.var((0, 2, 3), correction=0)
+    expected = (batch - mean[:, None, None]) / (variance[:, None, None] + 1e-3).sqrt()
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(norm.running_mean, 0.01 * mean)
+    torch.testing.assert_close(norm.running_variance, 0.99 + 0.01 * variance)
+    norm.eval()
+    torch.testing.assert_close(
+        norm(batch),
+        (batch - norm.running_mean[:, None, None])
+        / (norm.running_variance[:, None, None] + 1e-3).sqrt(),
+    )
+
+
+def _average_gradients() -> list[float]:
+    with started() as ranks:
+        layer = torch.nn.Linear(2, 1)
+        for parameter in layer.parameters():
+            parameter.grad = torch.full_like(parameter, float(ranks.rank))
+        ranks.average_gradients(layer.parameters())
+        return [float(value) for p in layer.parameters() for value in p.grad.flatten()]
+
+
+def test_gradients_are_averaged() -> None:
+    assert on_ranks(2, _average_gradients) == [[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]]
+
+
+def _told() -> list[int]:
+    with started() as ranks:
+        heard: list[int] = ranks.told([1, 2] if ranks.is_first else [])
+        return heard
+
+
+def test_all_ranks_hear_the_first() -> None:
+    assert on_ranks(2, _told) == [[1, 2], [1, 2]]
+
+
+def _dies() -> None:
+    with started() as ranks:
+        if ranks.rank == 1:
+            raise RuntimeError("rank 1 has had enough")
+
+
+def test_a_rank_that_raises_fails_the_test() -> None:
+    with pytest.raises(AssertionError, match="rank 1 has had enough"):
+        on_ranks(2, _dies)
+
+
+def test_single_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    with started() as ranks:
+        assert (ranks.rank, ranks.world_size) == (0, 1)
+        assert ranks.told("x") == "x"
+        ranks.barrier()
+    assert not torch.distributed.is_initialized()
+
+
+def test_several_ranks_without_a_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    with pytest.raises(UserError, match="MASTER_ADDR"), started():
+        pass
+
+
+def test_uneven_batches_are_refused() -> None:
+    ranks = Ranks(0, 3, torch.device("cpu"))
+    assert ranks.share_of(9) == 3
+    with pytest.raises(UserError, match="multiple of 3"):
+        ranks.share_of(8)

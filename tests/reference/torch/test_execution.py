@@ -1,0 +1,97 @@
+"""What is left open is measured; what is given is obeyed; one rank's choice is everybody's."""
+
+import time
+from collections.abc import Mapping
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from reference.run import autotune as fastest
+from reference.run.config import Execution
+from reference.torch import execution, precision
+from reference.torch.distributed import Ranks, started
+from tests.distributed import on_ranks
+
+ALONE = Ranks(0, 1, torch.device("cpu"))
+SLOW_SECONDS = 0.004
+
+
+@pytest.fixture(autouse=True)
+def bf16_is_native(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever this machine multiplies."""
+    monkeypatch.setattr(precision, "candidates", lambda device: ("fp32", "bf16"))
+
+
+class Machine:
+    """Some settings take work on it; remembers what it was asked to do."""
+
+    def __init__(self, slow: Mapping[str, str], failure: str = "") -> None:
+        self.slow, self.failure = slow, failure
+        self.seen: list[Execution] = []
+
+    def step(self, how: Execution) -> str:
+        """Work for each slow setting."""
+        self.seen.append(how)
+        until = time.thread_time() + SLOW_SECONDS * sum(
+            getattr(how, key) == self.slow[key] for key in self.slow
+        )
+        while time.thread_time() < until:
+            pass
+        return self.failure if how.compile == "on" else ""
+
+
+@pytest.mark.parametrize("slow", [("fp32", "off"), ("bf16", "on")])
+def test_the_fastest_is_taken_and_the_reason_kept(slow: tuple[str, str]) -> None:
+    machine = Machine({"precision": slow[0], "compile": slow[1]})
+    settled = execution.settled(Execution(threads="1"), machine.step, ALONE)
+    assert settled.precision == {"fp32": "bf16", "bf16": "fp32"}[slow[0]]
+    assert settled.compile == {"off": "on", "on": "off"}[slow[1]]
+    assert settled.because["precision"].startswith("fastest step: fp32 ")
+    assert "ms, off " in settled.because["compile"]
+    assert "threads" not in settled.because
+
+
+def test_what_is_given_is_not_measured() -> None:
+    machine = Machine({})
+    given = Execution("fp32", "off", "1")
+    assert execution.settled(given, machine.step, ALONE) == given
+    assert not machine.seen
+
+
+def test_where_nothing_compiles_the_reason_is_kept() -> None:
+    settled = execution.settled(
+        Execution("fp32", threads="1"), Machine({}, "no C++ compiler").step, ALONE
+    )
+    assert settled.compile == "off"
+    assert settled.because == {"compile": "torch.compile fails: no C++ compiler"}
+
+
+def test_noise_does_not_choose() -> None:
+    assert fastest._chosen({"fp32": 1.0, "bf16": 0.96}) == "fp32"
+    assert fastest._chosen({"fp32": 1.0, "bf16": 0.90}) == "bf16"
+
+
+def test_a_users_number_of_threads_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert execution.thread_counts(torch.device("cpu")) == ("8", "4")
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    assert execution.thread_counts(torch.device("cpu")) == ("8",)
+
+
+def _settled_on_this_rank() -> Execution:
+    precision.candidates = lambda device: ("fp32", "bf16")
+    with started() as ranks:
+        # On the first rank bf16 is slow, on the second fp32.
+        machine = Machine({"precision": ("bf16", "fp32")[ranks.rank]})
+        failure = Machine({}, "" if ranks.is_first else "no C++ compiler").step
+        both = execution.settled(Execution(threads="1", compile="off"), machine.step, ranks)
+        none = execution.settled(Execution("fp32", threads="1"), failure, ranks)
+        return both if ranks.is_first else none
+
+
+def test_ranks_agree() -> None:
+    first, second = on_ranks(2, _settled_on_this_rank)
+    assert first.precision == "fp32"
+    assert second.compile == "off"

@@ -1,0 +1,70 @@
+"""`cepheid costs` as its user meets it, on a few pictures."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+pytest.importorskip("torch", reason="measuring needs the extra torch")
+pytest.importorskip("matplotlib", reason="the figures need the extra site")
+
+from reference.measure import epochs
+from reference.measure.epochs import Run
+from rules import definition
+from rules.errors import UserError
+from tools.measure import costs as measure_costs
+
+MINI = definition.load("kfac", "mini")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["resnet50"], "no steps to cost"),
+        (["kfac", "--rounds", "1"], "expected 3 or more"),
+        (["kfac", "--settle", "-1"], "expected 0 or more"),
+        (["kfacc"], 'did you mean "kfac"'),
+        (["kfac", "--set", "opt_preconditioner=none"], "no K-FAC to be costed"),
+        (["kfac", "--set", "kfac_inverse=eigen"], "Cholesky inverses"),
+    ],
+)
+def test_wrong_use(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        measure_costs.main(arguments)
+
+
+def test_all_of_it_on_a_few_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = {**MINI.data, "train_samples": 48, "evaluation_samples": 21}
+    model = {**MINI.model, "width": 4}
+    tiny = replace(MINI, data=MappingProxyType(data), model=MappingProxyType(model))
+    monkeypatch.setattr(definition, "load", lambda name, scale: tiny)
+    monkeypatch.setattr(measure_costs, "UPDATES", 1)
+    made = [Run("SGD", 1, 12.0, {}), Run("SGD", 2, None, {}), Run("K-FAC", 1, 6.0, {})]
+    monkeypatch.setattr(epochs, "runs", lambda *asked: made)
+    arguments = ["kfac", "--rounds", "3", "--settle", "1", "--set", "global_batch_size=8"]
+    arguments += ["--set", "precision=fp32", "--data", str(tmp_path / "data")]
+    arguments += ["--figures", str(tmp_path / "figures"), "--output", str(tmp_path / "costs.json")]
+    assert measure_costs.main(arguments) == 0
+    shown = capsys.readouterr().out
+    for said in ("distributed inverse", "4.40", "simulated", "projected, 8 ranks", "1 of 2 seeds"):
+        assert said in shown
+    assert "projected, 16 ranks" not in shown  # of 8 samples
+    assert "float21" not in shown  # nothing travels on one rank
+    written = json.loads((tmp_path / "costs.json").read_text())
+    assert [update["name"] for update in written["updates"]] == [
+        "distributed inverse",
+        "stale Fisher",
+    ]
+    assert written["updates"][0]["ratio"] > 1
+    assert written["updates"][0]["phases_ms"][0]["inverse"] > 0
+    plain, preconditioned = written["times_to_target"]
+    assert (plain["epochs"], plain["reached"], plain["updates"]) == (12.0, 1, 72.0)
+    assert preconditioned["projected_minutes"]["2"] < preconditioned["minutes"]
+    for balance in written["balance"]:
+        assert len(balance["milliseconds"]) == balance["ranks"]
+    for name in ("ledger.png", "balance.png"):
+        assert (tmp_path / "figures" / name).read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,176 @@
+"""`cepheid epochs` as its user meets it. Runs are replaced by the curves that they would leave."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="measuring needs the extra torch")
+
+from reference.measure import epochs
+from reference.measure.epochs import Arm, Run
+from reference.run.config import configure
+from rules import definition, rcp
+from rules.errors import UserError
+from rules.evidence import Curve
+from rules.rcp import ReferencePoints
+from tools.measure import epochs as measure_epochs
+from tools.measure import measuring
+from tools.measure.measuring import Training
+
+Printed = pytest.CaptureFixture[str]
+MINI = definition.load("resnet50", "mini")
+EPOCH = MINI.train_samples
+POOR, GOOD = {"accuracy": 0.5}, {"accuracy": 0.99}
+MACHINE = {"framework": "torch", "device": "cpu"}
+EPOCHS_OF = {"scaled": 20, "unscaled": 16}
+COMPARED = """
+momentum:
+  title: LARS by the form of its momentum
+  source: somebody, arXiv:1909.09756
+  published_at: full scale
+  set: [opt_name=lars]
+  arms:
+    - {name: scaled, set: [opt_momentum_form=scaled], published_epochs: 72.8}
+    - {name: unscaled, set: [opt_momentum_form=unscaled, opt_momentum=0.929]}
+"""
+
+
+class Trained:
+    """Stands for the training: notes what it was asked for; one arm may miss."""
+
+    def __init__(self) -> None:
+        self.asked: list[Training] = []
+        self.misses = ""
+
+    def __call__(
+        self, chosen: object, trainings: list[Training], data_root: Path
+    ) -> Iterator[tuple[Training, Curve, dict[str, str]]]:
+        for training in trainings:
+            self.asked.append(training)
+            last = POOR if training.variant == self.misses else GOOD
+            samples = EPOCHS_OF[training.variant] * EPOCH
+            points = ((4 * EPOCH, POOR), (samples, last))
+            yield training, Curve(training.variant, training.config.seed, 1.0, points), {}
+
+
+@pytest.fixture
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
+    """No training, and a folder of benchmarks with nothing measured."""
+    folder = tmp_path / "resnet50"
+    folder.mkdir()
+    (folder / epochs.COMPARISONS).write_text(COMPARED)
+    there = definition.BENCHMARKS / "resnet50" / epochs.PUBLISHED
+    (folder / epochs.PUBLISHED).write_bytes(there.read_bytes())
+    monkeypatch.setattr(definition, "load", lambda name, scale: MINI)
+    monkeypatch.setattr(definition, "BENCHMARKS", tmp_path)
+    monkeypatch.setattr(epochs, "BENCHMARKS", tmp_path)
+    made = Trained()
+    monkeypatch.setattr(measure_epochs, "measured", made)
+    return made
+
+
+def cepheid_epochs(*arguments: str) -> int:
+    return measure_epochs.main(["resnet50", *arguments])
+
+
+def test_settings_are_compared(trained: Trained, tmp_path: Path, capsys: Printed) -> None:
+    figure = tmp_path / "momentum.png"
+    assert (
+        cepheid_epochs("--compare", "momentum", "--seeds", "1", "2", "--figure", str(figure)) == 0
+    )
+    assert len(trained.asked) == 4
+    last = trained.asked[-1].config
+    assert last.definition.timing.eval_every_samples == EPOCH
+    assert (last.hyperparameters["opt_momentum_form"], last.hyperparameters["opt_momentum"]) == (
+        "unscaled",
+        0.929,
+    )
+    printed = capsys.readouterr().out
+    for said in ("20 20", "16 16", "72.8", "arXiv:1909.09756"):
+        assert said in printed
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_recorded_is_not_trained_again(trained: Trained, capsys: Printed) -> None:
+    cepheid_epochs("--compare", "momentum", "--seeds", "1")
+    cepheid_epochs("--compare", "momentum", "--seeds", "1", "2")
+    assert [training.config.seed for training in trained.asked] == [1, 1, 2, 2]
+    cepheid_epochs("--compare", "momentum")
+    assert len(trained.asked) == 4
+
+
+def test_other_settings_are_measured_anew(trained: Trained, tmp_path: Path) -> None:
+    cepheid_epochs("--compare", "momentum", "--seeds", "1")
+    file = tmp_path / "resnet50" / epochs.COMPARISONS
+    file.write_text(file.read_text().replace("opt_momentum=0.929", "opt_momentum=0.93"))
+    cepheid_epochs("--compare", "momentum", "--seeds", "1")
+    assert len(trained.asked) == 4
+
+
+def test_a_missed_target_is_a_finding(trained: Trained, tmp_path: Path, capsys: Printed) -> None:
+    trained.misses = "unscaled"
+    assert cepheid_epochs("--compare", "momentum", "--seeds", "1") == 1
+    line = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("unscaled "))
+    assert line.split()[1:3] == ["1", "1"]
+    recorded = json.loads((tmp_path / "resnet50" / epochs.MEASURED).read_text())
+    runs = recorded["mini"]["momentum"]["runs"]
+    assert [run["epochs"] for run in runs if run["arm"] == "unscaled"] == [None]
+
+
+def test_by_batch_size_nothing_is_trained(
+    trained: Trained, tmp_path: Path, capsys: Printed
+) -> None:
+    assert cepheid_epochs() == 0
+    printed = capsys.readouterr().out
+    assert "nothing is measured" in printed
+    assert "Google" in printed
+    points = ReferencePoints(MINI.digest)
+    for seed, count in ((1, 16), (2, 20)):
+        run = rcp.Run(seed, count * EPOCH, float(count), 1.0, GOOD)
+        points = points.with_run({rcp.BATCH_SIZE: 64}, MACHINE, run)
+    rcp.save("resnet50", "mini", points)
+    figure = tmp_path / "epochs.png"
+    assert cepheid_epochs("--figure", str(figure)) == 0
+    assert "16 20" in capsys.readouterr().out
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert trained.asked == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--compare", "momentun"], "did you mean"),
+        (["--seeds", "1"], "--compare"),
+        (["--figure", "/no/such/folder/e.png"], "cannot write"),
+    ],
+)
+def test_mistakes_are_told(trained: Trained, arguments: list[str], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        cepheid_epochs(*arguments)
+
+
+def test_the_comparisons_of_resnet50_are_what_open_allows() -> None:
+    asked = epochs.comparison("resnet50", "momentum")
+    assert len(asked.arms) == 4
+    for arm in asked.arms:
+        config = configure(MINI, division="open", overrides=arm.overrides)
+        assert config.hyperparameters["opt_name"] == "lars"
+
+
+def test_nothing_is_measured_without_need() -> None:
+    assert list(measuring.measured(MINI, [], Path())) == []
+
+
+def test_the_share_of_another_setting_is_paired_by_seed() -> None:
+    arms = tuple(Arm(name, ()) for name in ("SGD", "K-FAC"))
+    pairs = [(10.0, 5.0), (12.0, 7.2), (16.0, 8.0), (None, 6.0)]
+    made = [
+        Run(arm.name, seed, both[place], {})
+        for seed, both in enumerate(pairs)
+        for place, arm in enumerate(arms)
+    ]
+    # 0.5, 0.6, 0.5: mean 0.533, standard deviation 0.0577, Student's t of 2 degrees 4.303
+    assert measure_epochs._share_of(arms[0], arms[1], made) == "0.53 (0.39 to 0.68)"
+    assert measure_epochs._share_of(arms[0], arms[0], made) == ""

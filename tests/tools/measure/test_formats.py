@@ -1,0 +1,55 @@
+"""`cepheid formats` as its user meets it."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rules.errors import UserError
+from tools.measure import formats as measure_formats
+from tools.measure import packing
+from tools.measure.packing import PACKINGS, Packing, is_installed
+
+CONTENTS = [bytes([number]) * (number * 37 % 11 + 1) for number in range(60)]
+
+
+@pytest.mark.parametrize("way", PACKINGS, ids=lambda way: type(way).__name__)
+def test_what_is_read_is_what_was_written(
+    way: Packing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_installed(way):
+        pytest.skip(f"{way.package} is not installed")
+    monkeypatch.setattr(packing, "SHARD_FILES", 25)
+    way.write(tmp_path, CONTENTS)
+    packing.drop_from_caches(tmp_path)
+    assert [bytes(content) for content in way.in_order(tmp_path)] == CONTENTS
+    order = [7, 0, 59, 7, 31]
+    read = way.at(tmp_path, order)
+    if read is not None:
+        assert [bytes(content) for content in read] == [CONTENTS[place] for place in order]
+
+
+def test_prints_a_table_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(packing, "is_installed", lambda way: way.package is None)
+    data = tmp_path / "data"
+    assert measure_formats.main(["--data", str(data), "--files", "20", "--rounds", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "LMDB: left out, lmdb is not installed" in printed
+    assert "cold, random order" in printed
+    assert sum(line.startswith("raw file and index  2 ") for line in printed.splitlines()) == 1
+    assert not list(data.iterdir())
+
+
+def test_too_little_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10**6))
+    with pytest.raises(UserError, match=r"1 MB free, .* needed"):
+        measure_formats.main(["--data", str(tmp_path), "--files", "20"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrong_use_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="expected 10 files or more"):
+        measure_formats.main(["--data", str(tmp_path), "--files", "1"])

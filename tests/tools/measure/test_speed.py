@@ -1,0 +1,162 @@
+"""`cepheid speed`: fair turns, a harness that costs next to nothing, wrong use in one line."""
+
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from reference.measure import speed
+from reference.run.config import configure
+from rules import definition
+from rules.definition import Block
+from rules.errors import UserError
+from tools.measure import speed as measure_speed
+
+MINI = definition.load("galaxy_shape", "mini")
+
+
+def test_sides_take_turns_and_the_first_one_does_not_count() -> None:
+    seconds = iter([9, 9, 1, 2, 4, 2, 3, 6])
+    asked = []
+
+    def measure(side: str) -> Callable[[], float]:
+        def taken() -> float:
+            asked.append(side)
+            return next(seconds)
+
+        return taken
+
+    found = speed.in_turns("work", 3, {"plain": measure("plain"), "ours": measure("ours")})
+    assert asked == ["plain", "ours", "ours", "plain"] * 2
+    assert found.baseline.seconds == (2, 4, 6)
+    assert found.ratio == 2
+    assert found.overhead == -0.5
+    assert found.reference.quartiles_seconds == (1.5, 2.5)
+
+
+class IdleTask:
+    """Does nothing, so that only the loop around it is left to measure."""
+
+    data_digest = "d" * 64
+    model = SimpleNamespace(train=lambda: None)
+
+    def __init__(self) -> None:
+        self.samples, self.evaluations = 0, 0
+
+    def implementation(self) -> dict[str, Any]:
+        return {"framework": "none", "device": "cpu", "precision": "float32", "ranks": 1}
+
+    def step(self) -> None:
+        self.samples += 32
+
+    def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
+        while self.samples < block.samples:
+            self.step()
+            on_samples(self.samples)
+        return 0.5
+
+    def evaluate(self) -> dict[str, float]:
+        self.evaluations += 1
+        return {"e_rmse": 0.2, "nll": 0.0, "coverage_68": 0.7, "coverage_95": 0.95}
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
+def test_the_harness_takes_less_than_a_hundredth_of_a_step() -> None:
+    from rich.console import Console
+
+    from tools.progress import RunDisplay
+
+    short = speed.shortened(MINI, 2)
+    config = replace(configure(short, seed=1))
+    task = IdleTask()
+    steps = short.timing.max_samples / 32
+    best = float("inf")
+    with open("/dev/null", "w", encoding="utf-8") as nowhere:
+        console = Console(file=nowhere, force_terminal=True)
+        for _ in range(5):
+            bare = speed.bare_loop_seconds(task, config)
+            loop = speed.timed_loop(task, config, RunDisplay(short, console))
+            best = min(best, loop.seconds - bare)
+            assert 0.5 < loop.harness_share <= 1  # the task takes next to nothing
+    assert task.evaluations == 2 * 2 * 5
+    # A step of 32 samples takes 10 ms and more on every CPU that we have seen.
+    assert best / steps < 0.01 * 0.010, f"{best / steps * 1e6:.0f} µs for each step"
+
+
+def test_a_short_definition_cannot_be_reached() -> None:
+    short = speed.shortened(MINI, 1)
+    assert len(list(short.schedule(32))) == 1
+    assert not short.reached({"e_rmse": 0.0, "nll": -1e6})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["galaxy_shape", "--only", "stepp"], 'did you mean "step"'),
+        (["galaxy_shape", "--rounds", "1"], "expected 3 or more"),
+        (["galaxy_shap"], 'did you mean "galaxy_shape"'),
+        (["galaxy_generation", "--only", "step"], "all: sampling, decoding, generation, memory"),
+        (["galaxy_shape", "--only", "sampling"], "nothing of that name"),
+    ],
+)
+def test_wrong_use(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        measure_speed.main(arguments)
+
+
+def test_all_of_it_on_a_few_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("galsim", reason="needs the extra galsim")
+    data = {**MINI.data, "train_samples": 16, "evaluation_samples": 5}
+    timing = replace(MINI.timing, eval_every_samples=16, max_samples=32)
+    tiny = replace(MINI, data=MappingProxyType(data), timing=timing)
+    monkeypatch.setattr(definition, "load", lambda name, scale: tiny)
+    monkeypatch.setattr(measure_speed, "STEPS", 1)
+    with contextlib.chdir(tmp_path):
+        code = measure_speed.main(
+            ["galaxy_shape", "--rounds", "3", "--only", "step", "--only", "harness", "--set",
+             "global_batch_size=4", "--set", "compile=off", "--output", "speed.json"]
+        )  # fmt: skip
+    assert code == 0
+    shown = capsys.readouterr().out
+    assert "times as fast" in shown
+    assert "overhead " in shown
+    written = json.loads((tmp_path / "speed.json").read_text())
+    assert len(written["step"]["baseline"]["seconds"]) == 3
+    assert written["step"]["ratio_of_medians"] > 0
+    assert written["implementation"]["training_step"] == "eager"
+
+
+def test_generation_against_plain_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("galsim", reason="needs the extra galsim")
+    whole = definition.load("galaxy_generation", "mini")
+    data = {**whole.data, "train_samples": 8, "evaluation_samples": 4}
+    asked = definition.Generation((1, 3, 20), (1, 1, 1), 4)
+    tiny = replace(whole, data=MappingProxyType(data), generation=asked)
+    monkeypatch.setattr(definition, "load", lambda name, scale: tiny)
+    only = ["--only", "sampling", "--only", "decoding", "--only", "generation"]
+    with contextlib.chdir(tmp_path):
+        code = measure_speed.main(
+            ["galaxy_generation", "--rounds", "3", *only, "--set", "compile=off",
+             "--output", "speed.json"]
+        )  # fmt: skip
+    assert code == 0
+    assert capsys.readouterr().out.count("times as fast") == 2 * 9
+    written = json.loads((tmp_path / "speed.json").read_text())
+    assert written["sampling"]["20"]["ratio_of_medians"] > 1
+    assert written["decoding"].keys() == {"1", "3", "20"}

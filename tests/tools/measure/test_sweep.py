@@ -1,0 +1,129 @@
+"""`cepheid sweep`: wrong use, sizes one by one, a lost process, the figure and its caption."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra torch")
+pytest.importorskip("matplotlib", reason="needs the extra site")
+
+from reference import data
+from reference.measure import published, sweep_records
+from reference.measure.sweep_records import Sweep
+from rules.errors import UserError
+from tests.reference.measure.test_sweep import configuration, point
+from tools.measure import sweep, sweep_figure
+from tools.measure.sweep import Asked
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["galaxy_shap"], 'did you mean "galaxy_shape"'),
+        (["galaxy_shape", "--batch-sizes", "2,x"], "expected numbers with commas"),
+        (["galaxy_shape", "--batch-sizes", "0"], "expected numbers with commas"),
+        (["galaxy_shape", "--images", "1"], "trains and generates nothing"),
+        (["galaxy_shape", "--epochs", "0"], "expected more than 0 and at most 100"),
+        (["galaxy_shape", "--set", "global_batch_size=4"], "takes --batch-sizes"),
+        (["galaxy_shape", "--against", "nowhere.json"], "cannot be read"),
+    ],
+)
+def test_wrong_use(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        sweep.main(arguments)
+
+
+def asked(size: int) -> Asked:
+    return Asked("galaxy_shape", "mini", "training", size, 0.1, (), Path("data"))
+
+
+def killed(asked: Asked) -> str:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return ""
+
+
+def own_process(asked: Asked) -> str:
+    return str(os.getpid())
+
+
+def test_each_size_has_a_process_of_its_own_and_may_lose_it() -> None:
+    first, second = (sweep.alone(own_process, asked(2)) for _ in range(2))
+    assert len({first, second, str(os.getpid())}) == 3
+    assert "memory?" in str(sweep.alone(killed, asked(2)))
+
+
+def test_the_same_command_measures_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[int] = []
+
+    def measured(measure: object, asked: Asked) -> Any:
+        seen.append(asked.size)
+        return "its process was killed" if asked.size == 14 and len(seen) < 4 else point(asked.size)
+
+    monkeypatch.setattr(sweep, "alone", measured)
+    monkeypatch.setattr(data, "prepare", lambda *arguments: None)
+    out = tmp_path / "sweep"
+    call = ["galaxy_shape", "--batch-sizes", "14,2,4", "--output", str(out)]
+    assert sweep.main(call) == 1
+    assert "not measured: 14" in capsys.readouterr().out
+    assert sweep.main(call) == 0
+    assert seen == [2, 4, 14, 14]
+    assert sweep.main(call) == 0
+    said = capsys.readouterr().out
+    assert "nothing to measure" in said
+    assert "0.5 of 100 epochs" in said
+    assert "2,082" in said
+    assert (out / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(UserError, match="epochs was null, is 1"):
+        sweep.main([*call, "--epochs", "1"])
+    with pytest.raises(UserError, match="its scale is full, expected mini"):
+        sweep.main(["galaxy_shape", "--scale", "mini", "--against", str(out), "--output", "x"])
+
+
+def test_the_caption_says_what_a_reader_must_know() -> None:
+    reported = published.load("galaxy_shape")
+    here = Sweep(configuration(), (point(2), point(14)))
+    text = " ".join(sweep_figure.caption(here, reported, None))
+    assert "scaled from 0.5 of the 100 epochs" in text
+    assert "as reported, not verified" in text
+    assert "mean squared error" in text
+    assert "A, 1 thread" in text
+    assert "say nothing about the machines" not in text
+    mini = Sweep({**configuration(), "scale": "mini"}, here.points)
+    assert "say nothing about the machines" in " ".join(sweep_figure.caption(mini, reported, here))
+
+
+def test_ratios_are_of_the_same_sizes(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    here = Sweep(configuration(), (point(2, 1000.0), point(64, 10.0)))
+    other = Sweep(configuration(), (point(2, 500.0), point(4)))
+    lines = sweep_figure._lines(here, published.load("galaxy_shape"), other)
+    axes = Figure().add_subplot()
+    sweep_figure._draw_ratios(axes, lines, here)
+    drawn = {str(line.get_label()): line.get_xydata() for line in axes.get_lines()}
+    ratio = drawn["other: A / this machine"]
+    assert ratio.tolist() == [[2, 0.5]]  # type: ignore[union-attr]
+    assert drawn["V100 / this machine"].tolist() == [[2, 2.08235]]  # type: ignore[union-attr]
+    path = tmp_path / "figure.png"
+    sweep_figure.write(path, here, published.load("galaxy_shape"), other)
+    assert [file.name for file in tmp_path.iterdir()] == ["figure.png"]
+
+
+def test_a_figure_of_generation(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    points = tuple(
+        replace(point(n, n**0.5), counts={"repetitions": 30}, fraction=1.0) for n in (1, 100, 5000)
+    )
+    generating = {**configuration(), "benchmark": "galaxy_generation", "measure": "generation"}
+    made = Sweep(generating, points)
+    folder = sweep_records.opened(tmp_path, generating)
+    folder.write_tables(made, published.load("galaxy_generation"))
+    sweep_figure.write(tmp_path / "f.png", made, published.load("galaxy_generation"), None)
+    assert "images,seconds," in (tmp_path / "sweep.csv").read_text()
+    assert "medians of 30 repetitions" in " ".join(sweep_figure.caption(made, None, None))

@@ -1,0 +1,1 @@
+"""`cepheid measure`: measure speed, sweeps, epochs, costs and formats of the reference."""
