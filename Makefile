@@ -62,7 +62,7 @@ check: $(VENV)/.installed-run
 
 check-targets: $(VENV)/.installed-run
 	for definition in benchmarks/*/benchmark.yaml; do \
-		$(BIN)/cepheid check-targets $$(basename $$(dirname $$definition)) --scale mini || exit; \
+		$(BIN)/cepheid measure targets $$(basename $$(dirname $$definition)) --scale mini || exit; \
 	done
 
 clean:

@@ -335,7 +335,7 @@ def test_evidence_supports_the_targets(name: str, scale: str) -> None:
     if chosen.provisional:
         pytest.skip(f"{name} at {scale} declares its targets provisional: {chosen.provisional}")
     recorded = evidence.load(name, scale)
-    again = f"`cepheid check-targets {name} --scale {scale}` measures it"
+    again = f"`cepheid measure targets {name} --scale {scale}` measures it"
     assert recorded is not None, f"{name} at {scale}: no evidence for its targets; {again}"
     variants = tuple(importlib.import_module(f"benchmarks.{name}.broken").VARIANTS)
     assert len(variants) >= 2, f"{name} declares too few broken variants"

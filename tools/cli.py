@@ -36,16 +36,15 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "audit": ("tools.audit_submission", "make one logged run again and compare"),
     "describe-system": ("tools.describe_system", "write down what this machine is"),
     "new-benchmark": ("tools.new_benchmark", "begin a benchmark with a small working example"),
-    "check-targets": ("tools.measure.targets", "measure that targets separate correct from broken"),
-    "speed": ("tools.measure.speed", "measure the training step, the harness and the memory"),
-    "sweep": (
-        "tools.measure.sweep",
-        "measure as the paper did: times against batch size, with a figure",
+    "measure": (
+        "tools.measure.__main__",
+        "measure speed, sweep, epochs, costs, formats or targets",
     ),
-    "epochs": ("tools.measure.epochs", "epochs to target by batch size or setting, with a figure"),
-    "costs": ("tools.measure.costs", "what each step of K-FAC costs, beside its paper"),
-    "formats": ("tools.measure.formats", "measure how fast a disk reads images, by their packing"),
     "rcp": ("tools.make_rcp", "measure how many samples the reference needs, by batch size"),
+}
+MOVED: Mapping[str, str] = {  # commands of earlier versions
+    "check-targets": "measure targets",
+    **{name: f"measure {name}" for name in ("costs", "epochs", "formats", "speed", "sweep")},
 }
 
 
@@ -55,11 +54,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_overview())
         return EXIT_FINE if arguments else EXIT_WRONG_USE
-    name, rest = arguments[0], arguments[1:]
-    if name not in COMMANDS:
-        raise UserError(f'no command "{name}"{did_you_mean(name, COMMANDS)} (all: cepheid --help)')
-    command: Callable[[Sequence[str]], int] = importlib.import_module(COMMANDS[name][0]).main
+    if now := MOVED.get(arguments[0]):
+        raise UserError(f"`cepheid {arguments[0]}` is now `cepheid {now}`")
+    return run_command("cepheid", "command", COMMANDS, arguments)
+
+
+def run_command(
+    program: str,
+    noun: str,
+    commands: Mapping[str, tuple[str, str]],
+    arguments: Sequence[str],
+) -> int:
+    """Run the command that the first argument names; only its module is imported."""
+    name, *rest = arguments
+    if name not in commands:
+        raise UserError(f'no {noun} "{name}"{did_you_mean(name, commands)} (all: {program} --help)')
+    command: Callable[[Sequence[str]], int] = importlib.import_module(commands[name][0]).main
     return command(rest)
+
+
+def list_commands(commands: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Return one line for each command: its name and what it does."""
+    width = max(map(len, commands))
+    return [f"  {name:<{width}}  {what}" for name, (_, what) in commands.items()]
 
 
 def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
@@ -99,15 +116,13 @@ def _how_to_install(package: str) -> str:
 
 
 def _overview() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {what}" for name, (_, what) in COMMANDS.items()]
     return "\n".join(
         [
             "usage: cepheid COMMAND …        (cepheid COMMAND --help explains each)",
             "",
             "Training benchmarks with rules, run logs that can be checked, and tables to trust.",
             "",
-            *lines,
+            *list_commands(COMMANDS),
             "",
             "first steps:",
             "  cepheid run galaxy_shape --scale mini --runs 1 --output results/first",

@@ -22,7 +22,7 @@ DESCRIPTION = """\
 Train the reference with several seeds at each batch size, and record how many samples it needs to
 its targets in benchmarks/<name>/rcp.json. A closed result is compared with these reference
 convergence points (rule T21). Each run is recorded as soon as it ends, and what is recorded for
-this definition is not measured again; nor are runs with all defaults that `cepheid check-targets`
+this definition is not measured again; nor are runs with all defaults that `cepheid measure targets`
 has made. Without batch sizes the table of what is recorded is printed.
 """
 
@@ -138,7 +138,7 @@ def _keep(
 def _run_of_evidence(
     chosen: Definition, training: Training, arguments: argparse.Namespace
 ) -> tuple[Curve, Mapping[str, Any]] | None:
-    """The same run, where `cepheid check-targets` has made it: with all defaults."""
+    """The same run, where `cepheid measure targets` has made it: with all defaults."""
     defaults = {name: rule.default for name, rule in chosen.hyperparameters.items()}
     if arguments.overrides or dict(training.config.hyperparameters) != defaults:
         return None

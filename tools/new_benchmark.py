@@ -34,7 +34,7 @@ Put your problem in its place, step by step; after each one all of these pass:
   2. {folder}/model.py, task.py
   3. {folder}/broken.py        mistakes and tricks that the targets must notice
   4. cepheid run {name} --scale mini --runs 1 --output results/{name}
-  5. targets by experiment: cepheid check-targets {name} --scale mini, then take out `provisional`
+  5. targets by experiment: cepheid measure targets {name} --scale mini, then take out `provisional`
   6. reference convergence points: cepheid rcp {name} --scale mini --batch-size 32
   7. {folder}/README.md, and a row in README.md
 CONTRIBUTING.md, "How to add a benchmark", walks through them."""

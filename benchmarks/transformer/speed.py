@@ -2,8 +2,9 @@
 
     python -m benchmarks.transformer.speed [--rounds N] [--data DIR]
 
-The training step in float32 against ``torch.nn.Transformer`` (what ``cepheid speed`` does too), as
-the reference computes it and in one pass as the peer does, and against the `MarianMTModel` of
+The training step in float32 against ``torch.nn.Transformer`` (as ``cepheid measure speed``
+does too), as the reference computes it and in one pass as the peer does, and against the
+`MarianMTModel` of
 `transformers` where that is installed; and the beam search with its cache against one that computes
 the places of every hypothesis anew, and against one sentence at a time. The sides take turns in one
 process, on the same sentences; tokens are counted without padding, and brackets hold the middle

@@ -1,4 +1,4 @@
-"""The folder that ``cepheid sweep`` fills: one file for each size, and all of them together.
+"""Keep the measurements of ``cepheid measure sweep``: one file for each size, and all together.
 
 ``configuration.json`` says what is measured and where; sizes of another configuration are refused.
 ``<size>.json`` appears when a size is done, so a sweep that is broken off loses only the size at
@@ -124,7 +124,7 @@ def read(path: Path) -> Sweep:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{path}: not what `cepheid sweep` writes as sweep.json ({error!r})"
+            f"{path}: not what `cepheid measure sweep` writes as sweep.json ({error!r})"
         ) from error
     return sweep
 

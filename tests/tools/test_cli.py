@@ -10,6 +10,7 @@ import pytest
 
 from rules.errors import UserError
 from tools import cli
+from tools.measure.__main__ import MEASUREMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,16 +55,35 @@ def test_unknown_command_suggests() -> None:
         cli.main(["sumary"])
 
 
-def test_every_command_explains_itself_quickly() -> None:
-    for name in cli.COMMANDS:
-        ended = subprocess.run(
-            [sys.executable, "-X", "importtime", "-m", "tools.cli", name, "--help"],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert ended.returncode == 0, ended.stderr
-        assert f"usage: cepheid {name}" in ended.stdout
-        assert " torch\n" not in ended.stderr, f"cepheid {name} --help imports torch"
+def test_unknown_measurement_suggests() -> None:
+    with pytest.raises(UserError, match=r'no measurement "spede"; did you mean "speed"'):
+        cli.main(["measure", "spede"])
+
+
+@pytest.mark.parametrize("name", sorted(cli.MOVED))
+def test_a_command_of_an_earlier_version_says_where_it_went(name: str) -> None:
+    with pytest.raises(UserError, match=f"`cepheid {name}` is now `cepheid {cli.MOVED[name]}`"):
+        cli.main([name, "--help"])
+    assert cli.MOVED[name].split()[1] in MEASUREMENTS
+
+
+def test_there_are_few_commands() -> None:
+    assert len(cli.COMMANDS) <= 13
+
+
+COMMAND_LINES = [*cli.COMMANDS, *(f"measure {name}" for name in MEASUREMENTS)]
+
+
+@pytest.mark.parametrize("command", COMMAND_LINES)
+def test_every_command_explains_itself_quickly(command: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "tools.cli", *command.split(), "--help"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert f"usage: cepheid {command}" in ended.stdout
+    assert " torch\n" not in ended.stderr, f"cepheid {command} --help imports torch"
 
 
 def test_a_reader_that_stops_early_is_no_error() -> None:

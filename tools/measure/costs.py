@@ -1,4 +1,4 @@
-"""`cepheid costs`: what each step of K-FAC costs in an update, beside what its paper reports."""
+"""`cepheid measure costs`: what each step of K-FAC costs in an update, beside its paper."""
 
 import argparse
 import json
@@ -32,8 +32,8 @@ What an update with K-FAC costs, and which of its steps costs how much, as Ueno 
                   gradients of SGD is torch's and not counted)
   figure 5        who inverts what: seconds of each rank's inverses for 1 to 128 ranks, from the
                   measured time of each layer's
-  table 3         time to target of SGD and of K-FAC: the epochs that `cepheid epochs` has on
-                  record times the measured time of an update; and projected to more ranks
+  table 3         time to target of SGD and of K-FAC: the epochs that `cepheid measure epochs` has
+                  on record times the measured time of an update; and projected to more ranks
 
 Steps that change only what travels between ranks or nodes are left out where there is but one:
 start it with torchrun for these. What is projected from measured parts says so, and so does what is
@@ -41,9 +41,9 @@ reported by others: their machine is not this one.
 """
 EXAMPLES = """\
 examples:
-  cepheid costs kfac
-  torchrun --standalone --nproc-per-node 2 -m tools.measure.costs kfac --output costs.json
-  cepheid costs kfac --figures figures/
+  cepheid measure costs kfac
+  torchrun --standalone --nproc-per-node 2 -m tools.measure costs kfac --output costs.json
+  cepheid measure costs kfac --figures figures/
 
 exit codes: 0 fine; 2 wrong use
 """
@@ -53,8 +53,8 @@ PHASES = ("data", "forward", "backward", "factors", "communication", "inverse", 
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid costs`."""
-    made = command_parser("costs", DESCRIPTION, EXAMPLES)
+    """The command line of `cepheid measure costs`."""
+    made = command_parser("measure costs", DESCRIPTION, EXAMPLES)
     add = made.add_argument
     add("benchmark", help="which benchmark; kfac has steps to cost")
     add("--scale", default="mini", help="mini (default) or full")
@@ -476,8 +476,8 @@ def _projection(found: Mapping[str, Any]) -> str:
 
 def _no_targets(asked: "Costs", found: Mapping[str, Any]) -> str:
     return (
-        f"no runs on record for this definition: `cepheid epochs {found['benchmark']} --scale "
-        f"{found['scale']} --compare {asked.comparison}` makes them"
+        f"no runs on record for this definition: `cepheid measure epochs {found['benchmark']} "
+        f"--scale {found['scale']} --compare {asked.comparison}` makes them"
     )
 
 

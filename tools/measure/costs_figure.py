@@ -1,4 +1,4 @@
-"""The figures of `cepheid costs`. matplotlib draws."""
+"""The figures of `cepheid measure costs`. matplotlib draws."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`cepheid epochs`: how many epochs the reference needs, by batch size or by setting."""
+"""`cepheid measure epochs`: how many epochs the reference needs, by batch size or by setting."""
 
 import argparse
 import statistics
@@ -34,16 +34,16 @@ with them.
 """
 EXAMPLES = """\
 examples:
-  cepheid epochs resnet50 --figure epochs.png
-  cepheid epochs resnet50 --compare momentum --seeds 1 2 3 4 5 --figure momentum.png
+  cepheid measure epochs resnet50 --figure epochs.png
+  cepheid measure epochs resnet50 --compare momentum --seeds 1 2 3 4 5 --figure momentum.png
 
 exit codes: 0 fine; 1 a run missed the targets; 2 wrong use
 """
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid epochs`."""
-    made = command_parser("epochs", DESCRIPTION, EXAMPLES)
+    """The command line of `cepheid measure epochs`."""
+    made = command_parser("measure epochs", DESCRIPTION, EXAMPLES)
     add = made.add_argument
     add("benchmark", help="which benchmark; one that trains")
     add("--scale", default="mini", help="mini (default) or full")

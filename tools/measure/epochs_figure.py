@@ -1,4 +1,4 @@
-"""The figures of `cepheid epochs`: points by batch size, and by setting. matplotlib draws."""
+"""The figures of `cepheid measure epochs`: points by batch size, and by setting."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""`cepheid formats`: how fast many small files are read from a disk, by how they are packed."""
+"""`cepheid measure formats`: how fast many small files are read, by how they are packed."""
 
 import argparse
 import shutil
@@ -28,16 +28,16 @@ number of files says how many there are. Numbers are medians, brackets hold the 
 """
 EXAMPLES = """\
 examples:
-  cepheid formats                                   on the disk of data/
-  cepheid formats --data /lustre/me --files 50000   on a shared file system
+  cepheid measure formats                                   on the disk of data/
+  cepheid measure formats --data /lustre/me --files 50000   on a shared file system
 """
 MEAN_KB, SHORTEST_KB, LONGEST_KB = 110, 10, 600
 SPARE_BYTES = 2**28
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid formats`."""
-    made = command_parser("formats", DESCRIPTION, EXAMPLES)
+    """The command line of `cepheid measure formats`."""
+    made = command_parser("measure formats", DESCRIPTION, EXAMPLES)
     add = made.add_argument
     add("--files", type=int, default=5000, metavar="N", help="how many (default: 5000)")
     add("--rounds", type=int, default=3, metavar="N", help="measurements of each (default: 3)")

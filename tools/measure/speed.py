@@ -1,4 +1,4 @@
-"""`cepheid speed`: how fast the reference is on this machine, against simpler code."""
+"""`cepheid measure speed`: how fast the reference is on this machine, against simpler code."""
 
 import argparse
 import importlib.util
@@ -61,11 +61,11 @@ hold the middle half of the measurements.
 """
 EXAMPLES = """\
 examples:
-  cepheid speed galaxy_shape --scale mini
-  cepheid speed galaxy_shape --scale mini --only step --set precision=fp32 --rounds 30
-  cepheid speed galaxy_shape --scale mini --output speed.json
-  torchrun --standalone --nproc-per-node 2 -m tools.measure.speed resnet50 --profile
-  cepheid speed galaxy_generation --only sampling --only decoding
+  cepheid measure speed galaxy_shape --scale mini
+  cepheid measure speed galaxy_shape --scale mini --only step --set precision=fp32 --rounds 30
+  cepheid measure speed galaxy_shape --scale mini --output speed.json
+  torchrun --standalone --nproc-per-node 2 -m tools.measure speed resnet50 --profile
+  cepheid measure speed galaxy_generation --only sampling --only decoding
 """
 STEPS = 10  # between two turns
 PLAIN = "plain eager float32"
@@ -83,8 +83,8 @@ Row = Mapping[str, str]
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid speed`."""
-    made = command_parser("speed", DESCRIPTION, EXAMPLES)
+    """The command line of `cepheid measure speed`."""
+    made = command_parser("measure speed", DESCRIPTION, EXAMPLES)
     add = made.add_argument
     add("benchmark", help="which benchmark")
     add("--scale", default="mini", help="mini (default) or full")

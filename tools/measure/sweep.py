@@ -1,4 +1,4 @@
-"""`cepheid sweep`: the measures and figures of the paper, on this machine."""
+"""`cepheid measure sweep`: the measures and figures of the paper, on this machine."""
 
 import argparse
 import multiprocessing
@@ -45,14 +45,14 @@ folder then holds sweep.json, sweep.csv and the figure sweep.png.
 """
 EXAMPLES = """\
 examples:
-  cepheid sweep galaxy_shape --batch-sizes 2,4,8,10,12,14
-  cepheid sweep galaxy_shape --scale mini --batch-sizes 4,32 --epochs 0.5
-  cepheid sweep galaxy_shape --epochs 100 --set precision=fp32 --output results/sweep-fp32
+  cepheid measure sweep galaxy_shape --batch-sizes 2,4,8,10,12,14
+  cepheid measure sweep galaxy_shape --scale mini --batch-sizes 4,32 --epochs 0.5
+  cepheid measure sweep galaxy_shape --epochs 100 --set precision=fp32 --output results/sweep-fp32
       the whole of the paper's measure, in its precision
-  cepheid sweep galaxy_shape --against ../other/sweep.json
+  cepheid measure sweep galaxy_shape --against ../other/sweep.json
       a second machine in the figure
-  cepheid sweep galaxy_generation --images 1,10,100,500,1000,5000
-  cepheid sweep galaxy_generation --scale mini
+  cepheid measure sweep galaxy_generation --images 1,10,100,500,1000,5000
+  cepheid measure sweep galaxy_generation --scale mini
 
 exit codes: 0 fine; 1 a size could not be measured; 2 wrong use
 """
@@ -61,8 +61,8 @@ GENERATION_OF = {"galaxy_vae": "galaxy_generation"}
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid sweep`."""
-    made = command_parser("sweep", DESCRIPTION, EXAMPLES)
+    """The command line of `cepheid measure sweep`."""
+    made = command_parser("measure sweep", DESCRIPTION, EXAMPLES)
     add = made.add_argument
     add("benchmark", help="which benchmark")
     sizes = made.add_mutually_exclusive_group()
@@ -124,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure what is missing, print a table, write tables and figure."""
     arguments = parser().parse_args(argv)
     if placement().world_size > 1:
-        raise UserError("`cepheid sweep` measures one device: start it without a launcher")
+        raise UserError("`cepheid measure sweep` measures one device: start it without a launcher")
     chosen = definition.load(_name(arguments), arguments.scale)
     measure = "training" if chosen.kind == "train" else "generation"
     _refuse_what_does_not_fit(arguments, chosen, measure)

@@ -1,4 +1,4 @@
-"""`cepheid check-targets`: measure that targets separate correct from broken implementations."""
+"""`cepheid measure targets`: measure that targets separate correct from broken implementations."""
 
 import argparse
 import importlib
@@ -23,11 +23,11 @@ definition is not measured again.
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid check-targets`."""
+    """The command line of `cepheid measure targets`."""
     made = command_parser(
-        "check-targets",
+        "measure targets",
         DESCRIPTION,
-        "example: cepheid check-targets galaxy_shape --scale mini",
+        "example: cepheid measure targets galaxy_shape --scale mini",
     )
     add = made.add_argument
     add("benchmark", help="which benchmark")

@@ -266,7 +266,7 @@ def test_another_configuration_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"points": [], "configuration": {}}'])
 def test_what_is_no_sweep_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(text)
-    with pytest.raises(UserError, match="not what `cepheid sweep` writes"):
+    with pytest.raises(UserError, match="not what `cepheid measure sweep` writes"):
         sweep_records.read(tmp_path / "sweep.json")
     (tmp_path / "2.json").write_text(text)
     with pytest.raises(UserError, match="remove it to measure again"):

@@ -1,4 +1,4 @@
-"""`cepheid costs` as its user meets it, on a few pictures."""
+"""`cepheid measure costs` as its user meets it, on a few pictures."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`cepheid epochs` as its user meets it. Runs are replaced by the curves that they would leave."""
+"""`cepheid measure epochs`: runs are replaced by the curves that they would leave."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`cepheid formats` as its user meets it."""
+"""`cepheid measure formats` as its user meets it."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`cepheid speed`: fair turns, a harness that costs next to nothing, wrong use in one line."""
+"""`cepheid measure speed`: fair turns, a harness that costs next to nothing, wrong use."""
 
 import contextlib
 import json

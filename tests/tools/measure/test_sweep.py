@@ -1,4 +1,4 @@
-"""`cepheid sweep`: wrong use, sizes one by one, a lost process, the figure and its caption."""
+"""`cepheid measure sweep`: wrong use, sizes one by one, a lost process, the figure."""
 
 import os
 import signal

@@ -1,0 +1,50 @@
+"""`cepheid measure`: one command whose sub-commands are the measurements of this folder.
+
+Under a launcher: ``torchrun --nproc-per-node 2 -m tools.measure speed …``.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from tools.cli import EXIT_FINE, EXIT_WRONG_USE, list_commands, run_command, run_tool
+
+MEASUREMENTS: Mapping[str, tuple[str, str]] = {
+    "speed": ("tools.measure.speed", "the training step, the harness and the memory of a run"),
+    "sweep": ("tools.measure.sweep", "times by batch size or number of images, as a paper reports"),
+    "epochs": ("tools.measure.epochs", "epochs to the target by batch size or by setting"),
+    "costs": ("tools.measure.costs", "what each step of an optimizer costs in an update"),
+    "formats": ("tools.measure.formats", "how fast a disk reads images, by how they are packed"),
+    "targets": ("tools.measure.targets", "whether targets separate correct from broken code"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the measurement that the first argument names."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_describe_measurements())
+        return EXIT_FINE if arguments else EXIT_WRONG_USE
+    return run_command("cepheid measure", "measurement", MEASUREMENTS, arguments)
+
+
+def _describe_measurements() -> str:
+    return "\n".join(
+        [
+            "usage: cepheid measure NAME …        (cepheid measure NAME --help explains each)",
+            "",
+            "Measure the reference on this machine. No measurement writes a result that is scored.",
+            "`cepheid rcp` measures the reference convergence points.",
+            "",
+            *list_commands(MEASUREMENTS),
+            "",
+            "examples:",
+            "  cepheid measure speed galaxy_shape --scale mini",
+            "  cepheid measure sweep galaxy_shape --scale mini --batch-sizes 4,32 --epochs 0.5",
+            "",
+            "exit codes: 0 fine; 1 a measurement failed or a run missed its target; 2 wrong use",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    run_tool(main)
