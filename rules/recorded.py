@@ -9,6 +9,7 @@ from typing import Any
 
 from rules import definition
 from rules.errors import UserError
+from rules.host import atomic_write
 
 
 def path(name: str, file: str) -> Path:
@@ -38,7 +39,4 @@ def parse(where: Path, text: str) -> dict[str, Any]:
 
 def write(name: str, file: str, document: dict[str, Any]) -> None:
     """Replace a benchmark's file as a whole: a reader never sees half of it."""
-    where = path(name, file)
-    partial = where.with_name(where.name + ".partial")
-    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    partial.replace(where)
+    atomic_write(path(name, file), json.dumps(document, indent=1) + "\n")

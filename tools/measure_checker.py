@@ -19,10 +19,10 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from compliance.judge.parallel import usable_processors
 from rules import rounds
 from rules.definition import ROOT
 from rules.errors import UserError
+from rules.host import usable_processors
 from tools.cli import EXIT_FINE, run_tool
 
 OURS = """

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from reference.machine import energy
 from reference.run import logfile
+from rules.host import atomic_write
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,10 +34,8 @@ def keep(
         console.print(f"run {index}: no power log, as run {without[0]} has none (rule T23)")
         return told
     path = folder.power_log(index)
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_text(trace.power_log(), encoding="utf-8")
-        partial.rename(path)
+        atomic_write(path, trace.power_log())
     except OSError as error:
         console.print(f"run {index}: no power log: {error}; the run counts", markup=False)
     return told

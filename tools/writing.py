@@ -1,6 +1,5 @@
 """Writing files that a user may care about: whole or not at all, and never over another one."""
 
-import contextlib
 import os
 import shutil
 import tempfile
@@ -9,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rules.errors import UserError
-
-PARTIAL = ".partial"
+from rules.host import atomic_write, cannot_write
 
 
 def write_new(path: Path, text: str) -> None:
@@ -28,18 +26,11 @@ def replace(path: Path, text: str) -> None:
 
     Raises UserError where it cannot be written; then what was there is as it was.
     """
-    partial = path.with_name(path.name + PARTIAL)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(path)
+        atomic_write(path, text)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise _cannot_write(path, error) from error
+        raise cannot_write(path, error) from error
 
 
 @contextmanager
@@ -62,9 +53,4 @@ def new_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(made, ignore_errors=True)
             raise
     except OSError as error:
-        raise _cannot_write(path, error) from error
-
-
-def _cannot_write(path: Path, error: OSError) -> UserError:
-    why = error.strerror or type(error).__name__
-    return UserError(f"{path}: cannot write there ({why}); make room or choose another place")
+        raise cannot_write(path, error) from error

@@ -24,6 +24,7 @@ from reference.run.config import RunConfig
 from reference.run.seeding import seed_everything
 from rules import definition
 from rules.errors import UserError
+from rules.host import atomic_write
 
 FOLDER = definition.BENCHMARKS / "galaxy_generation" / "weights"  # also for a copy of this file
 PARTS = ("decoder.", "flow.")
@@ -108,9 +109,7 @@ def write(scale: str, state: Mapping[str, Tensor]) -> None:
     target = path_of(scale)
     target.parent.mkdir(exist_ok=True)
     content = save(exported(state), metadata={"made_by": "galaxy_vae"})
-    partial = target.with_name(target.name + ".partial")
-    partial.write_bytes(content)
-    partial.replace(target)
+    atomic_write(target, content)
     print(f"{target}: {len(content) / 1e6:.1f} MB")
     print(f"weights_digest: {hashlib.sha256(content).hexdigest()}")
 

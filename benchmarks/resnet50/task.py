@@ -1,6 +1,5 @@
 """resnet50 in PyTorch: build, train, evaluate."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -23,6 +22,7 @@ from reference.torch import precision
 from reference.torch.distributed import Ranks, SpanBatchNorm2d, together
 from reference.torch.parallel_task import ParallelTask
 from rules.errors import UserError
+from rules.host import usable_processors
 
 EVALUATION_BATCH_PER_RANK = 250
 KNOWN: Mapping[str, tuple[object, ...]] = {
@@ -136,7 +136,7 @@ class ResNet50(ParallelTask):
         ranks = self.ranks
         has_gpu = ranks.device.type == "cuda"
         # A processor that trains needs far longer for an image than one worker to decode it.
-        workers = max(1, (os.cpu_count() or 1) // ranks.ranks_per_node) if has_gpu else 1
+        workers = max(1, usable_processors() // ranks.ranks_per_node) if has_gpu else 1
         share = Share(ranks.rank, ranks.world_size, self.batch_per_rank)
         return Loader(self.images, cropping, self.config.seed, share, workers, pinned=has_gpu)
 

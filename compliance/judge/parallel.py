@@ -1,24 +1,16 @@
 """Judging many results at once, in several processes."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 
 from compliance.finding import Finding
 from compliance.judge.judgement import Each, Unit
+from rules.host import usable_processors
 
 LOGS_FOR_PROCESSES = 64  # fewer are judged sooner than processes are started
 
 Progress = Callable[[int, int], None]  # logs judged so far, and all of them
-
-
-def usable_processors() -> int:
-    """The processors that this process may run on."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS
-        return os.cpu_count() or 1
 
 
 def judging(jobs: int | None, progress: Progress) -> Each:

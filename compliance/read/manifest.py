@@ -1,6 +1,7 @@
 """``manifest.json`` of a submission: what binds its logs, systems and code together (rule S4)."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -11,7 +12,7 @@ from rules.definition import first_schema_problem
 
 FILE_NAME = "manifest.json"
 FILE_BYTES_MAX = 32 * 2**20
-NOT_LISTED = (FILE_NAME, "manifest.json.partial", "waivers.yaml")
+NOT_LISTED = re.compile(r"manifest\.json|\.manifest\.json\.[0-9]+\.partial|waivers\.yaml")
 """At the top: the manifest itself, what a killed `cepheid pack` left, what organisers add later."""
 
 
@@ -41,7 +42,7 @@ class Manifest:
 def is_listed(name: PurePosixPath) -> bool:
     """Whether a file belongs into the manifest: all do but those in ``NOT_LISTED`` and
     ``__pycache__``."""
-    return str(name) not in NOT_LISTED and not any(map(digests.is_left_out, name.parts))
+    return not NOT_LISTED.fullmatch(str(name)) and not any(map(digests.is_left_out, name.parts))
 
 
 def code_of(files: Mapping[str, str], benchmark: str) -> str:

@@ -1,14 +1,13 @@
 """Reports: all findings of a judgement for people and for programs, and writing them down."""
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from compliance.finding import Finding, has_error, printable
 from compliance.report.sarif import report_sarif, within_folder
 from rules.errors import UserError
+from rules.host import atomic_write
 
 
 def report_text(findings: Sequence[Finding], logs: int) -> str:
@@ -111,15 +110,7 @@ def write(text: str, path: Path | None) -> None:
         print(text)
         return
     try:
-        descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text + "\n")
-            os.chmod(partial, 0o644)  # mkstemp lets only its owner read
-            os.replace(partial, path)
-        except BaseException:
-            os.unlink(partial)
-            raise
+        atomic_write(path, f"{text}\n".encode(errors="backslashreplace"))
     except OSError as error:
         raise UserError(
             f"{path}: cannot be written ({error.strerror}); choose another --output"

@@ -30,6 +30,7 @@ import numpy as np
 from reference.data import store
 from reference.data.columns import Column, Fixed, Ragged, Rows
 from reference.data.store import Manifest, OnProgress, StoreError
+from rules.host import usable_processors
 
 JOURNAL = "journal.jsonl"
 DISK_RESERVE_BYTES = 2**20  # for manifest, journal and file headers
@@ -261,7 +262,7 @@ def in_processes(
 
     Raises StoreError if a process was killed.
     """
-    count = min(processes or _usable_processors(), len(todo))
+    count = min(processes or usable_processors(), len(todo))
     if count <= 1:
         for item in todo:
             yield item, work(item)
@@ -366,12 +367,6 @@ def _judged(unfinished: Path, judge: Judge) -> None:
 
 
 # Processes ----------------------------------------------------------------------------------------
-
-
-def _usable_processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import numpy as np
 
 from rules.errors import UserError
 from rules.events import is_integer
+from rules.host import atomic_write
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -297,10 +298,7 @@ def first_difference(found: Any, wanted: Any, name: str = "") -> str:
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Fill in the digest and write it all; it is on the disk when this returns."""
     manifest = replace(manifest, digest=_digest(manifest))
-    with open(folder / MANIFEST, "wb") as file:
-        file.write(json.dumps(asdict(manifest), indent=1).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    atomic_write(folder / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
 
 
 def _digest(manifest: Manifest) -> str:

@@ -16,6 +16,7 @@ from reference.run.autotune import Step, fastest
 from reference.run.config import Execution
 from reference.run.ranks import Alone, AnyRanks
 from rules.errors import UserError
+from rules.host import usable_processors
 
 
 @contextmanager
@@ -65,7 +66,7 @@ def _usual_threads() -> int:
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdecimal() and int(asked) > 0:
         return int(asked)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return usable_processors()
 
 
 _set_threads(_usual_threads())

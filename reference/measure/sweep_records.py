@@ -8,7 +8,6 @@ which it was. ``sweep.json`` and ``sweep.csv`` are made anew from these files.
 import csv
 import io
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Any
 
 from reference.measure.published import Published
 from reference.measure.sweep import EPOCHS, MEASURES, Point
-from reference.run.results import cannot_write, keep_or_compare
+from reference.run.results import keep_or_compare
 from rules.errors import UserError
+from rules.host import atomic_write, cannot_write
 
 MIB = 2**20
 SIZE_NAMES: Mapping[str, str] = {"training": "batch_size", "generation": "images"}
@@ -191,9 +191,7 @@ def _row(sweep: Sweep, point: Point, published: Published | None) -> dict[str, A
 
 
 def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")  # sizes may run side by side
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.rename(path)
+        atomic_write(path, text)
     except OSError as error:
         raise cannot_write(path, error) from error

@@ -3,7 +3,6 @@
 The name says how: ``.npz`` holds NumPy arrays and needs no framework, anything else is torch's.
 """
 
-import contextlib
 import pickle
 import zipfile
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rules.errors import UserError
+from rules.host import atomic_path
 
 DAMAGED = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, zipfile.BadZipFile)
 BETWEEN_KEYS = ":"  # Keras has slashes in the names of weights
@@ -21,20 +21,16 @@ BETWEEN_KEYS = ":"  # Keras has slashes in the names of weights
 def save(path: Path, state: Mapping[str, Any]) -> None:
     """Write ``state`` to ``path``; an existing file is replaced only once the new one is whole.
     Raises UserError where it cannot be written."""
-    partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".npz":
-            with partial.open("wb") as file:
+        with atomic_path(path) as temporary, temporary.open("wb") as file:
+            if path.suffix == ".npz":
                 np.savez(file, **_flat(state))
-        else:
-            import torch
+            else:
+                import torch
 
-            torch.save(dict(state), partial)
-        partial.replace(path)
+                torch.save(dict(state), file)
     except (OSError, RuntimeError) as error:  # torch tells of a full disk by a RuntimeError
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"{path}: the weights cannot be written ({reason})") from error
 

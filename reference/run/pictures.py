@@ -6,6 +6,8 @@ Neither timed nor scored, made when the log is closed, on the first rank alone, 
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from rules.host import atomic_path
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -23,6 +25,5 @@ class Pictures(Protocol):
 
 def write(path: Path, figure: "Figure") -> None:
     """Write a figure as PNG; appears in one step. Raises OSError."""
-    partial = path.with_name(f".{path.name}.partial")
-    figure.savefig(partial, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
-    partial.rename(path)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})

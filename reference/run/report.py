@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from reference.run.config import RunConfig
+from rules.host import atomic_write
 
 Value = str | int | float
 
@@ -61,9 +62,7 @@ def write(
             for table in tables
         ],
     }
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    partial.rename(path)
+    atomic_write(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def _finite(value: Value) -> Any:

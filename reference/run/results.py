@@ -14,6 +14,7 @@ from reference.run import logfile
 from reference.run.config import Execution, RunConfig
 from reference.run.watcher import watched
 from rules.errors import UserError
+from rules.host import atomic_write, cannot_write
 
 # What makes it the same system; the rest of a description may be corrected between two runs.
 SAME_SYSTEM = (
@@ -147,12 +148,9 @@ def keep_or_compare(
     or cannot be written.
     """
     if not path.exists():
-        partial = path.with_name(path.name + ".partial")
         try:
-            partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-            partial.rename(path)
+            atomic_write(path, json.dumps(content, indent=2) + "\n")
         except OSError as error:
-            partial.unlink(missing_ok=True)
             raise cannot_write(path, error) from error
         return
     try:
@@ -169,13 +167,6 @@ def keep_or_compare(
     raise UserError(
         f"{path}: holds another {what}: {_differences(_flat(before), _flat(content))}. "
         f"{why}: choose another --output, or move that folder away"
-    )
-
-
-def cannot_write(path: Path, error: OSError) -> UserError:
-    """The mistake of asking for a place that is full or not ours."""
-    return UserError(
-        f"{path}: cannot write there ({error.strerror}); make room or choose another --output"
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from reference.measure.epochs import Comparison, PublishedResult, Run
 from rules.definition import Definition
-from rules.errors import UserError
+from rules.host import atomic_path, cannot_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,9 +77,8 @@ def drawn(path: Path, columns: int) -> Iterator[tuple["Figure", list[Any]]]:
     figure = Figure(figsize=(4.8 * columns, 3.8), layout="constrained")
     axes = figure.subplots(1, columns, squeeze=False)[0]
     yield figure, list(axes)
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        figure.savefig(partial, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
-        partial.rename(path)
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
     except OSError as error:
-        raise UserError(f"{path}: cannot write there ({error.strerror})") from error
+        raise cannot_write(path, error) from error

@@ -16,6 +16,7 @@ from reference.run.placement import placement
 from rules import definition
 from rules.definition import Definition, Generation
 from rules.errors import UserError
+from rules.host import usable_processors
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from tools.run_benchmark import task_module
@@ -237,7 +238,7 @@ def _configuration(
         described = system.describe("local", ranks)
     threads = config.execution.threads
     if threads == "auto":
-        threads = os.environ.get("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
+        threads = os.environ.get("OMP_NUM_THREADS", str(usable_processors()))
     configuration = {
         "benchmark": chosen.name,
         "scale": chosen.scale,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from reference.measure.published import Machine, Published
 from reference.measure.sweep import EPOCHS, MEASURES
 from reference.measure.sweep_records import Sweep
-from rules.errors import UserError
+from rules.host import atomic_path, cannot_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,12 +61,11 @@ def write(path: Path, made: Sweep, reported: Published | None, other: Sweep | No
     figure.text(
         0.012, below, "\n".join(lines), fontsize=8, verticalalignment="top", linespacing=1.35
     )
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        figure.savefig(partial, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
-        partial.rename(path)
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
     except OSError as error:
-        raise UserError(f"{path}: cannot write there ({error.strerror})") from error
+        raise cannot_write(path, error) from error
 
 
 def caption(made: Sweep, reported: Published | None, other: Sweep | None) -> list[str]:

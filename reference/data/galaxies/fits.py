@@ -26,6 +26,7 @@ from astropy.io import fits
 from reference.data.galaxies import stamps as galaxies
 from reference.data.galaxies.stamps import Galaxies, SkyParameters
 from reference.data.store import StoreError, row_chunks
+from rules.host import atomic_path
 
 CHUNK_ROWS = 100
 PIXEL_BYTES = 4
@@ -73,22 +74,18 @@ def export(
     """
     if output.exists() or output.is_symlink():
         raise StoreError(f"{output}: is there already; delete it or give another --output")
-    partial = output.with_name(f".{output.name}.partial")
     with _told_plainly(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         _check_space(output, 2 * sky.stamps.size * PIXEL_BYTES + sky.labels.nbytes)
-        try:
+        with atomic_path(output) as temporary:
             small = [_primary(sky, parameters), _labels(sky, train_samples), _psf(parameters)]
-            fits.HDUList(small).writeto(partial, overwrite=True)
+            fits.HDUList(small).writeto(temporary, overwrite=True)
             images = {"STAMPS": sky.stamps, "NOISE_FREE": sky.noise_free}
             done, total = 0, sum(map(len, images.values()))
             for name, stored in images.items():
-                for count in _appended(partial, name, stored, parameters):
+                for count in _appended(temporary, name, stored, parameters):
                     done += count
                     on_progress(done, total)
-            partial.rename(output)
-        finally:
-            partial.unlink(missing_ok=True)
 
 
 def _appended(

@@ -13,7 +13,6 @@ additions, multiplications, comparisons and square roots alone, which give the s
 
 import io
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +24,7 @@ from PIL import Image
 
 from reference.data.preparation import in_processes, told_plainly
 from reference.data.store import OnProgress
+from rules.host import atomic_path
 
 GENERATOR_VERSION = 1  # to be raised by every change that draws other pictures
 
@@ -85,9 +85,8 @@ def _draw_piece(
         label, number = row % len(classes), row // len(classes)
         path = folder / parts[row] / classes[label] / f"{classes[label]}_{number:05}.JPEG"
         if not path.exists():
-            partial_path = path.with_name(f".{path.name}.{os.getpid()}")
-            partial_path.write_bytes(jpeg(seed, Picture(label, number)))
-            partial_path.rename(path)
+            with atomic_path(path, sync=False) as temporary:
+                temporary.write_bytes(jpeg(seed, Picture(label, number)))
     return len(rows)
 
 

@@ -39,6 +39,7 @@ from reference.data.columns import Ragged
 from reference.data.store import Manifest, OnProgress, StoreError
 from reference.data.wmt import grammar, parallel_text
 from reference.data.wmt.parallel_text import LANGUAGES, Corpus
+from rules.host import atomic_write
 
 GENERATOR = "wmt"
 GENERATOR_VERSION = 1  # to be raised by every change that stores something else
@@ -343,7 +344,7 @@ def _write_text(
                     on_progress(done + sum(map(len, written.values())), total)
                 for side, path in enumerate(paths):
                     text = "".join(f"{pair[side]}\n" for p in pieces for pair in written[p])
-                    _write(path, text.encode())
+                    atomic_write(path, text.encode())
             done += count
 
 
@@ -398,7 +399,7 @@ def _train_vocabulary(path: Path, corpus: Corpus, size: int) -> None:
             ) from error
         raise
     with preparation.told_plainly(path):
-        _write(path, model.getvalue())
+        atomic_write(path, model.getvalue())
 
 
 def _check_evaluation(corpus: Corpus, parameters: TextParameters) -> None:
@@ -486,13 +487,7 @@ def _draw(rows: _Rows, numbers: range) -> dict[str, bytes]:
 
 
 def _add_vocabulary(vocabulary: Path, folder: Path) -> None:
-    _write(folder / VOCABULARY, vocabulary.read_bytes())
-
-
-def _write(path: Path, content: bytes) -> None:
-    partial_path = path.with_name(f"{path.name}.partial")
-    partial_path.write_bytes(content)
-    partial_path.replace(path)
+    atomic_write(folder / VOCABULARY, vocabulary.read_bytes())
 
 
 def _third(on_progress: OnProgress, parameters: TextParameters, begun: int) -> OnProgress:

@@ -10,7 +10,7 @@ import pytest
 from compliance.checks import Place
 from compliance.finding import Finding
 from compliance.judge.judgement import Each, Unit, judge
-from compliance.judge.parallel import judging, usable_processors
+from compliance.judge.parallel import judging
 from compliance.read import package
 from rules import definition, rounds
 from tests.compliance.builder import SYSTEM, edited, run_records, write_log, write_result
@@ -82,7 +82,3 @@ def test_a_failure_in_a_process_is_a_failure_here(folder: Path, function: object
     ]
     with pytest.raises(Exception, match=r"our bug|terminated abruptly"):
         list(each(function, units))  # type: ignore[arg-type]
-
-
-def test_there_is_a_processor() -> None:
-    assert usable_processors() >= 1
