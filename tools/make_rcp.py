@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compliance.score import convergence
+from reference.run.frameworks import import_task
 from rules import definition, evidence, rcp, recorded
 from rules.definition import Definition
 from rules.errors import UserError
@@ -13,7 +14,6 @@ from rules.rcp import BATCH_SIZE, Point, ReferencePoints, Run
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from tools.measure.measuring import Training, measured
-from tools.run_benchmark import task_module
 
 if TYPE_CHECKING:
     from reference.measure.targets import TaskFactory
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measure(chosen: Definition, arguments: argparse.Namespace) -> None:
     """Make the runs that are not recorded; each one is saved as soon as it ends."""
     known = _recorded(chosen)
-    create = task_module(chosen, "torch").create
+    create = import_task(chosen, "torch").create
     missing = []
     for size in dict.fromkeys(arguments.batch_sizes):
         trainings = [

@@ -2,23 +2,22 @@
 
 import argparse
 import importlib
-import importlib.util
 import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from reference.run import frameworks
 from reference.run.interruption import Interruption
 from reference.run.placement import RankEndedError, end_rank, leave_quietly, placement
 from rules import definition
 from rules.definition import Definition
-from rules.errors import UserError, did_you_mean
-from tools import own_task
+from rules.errors import UserError
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
 
@@ -50,19 +49,6 @@ exit codes: 0 every run reached its target; 1 one did not, or was interrupted; 2
 """
 
 
-@dataclass(frozen=True)
-class Framework:
-    """Where its code is: the module in a benchmark's folder, and how runs on it begin."""
-
-    task: str
-    backend: str
-    takes_ranks: bool
-
-
-FRAMEWORKS: Mapping[str, Framework] = {
-    "torch": Framework("task", "reference.torch.backend", takes_ranks=True),
-    "keras": Framework("keras_task", "reference.keras.backend", takes_ranks=False),
-}
 GOING_ON, REACHED = "CEPHEID_GOING_ON", "reached"
 """Set for a process that goes on with the runs of an earlier one: whether all reached targets."""
 
@@ -137,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             own_code=arguments.task is not None or tries_out,
         )
         load = _task_loader(chosen, arguments.framework, arguments.task)
-        framework = FRAMEWORKS[arguments.framework]
+        framework = frameworks.find_framework(arguments.framework)
         if placement().world_size > 1 and not framework.takes_ranks:
             raise UserError(
                 f"--framework {arguments.framework} runs in one process, but this is one of "
@@ -193,9 +179,9 @@ def _run(
     from reference.machine import energy, system
     from reference.run.config import digest_of_code, digest_of_own_code
 
-    backend = importlib.import_module(FRAMEWORKS[arguments.framework].backend)
+    backend = importlib.import_module(frameworks.find_framework(arguments.framework).backend)
     module = load()
-    own = arguments.task and own_task.found(arguments.task).parent
+    own = arguments.task and frameworks.find_own_task(arguments.task).parent
     interruption = Interruption()
     with backend.started() as ranks:
         console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
@@ -411,37 +397,11 @@ def _created(module: Any, config: "RunConfig", ranks: "AnyRanks") -> Any:
 
 
 def _task_loader(chosen: Definition, framework: str, own: Path | None) -> Callable[[], Any]:
-    """What imports the task: the benchmark's for this framework, or a submitter's own."""
-    _known_framework(framework)
+    """Return what imports the task: the benchmark's for this framework, or a submitter's own."""
+    frameworks.find_framework(framework)
     if own is not None:
-        return partial(own_task.load, own_task.found(own))
-    return partial(importlib.import_module, task_module_name(chosen, framework))
-
-
-def task_module(chosen: Definition, framework: str) -> Any:
-    """The module with the benchmark's task for a framework."""
-    return importlib.import_module(task_module_name(chosen, framework))
-
-
-def task_module_name(chosen: Definition, framework: str) -> str:
-    """Its name. Raises UserError for a framework that the benchmark does not have."""
-    _known_framework(framework)
-    task = FRAMEWORKS[framework].task
-    name = f"benchmarks.{chosen.name}.{task}"
-    if not importlib.util.find_spec(name):
-        raise UserError(
-            f"--framework {framework}: {chosen.name} is not written in it "
-            f"(benchmarks/{chosen.name}/{task}.py is missing)"
-        )
-    return name
-
-
-def _known_framework(framework: str) -> None:
-    if framework not in FRAMEWORKS:
-        known = ", ".join(FRAMEWORKS)
-        raise UserError(
-            f'no framework "{framework}"{did_you_mean(framework, FRAMEWORKS)} (all: {known})'
-        )
+        return partial(frameworks.import_own_task, frameworks.find_own_task(own))
+    return partial(importlib.import_module, frameworks.find_task_module(chosen, framework))
 
 
 def _wanted_runs(asked: str | None, chosen: Definition) -> Callable[[int], int]:

@@ -14,10 +14,11 @@ from compliance.judge.judgement import judge
 from compliance.read import package
 from reference.machine import system
 from reference.run.config import digest_of_own_code
+from reference.run.frameworks import find_own_task, import_own_task
 from rules import definition, rounds
 from rules.errors import UserError
 from tests.tools.test_run_benchmark import FAST, cepheid, events
-from tools import new_submission, own_task
+from tools import new_submission
 
 
 def begun(tmp_path: Path, *options: str, benchmark: str = "galaxy_shape") -> Path:
@@ -37,7 +38,7 @@ def test_the_starter_is_whole(benchmark: str, tmp_path: Path) -> None:
         imported += re.findall(r"^\s*from \. import (\w+)", text, re.MULTILINE)
         assert {f"{module}.py" for module in imported} <= files.keys()
         (tmp_path / name).write_text(text)
-    assert own_task.load(own_task.found(tmp_path)).__name__ == "submitted.task"
+    assert import_own_task(find_own_task(tmp_path)).__name__ == "submitted.task"
 
 
 @pytest.mark.parametrize("division", ["closed", "open"])
@@ -111,13 +112,13 @@ def test_its_task_runs_and_its_code_is_in_the_log(tmp_path: Path) -> None:
 
 def test_wrong_tasks_are_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
-        own_task.found(tmp_path / "task.py")
+        find_own_task(tmp_path / "task.py")
     (tmp_path / "task.txt").touch()
     with pytest.raises(UserError, match="expected a Python file"):
-        own_task.found(tmp_path / "task.txt")
+        find_own_task(tmp_path / "task.txt")
     (tmp_path / "task.py").touch()
-    with pytest.raises(UserError, match="no function create"):
-        own_task.load(own_task.found(tmp_path))
+    with pytest.raises(UserError, match="has no function create"):
+        import_own_task(find_own_task(tmp_path))
 
 
 def test_a_system_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reference.run.frameworks import import_task
 from reference.run.placement import end_rank, placement
 from rules import definition
 from rules.definition import Definition
@@ -17,7 +18,6 @@ from rules.errors import UserError
 from tools import writing
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINE, run_tool
-from tools.run_benchmark import task_module
 
 if TYPE_CHECKING:
     from reference.measure.costs import Costs, Step, Update
@@ -181,7 +181,7 @@ def _ready(chosen: Definition, step: "Step", ranks: "Ranks", arguments: argparse
         data_root=arguments.data,
         seed=1,
     )
-    task = task_module(chosen, "torch").create(config, ranks)
+    task = import_task(chosen, "torch").create(config, ranks)
     task.build()
     task.warm_up()
     task.open_data()
@@ -284,7 +284,7 @@ def _inverses_ms(
     config = configure(
         chosen, overrides=arguments.overrides, data_root=arguments.data, division="open", seed=1
     )
-    task = task_module(chosen, "torch").create(config, ranks)
+    task = import_task(chosen, "torch").create(config, ranks)
     task.build()
     found = []
     for layer in task.kfac.layers:

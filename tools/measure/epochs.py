@@ -10,6 +10,7 @@ from typing import Any
 from compliance.score.comparison import student
 from reference.measure import epochs
 from reference.measure.epochs import Arm, Comparison, Run
+from reference.run.frameworks import import_task
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError
@@ -17,7 +18,6 @@ from rules.evidence import Curve
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from tools.measure.measuring import Training, measured
-from tools.run_benchmark import task_module
 
 DESCRIPTION = """\
 Epochs to the quality target, the way figure 8 and table 1 of Kumar et al. 2019 show them:
@@ -135,7 +135,7 @@ def _training(chosen: Definition, arm: Arm, seed: int, data_root: Path) -> Train
         data_root=data_root,
         seed=seed,
     )
-    create = task_module(chosen, "torch").create
+    create = import_task(chosen, "torch").create
     return Training(f"{arm.name}, seed {seed}", arm.name, create, config)
 
 

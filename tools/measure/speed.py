@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reference.run.frameworks import find_task_module, import_task
 from reference.run.placement import end_rank, placement
 from rules import definition
 from rules.definition import Definition
@@ -21,7 +22,6 @@ from rules.events import Kind
 from tools import writing
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINE, run_tool
-from tools.run_benchmark import task_module, task_module_name
 
 if TYPE_CHECKING:
     from reference.measure.speed import Comparison, Timing
@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"{chosen.name} (all: {', '.join(known)})"
             )
         if name == "framework":
-            task_module_name(chosen, "keras")  # refuses a benchmark that is not written in it
+            find_task_module(chosen, "keras")  # refuses a benchmark that is not written in it
         if name == "drawing" and not has_galaxies:
             raise UserError(f"--only drawing: {chosen.name} has no galaxies")
     if arguments.rounds < 3:
@@ -169,7 +169,7 @@ def _measure(chosen: Definition, wanted: Sequence[str], arguments: argparse.Name
                 data.prepare(chosen.data, config.data_root, on_progress)
         ranks.barrier()
         console.print("reference: building, compiling, warming up")
-        task = _ready(task_module(chosen, "torch"), config, ranks)
+        task = _ready(import_task(chosen, "torch"), config, ranks)
         subject = Subject(config, ranks, task, arguments.overrides, arguments.rounds)
         told = subject.task.implementation()
         console.print(_how(told), markup=False)
@@ -327,7 +327,7 @@ def _framework(subject: Subject) -> Measured:
     threads = str(subject.task.implementation()["threads_per_rank"])
     config = replace(subject.config, framework="keras", execution=Execution(threads=threads))
     with keras_backend.started() as alone:
-        keras = _ready(task_module(config.definition, "keras"), config, alone)
+        keras = _ready(import_task(config.definition, "keras"), config, alone)
     told = keras.implementation()
     compared = in_turns(
         f"step of {config.global_batch_size} samples",
@@ -444,7 +444,7 @@ def peak_memory_bytes(
     short = shortened(definition.load(name, scale), blocks)
     config = configure(short, overrides=overrides, data_root=data_root, seed=1)
     with started() as ranks:
-        module = task_module(short, "torch")
+        module = import_task(short, "torch")
         task = getattr(module, "for_timing", module.create)(config, ranks)
         LOOPS[short.kind](short, task, config, RunLogWriter(None))
     return peak_resident_bytes()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reference.run.frameworks import import_task
 from reference.run.placement import placement
 from rules import definition
 from rules.definition import Definition, Generation
@@ -19,7 +20,6 @@ from rules.errors import UserError
 from rules.host import usable_processors
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.run_benchmark import task_module
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -340,7 +340,7 @@ def measured(asked: Asked) -> "Point | str":
 
 
 def _created(chosen: Definition, config: Any, ranks: Any) -> Any:
-    module = task_module(chosen, "torch")
+    module = import_task(chosen, "torch")
     return getattr(module, "for_timing", module.create)(config, ranks)
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from reference.run.frameworks import import_task
 from rules import definition, evidence
 from rules.evidence import Evidence
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from tools.measure.measuring import Training, measured
-from tools.run_benchmark import task_module
 
 DESCRIPTION = """\
 Train the reference with several seeds and every broken variant (shuffled labels, frozen weights, …)
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure what is missing; exit code 1 if the targets do not hold what they promise."""
     arguments = parser().parse_args(argv)
     chosen = definition.load(arguments.benchmark, arguments.scale)
-    task = task_module(chosen, "torch")
+    task = import_task(chosen, "torch")
     variants = importlib.import_module(f"benchmarks.{chosen.name}.broken").VARIANTS
     seeds = arguments.seeds or evidence.CORRECT_SEEDS_REQUIRED[chosen.scale]
     wanted = [("correct", task.create, seed) for seed in range(1, seeds + 1)]

@@ -1,0 +1,96 @@
+"""The frameworks in which tasks are written, and the import of a task: ours or a submitter's."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+from rules.definition import Definition
+from rules.errors import UserError, did_you_mean
+
+SUBMITTED = "submitted"
+"""The package name of a submitter's folder of code; in it ``from .model import …`` works."""
+
+
+@dataclass(frozen=True)
+class Framework:
+    """The module of a benchmark's folder that holds the task, and the module that starts runs."""
+
+    task: str
+    backend: str
+    takes_ranks: bool
+
+
+FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
+    {
+        "torch": Framework("task", "reference.torch.backend", takes_ranks=True),
+        "keras": Framework("keras_task", "reference.keras.backend", takes_ranks=False),
+    }
+)
+
+
+def find_framework(name: str) -> Framework:
+    """Return the framework with this name. Raises UserError where there is none."""
+    if name not in FRAMEWORKS:
+        known = ", ".join(FRAMEWORKS)
+        raise UserError(f'no framework "{name}"{did_you_mean(name, FRAMEWORKS)} (all: {known})')
+    return FRAMEWORKS[name]
+
+
+def find_task_module(definition: Definition, framework: str) -> str:
+    """Return the name of the module with the benchmark's task, without importing it.
+
+    Raises UserError for a framework that the benchmark does not have.
+    """
+    task = find_framework(framework).task
+    name = f"benchmarks.{definition.name}.{task}"
+    if not importlib.util.find_spec(name):
+        raise UserError(
+            f"--framework {framework}: {definition.name} has no task for it "
+            f"(benchmarks/{definition.name}/{task}.py is missing)"
+        )
+    return name
+
+
+def import_task(definition: Definition, framework: str) -> Any:
+    """Import the module with the benchmark's task for a framework.
+
+    Raises UserError for a framework that the benchmark does not have.
+    """
+    return importlib.import_module(find_task_module(definition, framework))
+
+
+def find_own_task(path: Path) -> Path:
+    """Return the file of a submitter's own task, which ``path`` names or contains.
+
+    Raises UserError where there is no such file.
+    """
+    file = path / "task.py" if path.is_dir() else path
+    if not file.is_file():
+        raise UserError(f"--task {file}: no such file; `cepheid new-submission` writes one")
+    if file.suffix != ".py" or not file.stem.isidentifier():
+        raise UserError(f"--task {file}: expected a Python file, for example task.py")
+    return file.resolve()
+
+
+def import_own_task(file: Path) -> Any:
+    """Import a submitter's own task; its folder becomes a package of its own.
+
+    Raises UserError where the module has no function ``create``, and whatever its code raises.
+    """
+    for name in [name for name in sys.modules if name.split(".")[0] == SUBMITTED]:
+        del sys.modules[name]  # a task that was imported earlier
+    package = ModuleType(SUBMITTED)
+    package.__path__ = [str(file.parent)]
+    sys.modules[SUBMITTED] = package
+    module = importlib.import_module(f"{SUBMITTED}.{file.stem}")
+    if not callable(getattr(module, "create", None)):
+        raise UserError(
+            f"--task {file}: has no function create(config, ranks) that returns the task; "
+            "reference/run/train.py describes a task"
+        )
+    return module
