@@ -18,7 +18,7 @@ from benchmarks.kfac.pictures import erased
 from benchmarks.kfac.task import create, normalise, running_mixup, schedule_of
 from reference import data
 from reference.measure.costs import load as load_costs
-from reference.measure.step_profiler import Ledger
+from reference.measure.step_profiler import StepProfiler
 from reference.run.config import configure
 from reference.torch.distributed import Ranks, started
 from rules import definition
@@ -235,11 +235,13 @@ def test_the_report_tells_how_stale_factors_were(tmp_path: Path) -> None:
     assert not built(tmp_path, "opt_preconditioner=none").report(lambda done, total: None)
 
 
-def test_a_ledger_tells_factors_and_inverses_apart(tmp_path: Path) -> None:
+def test_the_step_profiler_tells_factors_and_inverses_apart(tmp_path: Path) -> None:
     task = built(tmp_path)
-    task.phase = ledger = Ledger(task.synchronize)
+    task.phase = profiler = StepProfiler(task.synchronize)
     task.step()
-    assert all(ledger.seconds[phase] > 0 for phase in ("forward", "backward", "factors", "inverse"))
+    assert all(
+        profiler.seconds[phase] > 0 for phase in ("forward", "backward", "factors", "inverse")
+    )
 
 
 def _weights_on_this_rank(tmp_path: Path, *overrides: str) -> list[float]:

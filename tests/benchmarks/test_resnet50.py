@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from benchmarks.resnet50.model import ResNet, is_exempt, scaled_pixels
 from benchmarks.resnet50.task import ResNet50, create, schedule_of
 from reference import data
-from reference.measure.step_profiler import Ledger
+from reference.measure.step_profiler import StepProfiler
 from reference.optim.lars import Lars
 from reference.run.config import RunConfig, configure
 from reference.torch.distributed import Ranks
@@ -242,12 +242,12 @@ def test_collapsed_decay_sees_whole_images(data_root: Path) -> None:
     assert weight_decay == 2 * task.config.hyperparameters["opt_weight_decay"]
 
 
-def test_the_ledger_accounts_for_a_step(data_root: Path) -> None:
+def test_the_step_profiler_accounts_for_a_step(data_root: Path) -> None:
     task = trained(small_config(data_root))
-    task.phase = ledger = Ledger(task.synchronize)
+    task.phase = profiler = StepProfiler(task.synchronize)
     started = time.perf_counter()
     task.step()
-    shares = ledger.shares(time.perf_counter() - started)
+    shares = profiler.shares(time.perf_counter() - started)
     assert sum(shares.values()) == pytest.approx(1)
     assert 0 < shares["other"] < 0.2
     assert all(shares[phase] > 0 for phase in ("data", "forward", "backward", "update"))

@@ -237,10 +237,10 @@ def _refreshes(task: Any) -> tuple[int, int]:
 def _ledger(task: Any, ranks: "Ranks") -> tuple[Mapping[str, int], list[Mapping[str, float]]]:
     """Bytes that all ranks together send in an update, by purpose, and each rank's milliseconds by
     phase."""
-    from reference.measure.step_profiler import Ledger
+    from reference.measure.step_profiler import StepProfiler
     from reference.torch.task import unwatched
 
-    task.phase = ledger = Ledger(task.synchronize)
+    task.phase = ledger = StepProfiler(task.synchronize)
     sent: dict[str, int] = {}
     task.synchronize()
     started = time.perf_counter()
@@ -376,7 +376,7 @@ def _as_text(asked: "Costs", updates: Sequence["Update"], found: Mapping[str, An
         f"Table 1: time of an update ({found['ranks']} rank(s), "
         f"{found['global_batch_size']} samples; reported: {asked.source}, {asked.published_at})",
         _table(_ratios(asked, updates)),
-        "Ledger: milliseconds of the first rank's update, by phase (figures 2 to 4)",
+        "StepProfiler: milliseconds of the first rank's update, by phase (figures 2 to 4)",
         _table(_ledgers(asked, updates, found)),
         "Inverses: milliseconds of the busiest rank and of all together (figure 5, from each "
         "layer's own time)",

@@ -284,7 +284,7 @@ def _ledger(subject: Subject) -> Measured:
     from rich.console import Console
 
     from reference.measure.speed import shortened, timed_loop
-    from reference.measure.step_profiler import Ledger
+    from reference.measure.step_profiler import StepProfiler
     from reference.torch.task import unwatched
     from tools.progress import RunDisplay
 
@@ -292,7 +292,7 @@ def _ledger(subject: Subject) -> Measured:
     batch = subject.config.global_batch_size
     task.model.train()
     task.step()
-    task.phase = ledger = Ledger(task.synchronize)
+    task.phase = ledger = StepProfiler(task.synchronize)
     task.synchronize()
     started = time.perf_counter()
     for _ in range(steps):
