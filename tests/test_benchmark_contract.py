@@ -63,7 +63,7 @@ def small(name: str) -> Definition:
 def configuration(name: str, data_root: Path, *overrides: str, seed: int = 3) -> RunConfig:
     """Batch 8, eager, fp32 unless overridden; data prepared."""
     chosen = small(name)
-    data.prepare(chosen.data, data_root, lambda done, total: None)
+    data.prepare(chosen.data, data_root)
     settings = ["compile=off", "precision=fp32", *overrides]
     if chosen.kind == "train":
         settings.append(f"global_batch_size={BATCH}")
@@ -145,7 +145,7 @@ def test_definition_is_valid(name: str, scale: str) -> None:
 @pytest.mark.parametrize(("name", "scale"), SCALED)
 def test_parameters_are_as_declared(name: str, scale: str, tmp_path: Path) -> None:
     chosen = dataclasses.replace(definition.load(name, scale), data=small(name).data)
-    data.prepare(chosen.data, tmp_path, lambda done, total: None)
+    data.prepare(chosen.data, tmp_path)
     config = configure(chosen, overrides=["compile=off"], data_root=tmp_path, seed=1)
     module = importlib.import_module(f"benchmarks.{name}.task")
     try:

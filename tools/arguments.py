@@ -1,4 +1,4 @@
-"""What the command lines of several tools have in common."""
+"""Options that the command lines of several tools share."""
 
 import argparse
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def command_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    """The parser of `cepheid COMMAND`; ``description`` and ``epilog`` keep their line breaks."""
+    """Make the parser of `cepheid COMMAND`; description and epilog keep their line breaks."""
     return argparse.ArgumentParser(
         prog=f"cepheid {command}",
         description=description,
@@ -16,7 +16,7 @@ def command_parser(command: str, description: str, epilog: str) -> argparse.Argu
 
 
 def add_data_option(parser: argparse.ArgumentParser) -> None:
-    """``--data DIR``."""
+    """Add ``--data DIR``."""
     parser.add_argument(
         "--data",
         type=Path,
@@ -26,6 +26,20 @@ def add_data_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_set_option(
+    parser: argparse.ArgumentParser, explanation: str = "as for `cepheid run`"
+) -> None:
+    """Add ``--set KEY=VALUE``, whose texts ``reference.run.config.configure`` reads."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help=explanation,
+    )
+
+
 def add_paths(parser: argparse.ArgumentParser, what: str) -> None:
-    """``PATH…``; ``what`` says what a path may be."""
+    """Add ``PATH…``; ``what`` says what a path may be."""
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help=what)

@@ -11,7 +11,7 @@ from rules.definition import Definition
 from rules.errors import UserError
 from rules.evidence import Curve
 from rules.rcp import BATCH_SIZE, Point, ReferencePoints, Run
-from tools.arguments import add_data_option, command_parser
+from tools.arguments import add_data_option, add_set_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from tools.measure.measuring import Training, measured
 
@@ -61,13 +61,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="seeds 1 … N of each batch size (default: %(default)s)",
     )
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="a hyperparameter for these batch sizes, or precision=fp32|bf16, compile=on|off",
+    add_set_option(
+        made, "a hyperparameter for these batch sizes, or precision=fp32|bf16, compile=on|off"
     )
     add_data_option(made)
     return made
@@ -75,6 +70,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure what is missing, print the table; exit code 1 if a run missed its targets."""
+    from reference.run.config import parse_override
+
     arguments = parser().parse_args(argv)
     chosen = definition.load(arguments.benchmark, arguments.scale)
     if chosen.kind != "train":
@@ -86,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f"--runs {arguments.runs}: expected 1 or more")
     if arguments.overrides and not arguments.batch_sizes:
         raise UserError("--set is for a measurement: which batch sizes? give --batch-size B")
-    if any(override.partition("=")[0].strip() == BATCH_SIZE for override in arguments.overrides):
+    if any(parse_override(override)[0] == BATCH_SIZE for override in arguments.overrides):
         raise UserError(f"--set {BATCH_SIZE}: give the batch sizes with --batch-size")
     if arguments.batch_sizes:
         _measure(chosen, arguments)

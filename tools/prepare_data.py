@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from reference import data
     from reference.data import store
-    from tools.progress import counted
+    from tools.progress import counted, prepare_data
 
     console = Console(highlight=False, soft_wrap=True)
     if arguments.verify:
@@ -71,8 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with counted("verifying", "samples", console) as on_progress:
             manifest = store.verify(folder, on_progress)
     else:
-        with counted("preparing data", "samples", console) as on_progress:
-            folder = data.prepare(chosen.data, arguments.data, on_progress)
+        folder = prepare_data(chosen, arguments.data, console)
         manifest = store.read_manifest(folder)
     size_mib = sum(array.bytes for array in manifest.arrays.values()) / 2**20
     console.print(

@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from reference import data
 from reference.run import generate, loops
 from reference.run.train import Progress
 from rules import evidence
@@ -40,6 +42,15 @@ def counted(title: str, unit: str, console: Console) -> Iterator[Callable[[int, 
                 console.print(f"{title}: done in {time.monotonic() - started:.0f} s")
 
         yield on_progress
+
+
+def prepare_data(chosen: Definition, data_root: Path, console: Console) -> Path:
+    """Prepare the dataset of a benchmark with a progress bar, and return its folder.
+
+    Raises UserError as ``reference.data.prepare`` does.
+    """
+    with counted("preparing data", "samples", console) as on_progress:
+        return data.prepare(chosen.data, data_root, on_progress)
 
 
 class RunDisplay:

@@ -18,7 +18,7 @@ from reference.run.placement import RankEndedError, end_rank, leave_quietly, pla
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError
-from tools.arguments import add_data_option, command_parser
+from tools.arguments import add_data_option, add_set_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
 
 if TYPE_CHECKING:
@@ -69,13 +69,9 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--runs", metavar="N", help="runs in all, or +N for N more; default: what the rules require"
     )
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="a hyperparameter of the definition, or precision=fp32|bf16, compile=on|off, "
+    add_set_option(
+        made,
+        "a hyperparameter of the definition, or precision=fp32|bf16, compile=on|off, "
         "threads=N (these three are measured, if not given, and the fastest is taken; with keras "
         "compile is XLA, and threads are not measured)",
     )
@@ -261,9 +257,8 @@ def _prepared(
     interruption: Interruption,
 ) -> Iterator[tuple["ResultFolder | None", list[int]]]:
     """The result folder (first rank only) and the runs still to make; data are ready on return."""
-    from reference import data
     from reference.run import results
-    from tools.progress import counted
+    from tools.progress import prepare_data
 
     if not ranks.is_first:
         runs = ranks.told(None)
@@ -277,11 +272,8 @@ def _prepared(
             stack.enter_context(interruption)  # the other ranks have nothing to lose
             for log in folder.left_over:
                 console.print(_left_over(log), markup=False)
-            with (
-                interruption.possible(),
-                counted("preparing data", "samples", console) as on_progress,
-            ):
-                data.prepare(config.definition.data, arguments.data, on_progress)
+            with interruption.possible():
+                prepare_data(config.definition, arguments.data, console)
             count = wanted(len(folder.present()))
         except UserError as error:
             ranks.told(error)

@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=50)
     arguments = parser.parse_args()
     chosen = definition.load("galaxy_bnn", "mini")
-    data.prepare(chosen.data, arguments.data, lambda done, total: None)
+    data.prepare(chosen.data, arguments.data)
     with started() as ranks:
         seconds = step_seconds(arguments.data, ranks)
         eager = ("precision=fp32", "compile=off")

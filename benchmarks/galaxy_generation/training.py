@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     decay = f"opt_learning_rate_decay_samples={asked.samples}"
     config = configure(longer, overrides=[decay], data_root=asked.data, seed=asked.seed)
     console = Console(highlight=False, soft_wrap=True)
-    data.prepare(longer.data, asked.data, lambda done, total: None)
+    data.prepare(longer.data, asked.data)
     with started() as ranks:
         task = galaxy_vae.create(config, ranks)
         task.build()

@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--data", type=Path, default=Path("data"))
     arguments = parser.parse_args(argv)
     chosen = definition.load("kfac", "mini")
-    data.prepare(chosen.data, arguments.data, lambda done, total: None)
+    data.prepare(chosen.data, arguments.data)
     if arguments.whole_run:
         ratios = []
         for seed in range(1, arguments.rounds + 1):

@@ -149,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if arguments.rounds < 3:
         raise UserError(f"--rounds {arguments.rounds}: expected 3 or more, for a spread")
     chosen = definition.load("transformer", "mini")
-    data.prepare(chosen.data, arguments.data, lambda done, total: None)
+    data.prepare(chosen.data, arguments.data)
     config, one_pass = (
         configure(chosen, overrides=settings, data_root=arguments.data, seed=1)
         for settings in (SETTINGS, (*SETTINGS, ONE_PASS))

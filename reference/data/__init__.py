@@ -7,7 +7,9 @@ from typing import Any
 
 
 def prepare(
-    data: Mapping[str, Any], data_root: Path, on_progress: Callable[[int, int], None]
+    data: Mapping[str, Any],
+    data_root: Path,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Make the dataset of a definition's ``data`` section under ``data_root``, or go on where an
     interrupted preparation stopped, or return at once; returns its folder.

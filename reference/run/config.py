@@ -150,7 +150,7 @@ def configure(
     execution = Execution(own=dict.fromkeys(own, ""))
     for key, choices in definition.execution.items():
         execution = execution.having(key, choices[0])
-    for key, text in map(_split, overrides):
+    for key, text in map(parse_override, overrides):
         if key in execution_choices:
             execution = execution.having(key, _chosen(key, text, execution_choices[key]))
         elif key in definition.hyperparameters:
@@ -188,7 +188,11 @@ def configure(
     return config.for_run(0)
 
 
-def _split(override: str) -> tuple[str, str]:
+def parse_override(override: str) -> tuple[str, str]:
+    """Split the ``KEY=VALUE`` of ``--set`` into key and text.
+
+    Raises UserError if one of them is missing.
+    """
     key, equals, text = override.partition("=")
     if not (key and equals and text):
         raise UserError(f'--set "{override}": expected key=value, e.g. --set global_batch_size=32')

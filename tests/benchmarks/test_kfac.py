@@ -40,7 +40,7 @@ def small() -> definition.Definition:
 def built(tmp_path: Path, *overrides: str, ranks: Ranks = ALONE) -> Any:
     """The task of the narrow network with its data open."""
     chosen = small()
-    data.prepare(chosen.data, tmp_path, lambda done, total: None)
+    data.prepare(chosen.data, tmp_path)
     settings = ["compile=off", "precision=fp32", "global_batch_size=8", *overrides]
     config = configure(chosen, division="open", overrides=settings, data_root=tmp_path, seed=3)
     task = create(config, ranks)
@@ -168,7 +168,7 @@ def test_weights_are_normalised() -> None:
 
 def test_plain_resnet_50_is_closed_too(tmp_path: Path) -> None:
     chosen = dataclasses.replace(FULL, data=small().data)
-    data.prepare(chosen.data, tmp_path, lambda done, total: None)
+    data.prepare(chosen.data, tmp_path)
     for variant in ("d", "v1_5"):
         settings = [f"model_variant={variant}", "precision=fp32"]
         config = configure(chosen, overrides=settings, data_root=tmp_path, seed=3)

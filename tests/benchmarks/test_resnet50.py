@@ -165,7 +165,7 @@ def test_what_no_code_here_does_is_refused_in_open_too(tmp_path: Path) -> None:
 def small_config(data_root: Path, *overrides: str) -> RunConfig:
     sizes = {"train_samples": TRAIN, "evaluation_samples": EVALUATION}
     chosen = dataclasses.replace(MINI, data=MappingProxyType({**MINI.data, **sizes}))
-    data.prepare(chosen.data, data_root, lambda done, total: None)
+    data.prepare(chosen.data, data_root)
     settings = ["global_batch_size=8", "compile=off", "precision=fp32", *overrides]
     return configure(chosen, division="open", overrides=settings, data_root=data_root, seed=3)
 

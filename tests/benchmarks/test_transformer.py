@@ -207,7 +207,7 @@ def small_config(data_root: Path, *overrides: str, **model: Any) -> RunConfig:
         data=MappingProxyType({**MINI.data, **sizes}),
         model=MappingProxyType({**MINI.model, **model}),
     )
-    data.prepare(chosen.data, data_root, lambda done, total: None)
+    data.prepare(chosen.data, data_root)
     settings = ["global_batch_size=16", "compile=off", "precision=fp32", *overrides]
     return configure(chosen, overrides=settings, data_root=data_root, seed=3)
 

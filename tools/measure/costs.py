@@ -16,7 +16,7 @@ from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError
 from tools import writing
-from tools.arguments import add_data_option, command_parser
+from tools.arguments import add_data_option, add_set_option, command_parser
 from tools.cli import EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ def parser() -> argparse.ArgumentParser:
         help="updates before the first turn, for stale factors to find their intervals "
         "(default: %(default)s)",
     )
-    add("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
-        help="as for `cepheid run`; it holds for all")  # fmt: skip
+    add_set_option(made, "as for `cepheid run`; it holds for all")
     add("--figures", type=Path, metavar="DIR", help="draw them there")
     add("--output", type=Path, metavar="FILE", help="write all measurements as JSON")
     add_data_option(made)
@@ -107,16 +106,14 @@ def _refuse(chosen: Definition, arguments: argparse.Namespace) -> None:
 def _measure(chosen: Definition, asked: "Costs", arguments: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from reference import data
     from reference.torch.distributed import started
-    from tools.progress import counted
+    from tools.progress import prepare_data
 
     load = os.getloadavg()[0]
     with started() as ranks:
         console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
         if ranks.is_first:
-            with counted("preparing data", "samples", console) as on_progress:
-                data.prepare(chosen.data, arguments.data, on_progress)
+            prepare_data(chosen, arguments.data, console)
         ranks.barrier()
         nodes = ranks.world_size // ranks.ranks_per_node
         steps = [

@@ -39,15 +39,13 @@ def measured(
         return
     from rich.console import Console
 
-    from reference import data
     from reference.machine import system
     from reference.measure import targets
     from reference.torch.distributed import started
-    from tools.progress import counted, display_of
+    from tools.progress import display_of, prepare_data
 
     console = Console(highlight=False, soft_wrap=True)
-    with counted("preparing data", "samples", console) as on_progress:
-        data.prepare(chosen.data, data_root, on_progress)
+    prepare_data(chosen, data_root, console)
     with started() as ranks:
         description = system.describe("local", ranks)
         hardware = {key: description[key] for key in HARDWARE}

@@ -20,7 +20,7 @@ from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
 from rules.events import Kind
 from tools import writing
-from tools.arguments import add_data_option, command_parser
+from tools.arguments import add_data_option, add_set_option, command_parser
 from tools.cli import EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
@@ -95,14 +95,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"one of {', '.join(MEASUREMENTS['train'])}, or, of generation, "
         f"{', '.join(MEASUREMENTS['generate'])}; may be given again (default: all)",
     )
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="as for `cepheid run`; it holds for the reference",
-    )
+    add_set_option(made, "as for `cepheid run`; it holds for the reference")
     add("--profile", action="store_true", help="the ledger of a step, and nothing else")
     add("--rounds", type=int, default=15, metavar="N", help="turns of each side (default: 15)")
     add_data_option(made)
@@ -156,17 +149,15 @@ def _measure(chosen: Definition, wanted: Sequence[str], arguments: argparse.Name
     from rich.console import Console
     from tabulate import tabulate
 
-    from reference import data
     from reference.run.config import configure
     from reference.torch.distributed import started
-    from tools.progress import counted
+    from tools.progress import prepare_data
 
     config = configure(chosen, overrides=arguments.overrides, data_root=arguments.data, seed=1)
     with started() as ranks:
         console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
         if ranks.is_first:
-            with counted("preparing data", "samples", console) as on_progress:
-                data.prepare(chosen.data, config.data_root, on_progress)
+            prepare_data(chosen, config.data_root, console)
         ranks.barrier()
         console.print("reference: building, compiling, warming up")
         task = _ready(import_task(chosen, "torch"), config, ranks)

@@ -18,7 +18,7 @@ from rules import definition
 from rules.definition import Definition, Generation
 from rules.errors import UserError
 from rules.host import usable_processors
-from tools.arguments import add_data_option, command_parser
+from tools.arguments import add_data_option, add_set_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
@@ -84,14 +84,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="E",
         help="how many of the 100 epochs to run, e.g. 0.5 (default: what takes a minute)",
     )
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="as for `cepheid run`",
-    )
+    add_set_option(made)
     add_data_option(made)
     add(
         "--output",
@@ -161,8 +154,10 @@ def _refuse_what_does_not_fit(
         raise UserError(f"--epochs: {chosen.name} generates images and has no epochs")
     if arguments.epochs is not None and not 0 < arguments.epochs <= 100:
         raise UserError(f"--epochs {arguments.epochs:g}: expected more than 0 and at most 100")
+    from reference.run.config import parse_override
+
     for override in arguments.overrides:
-        if override.partition("=")[0].strip() == "global_batch_size":
+        if parse_override(override)[0] == "global_batch_size":
             raise UserError("--set global_batch_size: a sweep takes --batch-sizes")
 
 
@@ -222,18 +217,16 @@ def _configuration(
     chosen: Definition, asked: Asked, console: "Console"
 ) -> tuple[dict[str, Any], bool]:
     """What all sizes have in common, and whether there is a GPU; data are ready on return."""
-    from reference import data
     from reference.machine import system
     from reference.run.config import configure, digest_of_code
     from reference.torch.distributed import started
     from tools.measure.measuring import HARDWARE
-    from tools.progress import counted
+    from tools.progress import prepare_data
 
     config = configure(
         chosen, division="open", overrides=asked.overrides, data_root=asked.data_root, seed=1
     )
-    with counted("preparing data", "samples", console) as on_progress:
-        data.prepare(chosen.data, config.data_root, on_progress)
+    prepare_data(chosen, config.data_root, console)
     with started() as ranks:
         described = system.describe("local", ranks)
     threads = config.execution.threads
