@@ -25,7 +25,7 @@ from reference.run.config import RunConfig, configure
 from reference.run.log import RunLogWriter
 from reference.run.loops import LOOPS
 from reference.run.report import Reports
-from reference.torch.distributed import Ranks, started
+from reference.torch.distributed import TorchRanks, start_ranks
 from rules import definition, evidence, rcp, rounds
 from rules.definition import Block, Definition, Generation
 from rules.errors import UserError
@@ -70,10 +70,10 @@ def configuration(name: str, data_root: Path, *overrides: str, seed: int = 3) ->
     return configure(chosen, overrides=settings, data_root=data_root, seed=seed)
 
 
-def built(config: RunConfig, ranks: Ranks | None = None) -> Any:
+def built(config: RunConfig, ranks: TorchRanks | None = None) -> Any:
     """The benchmark's task, built, with its data open."""
     module = importlib.import_module(f"benchmarks.{config.definition.name}.task")
-    task = module.create(config, ranks or Ranks(0, 1, torch.device("cpu")))
+    task = module.create(config, ranks or TorchRanks(0, 1, torch.device("cpu")))
     task.build()
     task.open_data()
     return task
@@ -149,7 +149,7 @@ def test_parameters_are_as_declared(name: str, scale: str, tmp_path: Path) -> No
     config = configure(chosen, overrides=["compile=off"], data_root=tmp_path, seed=1)
     module = importlib.import_module(f"benchmarks.{name}.task")
     try:
-        count = module.create(config, Ranks(0, 1, torch.device("cpu"))).build()
+        count = module.create(config, TorchRanks(0, 1, torch.device("cpu"))).build()
     except UserError as error:
         if not chosen.provisional:
             raise
@@ -242,7 +242,7 @@ def _train_on_this_rank(
     """Losses and qualities of three blocks, and some of the weights they lead to."""
     torch.set_num_threads(1)
     losses, qualities = [], []
-    with started() as ranks:
+    with start_ranks() as ranks:
         usual = small(name).hyperparameters["opt_base_learning_rate"].default
         rate = f"opt_base_learning_rate={min(float(usual), LARGEST_RATE)}"
         task = built(configuration(name, data_root, rate), ranks)
@@ -285,7 +285,7 @@ def test_log_passes_the_checker(
     config = dataclasses.replace(config, definition=chosen)
     module = importlib.import_module(f"benchmarks.{name}.task")
     log = RunLogWriter(tmp_path / "result_0.txt")
-    task = module.create(config, Ranks(0, 1, torch.device("cpu")))
+    task = module.create(config, TorchRanks(0, 1, torch.device("cpu")))
     assert LOOPS[chosen.kind](chosen, task, config, log).reached
     path = log.close()
     assert path is not None
@@ -320,7 +320,7 @@ def test_report_changes_nothing_and_has_a_value_in_every_cell(name: str, data_ro
 def test_broken_variants_still_run(name: str, data_root: Path) -> None:
     config = configuration(name, data_root)
     for variant, create in importlib.import_module(f"benchmarks.{name}.broken").VARIANTS.items():
-        task = create(config, Ranks(0, 1, torch.device("cpu")))
+        task = create(config, TorchRanks(0, 1, torch.device("cpu")))
         task.build()
         task.open_data()
         result = used(task)
@@ -407,7 +407,7 @@ def test_warming_up_changes_no_image(name: str, data_root: Path) -> None:
 def test_closed_generates_with_the_weights_of_the_definition(name: str, data_root: Path) -> None:
     config = configuration(name, data_root)
     module = importlib.import_module(f"benchmarks.{name}.task")
-    ranks = Ranks(0, 1, torch.device("cpu"))
+    ranks = TorchRanks(0, 1, torch.device("cpu"))
     declared = config.definition.model["weights_digest"]
     assert module.create(config, ranks).weights_digest == declared
     model = MappingProxyType({**config.definition.model, "weights_digest": "f" * 64})

@@ -23,7 +23,7 @@ from reference.keras.backend import FRAMEWORK
 from reference.run import checkpoint
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
-from reference.run.ranks import Alone
+from reference.run.ranks import SingleProcess
 from reference.run.train import run
 from rules import definition, rounds
 from rules.definition import Block
@@ -34,7 +34,7 @@ NAMES = [
     for name in definition.names()
     if (definition.BENCHMARKS / name / "keras_task.py").is_file()
 ]
-ALONE = Alone(FRAMEWORK)
+ALONE = SingleProcess(FRAMEWORK)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from tools.writing import write_new
 
 if TYPE_CHECKING:
-    from reference.run.ranks import AnyRanks
+    from reference.run.ranks import Ranks
 
 NOBODY = "local"  # as `cepheid run` has it
 CHOICES = "status: available, preview or research; written is available, change it if it is not so"
@@ -69,16 +69,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def _ranks() -> Iterator["AnyRanks"]:
+def _ranks() -> Iterator["Ranks"]:
     """torch's, where it is installed; else this process, whose framework a person tells."""
     try:
         from reference.torch import distributed
     except ModuleNotFoundError:
-        from reference.run.ranks import Alone
+        from reference.run.ranks import SingleProcess
 
-        yield Alone(FILL_IN + "framework and version")
+        yield SingleProcess(FILL_IN + "framework and version")
         return
-    with distributed.started() as ranks:
+    with distributed.start_ranks() as ranks:
         yield ranks
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reference.machine.energy import Sensors
     from reference.run.config import Execution, RunConfig
     from reference.run.loops import Outcome
-    from reference.run.ranks import AnyRanks
+    from reference.run.ranks import Ranks
     from reference.run.results import ResultFolder
 
 EXAMPLES = """\
@@ -179,14 +179,14 @@ def _run(
     module = load()
     own = arguments.task and frameworks.find_own_task(arguments.task).parent
     interruption = Interruption()
-    with backend.started() as ranks:
+    with backend.start_ranks() as ranks:
         console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
         if config.definition.kind == "train":
-            ranks.share_of(config.global_batch_size)  # refused before any data are prepared
+            ranks.split_batch(config.global_batch_size)  # refused before any data are prepared
         description = description or system.describe(arguments.submitter, ranks, arguments.data)
         # The first rank's word counts: seeds derive from it, and hosts may differ.
         config = config.on(
-            *ranks.told(
+            *ranks.broadcast(
                 (
                     description["submitter"],
                     description["system"],
@@ -252,7 +252,7 @@ def _prepared(
     description: Mapping[str, Any],
     wanted: Callable[[int], int],
     arguments: argparse.Namespace,
-    ranks: "AnyRanks",
+    ranks: "Ranks",
     console: "Console",
     interruption: Interruption,
 ) -> Iterator[tuple["ResultFolder | None", list[int]]]:
@@ -261,7 +261,7 @@ def _prepared(
     from tools.progress import prepare_data
 
     if not ranks.is_first:
-        runs = ranks.told(None)
+        runs = ranks.broadcast(None)
         if isinstance(runs, UserError):
             raise RankEndedError("the first rank could not begin", is_told=True)
         yield None, runs
@@ -276,13 +276,13 @@ def _prepared(
                 prepare_data(config.definition, arguments.data, console)
             count = wanted(len(folder.present()))
         except UserError as error:
-            ranks.told(error)
+            ranks.broadcast(error)
             raise
         missing = folder.missing(count)
         if not missing:
             there = f"{folder.path}: {count} of {count} runs are there, nothing to run"
             console.print(there, markup=False)
-        yield folder, ranks.told(missing)
+        yield folder, ranks.broadcast(missing)
 
 
 def _left_over(log: Path) -> str:
@@ -291,7 +291,7 @@ def _left_over(log: Path) -> str:
     return f"{log}: the log of an earlier run, which ended without a word (its machine stopped?)"
 
 
-def _sensors(ranks: "AnyRanks", console: "Console") -> "Sensors":
+def _sensors(ranks: "Ranks", console: "Console") -> "Sensors":
     """What measures energy on this machine; that there is nothing is said once."""
     from reference.machine import energy
 
@@ -306,7 +306,7 @@ def _one_run(
     backend: Any,
     module: Any,
     config: "RunConfig",
-    ranks: "AnyRanks",
+    ranks: "Ranks",
     folder: "ResultFolder | None",
     console: "Console",
     interruption: Interruption,
@@ -326,7 +326,7 @@ def _one_run(
     console.print(f"run {config.index} of {config.result_name}, seed {config.seed}")
     with interruption.possible():
         config = replace(config, execution=_settled(config, ranks, folder))
-        backend.forget_earlier_tasks()
+        backend.free_earlier_tasks()
         task = _created(module, config, ranks)
     log = RunLogWriter(folder.log(config.index) if folder else None)
     meter = Meter(sensors)
@@ -370,20 +370,20 @@ def _keep_weights(task: Any, config: "RunConfig", folder: "ResultFolder", backen
         raise UserError(f"{counts}: {error}") from error
 
 
-def _settled(config: "RunConfig", ranks: "AnyRanks", folder: "ResultFolder | None") -> "Execution":
+def _settled(config: "RunConfig", ranks: "Ranks", folder: "ResultFolder | None") -> "Execution":
     """How earlier runs of the result computed, on every rank; else as asked for."""
-    told: Execution = ranks.told(folder.execution(config.execution) if folder else None)
+    told: Execution = ranks.broadcast(folder.execution(config.execution) if folder else None)
     return told
 
 
-def _created(module: Any, config: "RunConfig", ranks: "AnyRanks") -> Any:
+def _created(module: Any, config: "RunConfig", ranks: "Ranks") -> Any:
     """The task, if every rank can make its own; else none goes on, and each says what it lacks."""
     task, problem = None, None
     try:
         task = module.create(config, ranks)
     except UserError as error:
         problem = error
-    if ranks.all_well(problem is None):
+    if ranks.is_true_everywhere(problem is None):
         return task
     raise problem or RankEndedError("another rank could not begin", is_told=True)
 

@@ -13,7 +13,7 @@ from benchmarks.galaxy_bnn.task import GalaxyBnn
 from benchmarks.galaxy_shape import broken
 from benchmarks.galaxy_shape.task import GalaxyShape
 from reference.run.config import RunConfig
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 
 
 class PosteriorScaleZero(GalaxyBnn):
@@ -43,7 +43,7 @@ class Frozen(broken.Frozen, GalaxyBnn):
     """The weights' means and widths stay as they were initialised."""
 
 
-VARIANTS: Mapping[str, Callable[[RunConfig, Ranks], GalaxyBnn]] = {
+VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], GalaxyBnn]] = {
     "posterior_scale_zero": PosteriorScaleZero,
     "without_kl": WithoutKL,
     "shuffled_labels": ShuffledLabels,

@@ -25,14 +25,14 @@ from benchmarks.galaxy_shape.task import GalaxyShape
 from reference import data
 from reference.measure import speed
 from reference.run.config import configure
-from reference.torch.distributed import Ranks, started
+from reference.torch.distributed import TorchRanks, start_ranks
 from rules import definition
 from rules.definition import Block
 
 STEPS_PER_TURN, ROUNDS = 5, 7
 
 
-def built(name: str, estimator: str, root: Path, ranks: Ranks, *settings: str) -> GalaxyShape:
+def built(name: str, estimator: str, root: Path, ranks: TorchRanks, *settings: str) -> GalaxyShape:
     """A task with its data open; ``estimator`` is empty for galaxy_shape."""
     chosen = definition.load(name, "mini")
     overrides = [f"weight_sampling={estimator}"] if estimator else []
@@ -82,7 +82,7 @@ class Moments:
         return float(spread.sum()) * self.count / (self.count - 1)
 
 
-def step_seconds(root: Path, ranks: Ranks) -> Mapping[str, float]:
+def step_seconds(root: Path, ranks: TorchRanks) -> Mapping[str, float]:
     """The best turn of a training step of each estimator; ``""`` is galaxy_shape."""
     tasks: dict[str, Any] = {
         "": built("galaxy_shape", "", root, ranks, "compile=on"),
@@ -110,7 +110,7 @@ def main() -> None:
     arguments = parser.parse_args()
     chosen = definition.load("galaxy_bnn", "mini")
     data.prepare(chosen.data, arguments.data)
-    with started() as ranks:
+    with start_ranks() as ranks:
         seconds = step_seconds(arguments.data, ranks)
         eager = ("precision=fp32", "compile=off")
         trained = built("galaxy_bnn", PLAIN, arguments.data, ranks, "compile=on")

@@ -9,13 +9,13 @@ from benchmarks.galaxy_bnn.predictive import Predictive
 from benchmarks.galaxy_shape.framework_free import ShapeTask
 from reference.data.galaxies import stamps as galaxies
 from reference.data.galaxies.stamps import PIXEL_DTYPE, SkyParameters
-from reference.run.ranks import AnyRanks
+from reference.run.ranks import Ranks
 
 
 class BayesianTask(ShapeTask):
     """e1 and e2 of a galaxy as a mixture of bivariate normals, one for each draw of the weights."""
 
-    ranks: AnyRanks
+    ranks: Ranks
 
     def draw_weights(self, purpose: str, *keys: int) -> None:
         """Draw all weights from their posteriors. The same purpose and keys draw the same noise

@@ -14,13 +14,13 @@ from benchmarks.galaxy_shape.keras_model import Tensor
 from benchmarks.galaxy_shape.keras_task import KerasGalaxyShape
 from reference.keras.backend import keras
 from reference.run.config import RunConfig
-from reference.run.ranks import AnyRanks
+from reference.run.ranks import Ranks
 from rules.errors import UserError
 
 PLAIN = "reparameterisation"
 
 
-def create(config: RunConfig, ranks: AnyRanks) -> "KerasGalaxyBnn":
+def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyBnn":
     """The task that the timed loop drives. Raises UserError for an estimator of the open division,
     which is written in PyTorch only."""
     estimator = config.hyperparameters["weight_sampling"]

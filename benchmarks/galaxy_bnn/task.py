@@ -9,10 +9,10 @@ from benchmarks.galaxy_bnn.model import WeightNoise, kl_divergence, make_bayesia
 from benchmarks.galaxy_shape.model import ShapeNetwork
 from benchmarks.galaxy_shape.task import GalaxyShape
 from reference.run.config import RunConfig
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 
 
-def create(config: RunConfig, ranks: Ranks) -> "GalaxyBnn":
+def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyBnn":
     """The task that the timed loop drives."""
     return GalaxyBnn(config, ranks)
 
@@ -20,11 +20,11 @@ def create(config: RunConfig, ranks: Ranks) -> "GalaxyBnn":
 class GalaxyBnn(BayesianTask, GalaxyShape):
     """The network of galaxy_shape with Gaussian weights."""
 
-    ranks: Ranks
+    ranks: TorchRanks
 
-    def made_network(self) -> ShapeNetwork:
+    def make_network(self) -> ShapeNetwork:
         """That of galaxy_shape with Gaussian weights."""
-        network = super().made_network()
+        network = super().make_network()
         assert isinstance(network, ShapeNetwork)
         make_bayesian(network, self.definition.model["initial_relative_scale"])
         estimator = str(self.config.hyperparameters["weight_sampling"])

@@ -13,7 +13,7 @@ from benchmarks.galaxy_generation.task import GalaxyGeneration
 from benchmarks.galaxy_vae.stamps import middle
 from reference.data.galaxies import stamps as galaxies
 from reference.run.config import RunConfig
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 
 
 class RandomWeights(GalaxyGeneration):
@@ -63,7 +63,7 @@ class NoFlow(GalaxyGeneration):
         return self._noise("generated images", images, repetition)
 
 
-VARIANTS: Mapping[str, Callable[[RunConfig, Ranks], GalaxyGeneration]] = {
+VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], GalaxyGeneration]] = {
     "random_weights": RandomWeights,
     "one_image_repeated": OneImageRepeated,
     "training_images_replayed": TrainingImagesReplayed,

@@ -12,10 +12,10 @@ from benchmarks.galaxy_generation.task import GalaxyGeneration
 from benchmarks.galaxy_shape.model import PReLU
 from benchmarks.galaxy_vae.sampling import plain_sampler
 from reference.run.config import RunConfig
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 
 
-def create(config: RunConfig, ranks: Ranks) -> "PlainGeneration":
+def create(config: RunConfig, ranks: TorchRanks) -> "PlainGeneration":
     """The task; ``config`` has precision=fp32 and compile=off."""
     return PlainGeneration(config, ranks, weights.published_or_untrained(config))
 

@@ -24,7 +24,7 @@ from reference.run.report import Table
 from reference.run.seeding import generator
 from reference.torch import execution, precision
 from reference.torch.compilation import Compiled
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 from rules.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ LARGEST_DISTANCE = 0.03
 MOST_SHOWN = 24  # galaxies of each kind, in the picture
 
 
-def create(config: RunConfig, ranks: Ranks) -> "GalaxyGeneration":
+def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyGeneration":
     """The task that the timed loop drives."""
     return GalaxyGeneration(config, ranks)
 
 
-def for_timing(config: RunConfig, ranks: Ranks) -> "GalaxyGeneration":
+def create_for_timing(config: RunConfig, ranks: TorchRanks) -> "GalaxyGeneration":
     """The task where only time matters: with weights that nobody has trained if need be."""
     return GalaxyGeneration(config, ranks, weights.published_or_untrained(config))
 
@@ -56,7 +56,7 @@ class GalaxyGeneration:
     """
 
     def __init__(
-        self, config: RunConfig, ranks: Ranks, given: weights.Weights | None = None
+        self, config: RunConfig, ranks: TorchRanks, given: weights.Weights | None = None
     ) -> None:
         if ranks.world_size > 1:
             raise UserError(
@@ -104,7 +104,7 @@ class GalaxyGeneration:
             self._decode(latents)  # of sampling C++ is the fastest way wherever there is a compiler
             return self._decode.failure or self._no_compiler
 
-        self._compute_as(execution.settled(asked, step, self.ranks))
+        self._compute_as(execution.autotune(asked, step, self.ranks))
         for count in self.counts:
             for repetition in range(-(-images // count)):
                 self.decode(self._sample(self._noise("warm-up", count, repetition)))

@@ -19,7 +19,7 @@ from benchmarks.galaxy_generation import weights
 from benchmarks.galaxy_vae import task as galaxy_vae
 from reference import data
 from reference.run.config import configure
-from reference.torch.distributed import started
+from reference.torch.distributed import start_ranks
 from rules import definition
 from rules.errors import UserError
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     config = configure(longer, overrides=[decay], data_root=asked.data, seed=asked.seed)
     console = Console(highlight=False, soft_wrap=True)
     data.prepare(longer.data, asked.data)
-    with started() as ranks:
+    with start_ranks() as ranks:
         task = galaxy_vae.create(config, ranks)
         task.build()
         task.warm_up()

@@ -12,7 +12,7 @@ from torch import Tensor
 from benchmarks.galaxy_shape.task import GalaxyShape
 from reference.run.config import RunConfig
 from reference.run.seeding import generator
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 
 
 class ShuffledLabels(GalaxyShape):
@@ -62,7 +62,7 @@ class FixedCovariance(GalaxyShape):
         return mean, (target * identity).expand(scale.shape)
 
 
-VARIANTS: Mapping[str, Callable[[RunConfig, Ranks], GalaxyShape]] = {
+VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], GalaxyShape]] = {
     "shuffled_labels": ShuffledLabels,
     "frozen": Frozen,
     "blind_to_orientation": BlindToOrientation,

@@ -15,13 +15,13 @@ from benchmarks.galaxy_shape.keras_model import (
     posterior,
     shape_network,
 )
-from reference.keras.backend import FRAMEWORK, POLICIES, keras, settled, tf, use_threads
+from reference.keras.backend import FRAMEWORK, POLICIES, autotune, keras, tf, use_threads
 from reference.run.config import Execution, RunConfig
-from reference.run.ranks import AnyRanks
+from reference.run.ranks import Ranks
 from rules.definition import Block
 
 
-def create(config: RunConfig, ranks: AnyRanks) -> "KerasGalaxyShape":
+def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyShape":
     """The task that the timed loop drives."""
     return KerasGalaxyShape(config, ranks)
 
@@ -29,7 +29,7 @@ def create(config: RunConfig, ranks: AnyRanks) -> "KerasGalaxyShape":
 class KerasGalaxyShape(ShapeTask):
     """e1 and e2 of a galaxy from its six-band stamp, as a bivariate normal."""
 
-    def __init__(self, config: RunConfig, ranks: AnyRanks) -> None:
+    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
         super().__init__(config)
         self.ranks = ranks
 
@@ -64,7 +64,7 @@ class KerasGalaxyShape(ShapeTask):
         optimizer are put back."""
         variables = [*self.model.variables, *self._optimizer_variables()]
         before = [variable.numpy() for variable in variables]
-        self._step_on_noise(settled(self.execution, self._step_on_noise, self.ranks))
+        self._step_on_noise(autotune(self.execution, self._step_on_noise, self.ranks))
         self.predict_noise()
         for variable, value in zip(variables, before, strict=True):
             variable.assign(value)

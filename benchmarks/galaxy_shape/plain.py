@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from benchmarks.galaxy_shape.model import ShapeNetwork, lower_triangular
 from benchmarks.galaxy_shape.task import GalaxyShape
 from reference.run.config import RunConfig
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 
 
-def create(config: RunConfig, ranks: Ranks) -> "PlainGalaxyShape":
+def create(config: RunConfig, ranks: TorchRanks) -> "PlainGalaxyShape":
     """The task; ``config`` has precision=fp32 and compile=off."""
     return PlainGalaxyShape(config, ranks)
 

@@ -14,14 +14,14 @@ from benchmarks.galaxy_shape.science import RADIUS_SQUARED
 from reference.run.config import RunConfig
 from reference.run.report import Table
 from reference.torch import precision
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 from reference.torch.task import TorchTask
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def create(config: RunConfig, ranks: Ranks) -> "GalaxyShape":
+def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyShape":
     """The task that the timed loop drives."""
     return GalaxyShape(config, ranks)
 
@@ -39,11 +39,11 @@ class GalaxyShape(TorchTask, ShapeTask):
     network: Callable[..., nn.Module] = staticmethod(channels_last_network)
     fused_optimizer: bool | None = True  # None: what torch takes by itself
 
-    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
+    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         ShapeTask.__init__(self, config)
         TorchTask.__init__(self, config, ranks)
 
-    def made_optimizer(self) -> torch.optim.Optimizer:
+    def make_optimizer(self) -> torch.optim.Optimizer:
         """Adam with the values of the configuration."""
         values = self.config.hyperparameters
         return torch.optim.Adam(
@@ -54,7 +54,7 @@ class GalaxyShape(TorchTask, ShapeTask):
             fused=self.fused_optimizer,
         )
 
-    def made_network(self) -> nn.Module:
+    def make_network(self) -> nn.Module:
         """The network of the definition, initialised from torch's global generator."""
         return self.network(**self.layout())
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from benchmarks.galaxy_vae.task import GalaxyVaeTask
 from reference.run.config import RunConfig
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 
 
 class ShuffledTargets(GalaxyVaeTask):
@@ -54,7 +54,7 @@ class OneBand(GalaxyVaeTask):
         return images[:, r : r + 1].expand(images.shape)
 
 
-VARIANTS: Mapping[str, Callable[[RunConfig, Ranks], GalaxyVaeTask]] = {
+VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], GalaxyVaeTask]] = {
     "shuffled_targets": ShuffledTargets,
     "frozen": Frozen,
     "untrained_flow": UntrainedFlow,

@@ -10,7 +10,7 @@ from benchmarks.galaxy_vae import properties, quality
 from benchmarks.galaxy_vae.quality import Examined
 from benchmarks.galaxy_vae.stamps import middle
 from reference.data.galaxies import stamps as galaxies
-from reference.run.ranks import Alone, AnyRanks
+from reference.run.ranks import Ranks, SingleProcess
 from reference.run.report import Table
 from reference.run.seeding import generator
 
@@ -28,7 +28,7 @@ class VaeTask(ShapeTask):
     latents are (n, latents).
     """
 
-    ranks: AnyRanks
+    ranks: Ranks
 
     def encoded(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations of the latents of one evaluation batch."""
@@ -77,7 +77,7 @@ class VaeTask(ShapeTask):
         """This rank's share of the global batch: images, each flipped or transposed at random, and
         N(0, 1) to draw latents by."""
         batch = self.config.global_batch_size
-        count = self.ranks.share_of(batch)
+        count = self.ranks.split_batch(batch)
         first = self.ranks.rank * count
         positions, orientations = self.order.take(self.samples + first, count)
         images = turned(self.stamps, self.training_rows[positions], orientations)
@@ -95,7 +95,7 @@ class VaeTask(ShapeTask):
         found = self.examined(self.ranks, self.over_ranks)
         return quality.metrics(found, self.definition.data["bands"])
 
-    def examined(self, ranks: AnyRanks, over_ranks: Callable[[np.ndarray], np.ndarray]) -> Examined:
+    def examined(self, ranks: Ranks, over_ranks: Callable[[np.ndarray], np.ndarray]) -> Examined:
         """All that is measured on the evaluation set and on as many new galaxies, on each of
         ``ranks``."""
         count = len(self.evaluation_rows)
@@ -113,7 +113,7 @@ class VaeTask(ShapeTask):
         """Distances beside those of real galaxies from others, and errors by band and
         signal-to-noise; see ``quality``."""
         on_progress(0, 1)
-        found = self.examined(Alone(self.ranks.framework), over_ranks=lambda values: values)
+        found = self.examined(SingleProcess(self.ranks.framework), over_ranks=lambda values: values)
         data, rows = self.definition.data, self.evaluation_rows
         others = self.stamps[self.training_rows[: len(rows)]]
         of_others = properties.measured(others, data["bands"], data["pixel_scale_arcsec"])

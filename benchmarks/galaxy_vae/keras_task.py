@@ -19,10 +19,10 @@ from benchmarks.galaxy_vae.quality import Examined
 from benchmarks.galaxy_vae.stamps import middle
 from reference.keras.backend import keras, tf
 from reference.run.config import RunConfig
-from reference.run.ranks import AnyRanks
+from reference.run.ranks import Ranks
 
 
-def create(config: RunConfig, ranks: AnyRanks) -> "KerasGalaxyVae":
+def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyVae":
     """The task that the timed loop drives."""
     return KerasGalaxyVae(config, ranks)
 

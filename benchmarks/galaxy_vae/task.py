@@ -22,10 +22,10 @@ from benchmarks.galaxy_vae.sampling import eager_sampler
 from reference.run.config import Execution, RunConfig
 from reference.torch import precision
 from reference.torch.compilation import Compiled
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 
 
-def create(config: RunConfig, ranks: Ranks) -> "GalaxyVaeTask":
+def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyVaeTask":
     """The task that the timed loop drives."""
     return GalaxyVaeTask(config, ranks)
 
@@ -33,10 +33,10 @@ def create(config: RunConfig, ranks: Ranks) -> "GalaxyVaeTask":
 class GalaxyVaeTask(VaeTask, GalaxyShape):
     """Encoder, decoder and flow."""
 
-    ranks: Ranks
+    ranks: TorchRanks
     model: GalaxyVae
 
-    def made_network(self) -> GalaxyVae:
+    def make_network(self) -> GalaxyVae:
         """Encoder, decoder and flow, initialised from torch's global generator."""
         network = GalaxyVae(**self.layout())
         convert_conv2d_weight_memory_format(network, torch.channels_last)

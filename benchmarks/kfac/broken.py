@@ -10,7 +10,7 @@ from benchmarks.resnet50 import broken as resnet50
 from reference.optim.kfac import KFAC
 from reference.optim.kfac.layers import Layer
 from reference.run.config import RunConfig
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 
 
 class ShuffledLabels(resnet50.ShuffledLabels, PreconditionedResNet50):
@@ -25,7 +25,7 @@ class Linear(resnet50.Linear, PreconditionedResNet50):
     """A linear model of the pixels, at a rate that suits it, without K-FAC, whose factor of all
     pixels would be larger than the model."""
 
-    def made_preconditioner(self) -> KFAC | None:
+    def make_preconditioner(self) -> KFAC | None:
         """None."""
         return None
 
@@ -33,9 +33,9 @@ class Linear(resnet50.Linear, PreconditionedResNet50):
 class CurvatureIgnored(PreconditionedResNet50):
     """K-FAC computes its factors and nobody uses them: plain gradients at K-FAC's rate."""
 
-    def made_preconditioner(self) -> KFAC | None:
+    def make_preconditioner(self) -> KFAC | None:
         """One whose directions are the gradients."""
-        kfac = super().made_preconditioner()
+        kfac = super().make_preconditioner()
         assert kfac is not None
         kfac.directions = _as_they_are  # type: ignore[method-assign]
         return kfac
@@ -46,7 +46,7 @@ def _as_they_are(gradients: dict[Layer, Tensor]) -> tuple[dict[Layer, Tensor], T
     return dict(gradients), torch.stack(squares).sum()
 
 
-VARIANTS: Mapping[str, Callable[[RunConfig, Ranks], PreconditionedResNet50]] = {
+VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], PreconditionedResNet50]] = {
     "shuffled_labels": ShuffledLabels,
     "frozen": Frozen,
     "linear": Linear,

@@ -19,14 +19,14 @@ from benchmarks.kfac.task import PreconditionedResNet50, create
 from reference import data
 from reference.measure.speed import step_seconds
 from reference.run.config import RunConfig, configure
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError
 
 UPDATES = 10  # of each turn
 RUN_UPDATES = 8  # of each turn of a whole run
-ALONE = Ranks(0, 1, torch.device("cpu"))
+ALONE = TorchRanks(0, 1, torch.device("cpu"))
 SIDES = {
     "SGD": ["opt_preconditioner=none"],
     "K-FAC, every step": ["kfac_stale=false"],

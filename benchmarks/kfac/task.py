@@ -22,8 +22,8 @@ from reference.optim.schedules import DECAYS, Schedule, linear_warmup
 from reference.run.config import RunConfig
 from reference.run.report import Table, Value
 from reference.run.seeding import generator
-from reference.torch.distributed import Ranks, together
-from reference.torch.parallel import forget_steps
+from reference.torch.distributed import TorchRanks, detect_lost_rank
+from reference.torch.parallel import clear_optimizer_state
 from rules.errors import UserError
 
 PLAIN_TURNS, PLAIN_UPDATES = 10, 5
@@ -51,7 +51,7 @@ class HeldSchedule(Schedule):
         return super().rate(samples) * linear_warmup(samples, self.rise_samples)
 
 
-def create(config: RunConfig, ranks: Ranks) -> "PreconditionedResNet50":
+def create(config: RunConfig, ranks: TorchRanks) -> "PreconditionedResNet50":
     """The task that the timed loop drives."""
     return PreconditionedResNet50(config, ranks)
 
@@ -66,7 +66,7 @@ class PreconditionedResNet50(ResNet50):
 
     known = KNOWN
 
-    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
+    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
         values, own = config.hyperparameters, config.execution.own
         self._own = own
@@ -86,17 +86,17 @@ class PreconditionedResNet50(ResNet50):
         self.mixed: tuple[Tensor, Tensor] | None = None  # the batch before, as it was trained on
         self.kfac: KFAC | None = None
 
-    def made_schedule(self) -> HeldSchedule:
+    def make_schedule(self) -> HeldSchedule:
         """Warm-up, a constant rate, decay; all given in epochs."""
         return schedule_of(self.config)
 
     def build(self) -> int:
         """As ever, with K-FAC on the model."""
         count = super().build()
-        self.kfac = self.made_preconditioner()
+        self.kfac = self.make_preconditioner()
         return count
 
-    def made_optimizer(self) -> torch.optim.Optimizer:
+    def make_optimizer(self) -> torch.optim.Optimizer:
         """SGD with either form of momentum; biases and batch norms are not decayed."""
         values = self.config.hyperparameters
         weights = [p for p in self.model.parameters() if not is_exempt(p)]
@@ -113,11 +113,11 @@ class PreconditionedResNet50(ResNet50):
             "adaptive": False,
         }
         if not self.is_sharded:
-            return self.optimizer_in_parallel(Lars, groups, **options)
+            return self.make_parallel_optimizer(Lars, groups, **options)
         self.parallel = self.model  # K-FAC averages gradients and shares the update by itself
         return Lars(groups, **options)
 
-    def made_preconditioner(self) -> KFAC | None:
+    def make_preconditioner(self) -> KFAC | None:
         """K-FAC on the model, as if it had taken no step."""
         if not self.is_preconditioned:
             return None
@@ -127,7 +127,7 @@ class PreconditionedResNet50(ResNet50):
 
     @contextmanager
     def _communication(self) -> Iterator[None]:
-        with self.phase("communication"), together():
+        with self.phase("communication"), detect_lost_rank():
             yield
 
     def warm_up(self) -> None:
@@ -138,19 +138,19 @@ class PreconditionedResNet50(ResNet50):
             return
         self.kfac.remove()
         super().warm_up()
-        self.kfac = self.made_preconditioner()
+        self.kfac = self.make_preconditioner()
         assert self.kfac is not None
         before = {key: value.clone() for key, value in self.model.state_dict().items()}
         self.model.train()
         self._step_on_noise(self.execution)
         self.kfac.step(self.schedule.peak)
         self.kfac.remove()
-        self.kfac = self.made_preconditioner()
+        self.kfac = self.make_preconditioner()
         self.optimizer.zero_grad()
-        forget_steps(self.optimizer)
+        clear_optimizer_state(self.optimizer)
         self.model.load_state_dict(before)
 
-    def measured_afterwards(self) -> Mapping[str, float]:
+    def measure_afterwards(self) -> Mapping[str, float]:
         """What an update takes without K-FAC, on the pictures that would come next."""
         if self.kfac is None:
             return {}
@@ -165,7 +165,7 @@ class PreconditionedResNet50(ResNet50):
         """Of one update each, the mean of some that follow each other as in the run."""
         self.model.train()
         first_ms = self._plain_update_ms(1)  # makes what the others find made
-        turns: int = self.ranks.told(int(1000 * PLAIN_SECONDS / (PLAIN_UPDATES * first_ms)))
+        turns: int = self.ranks.broadcast(int(1000 * PLAIN_SECONDS / (PLAIN_UPDATES * first_ms)))
         for _ in range(max(1, min(PLAIN_TURNS, turns))):
             yield self._plain_update_ms(PLAIN_UPDATES)
 
@@ -234,7 +234,7 @@ class PreconditionedResNet50(ResNet50):
         if self.kfac is not None:
             self.scaler.unscale_(self.optimizer)
             self.kfac.step(rate, self.scaler.get_scale())
-        with together():
+        with detect_lost_rank():
             self.scaler.step(self.optimizer)
         if self.kfac is not None and self.is_sharded:
             self.kfac.share_weights()
@@ -275,7 +275,7 @@ class PreconditionedResNet50(ResNet50):
             self.mixed = self._on_device(images), self._on_device(labels)
 
 
-def options_of(config: RunConfig, ranks: Ranks) -> Options:
+def options_of(config: RunConfig, ranks: TorchRanks) -> Options:
     """What the configuration asks of K-FAC. Raises UserError where that cannot be."""
     values, own = config.hyperparameters, config.execution.own
     is_sharded = own["weight_update"] == "sharded"

@@ -11,7 +11,7 @@ from torch import nn
 from benchmarks.resnet50.task import ResNet50
 from reference.run.config import RunConfig
 from reference.run.seeding import generator
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 
 LINEAR_PEAK_RATE = 1e-3
 
@@ -40,18 +40,18 @@ class Linear(ResNet50):
     """A linear model of the pixels, at a rate that suits it: the classes cannot be told apart
     without features."""
 
-    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
+    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
         self.schedule = replace(self.schedule, peak=LINEAR_PEAK_RATE)
 
-    def made_network(self) -> nn.Module:
+    def make_network(self) -> nn.Module:
         """Pixels to logits."""
-        super().made_network()
+        super().make_network()
         pixels = self.definition.model["pixels"]
         return nn.Sequential(nn.Flatten(), nn.Linear(3 * pixels**2, self.classes))
 
 
-VARIANTS: Mapping[str, Callable[[RunConfig, Ranks], ResNet50]] = {
+VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], ResNet50]] = {
     "shuffled_labels": ShuffledLabels,
     "frozen": Frozen,
     "linear": Linear,

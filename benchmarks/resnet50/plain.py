@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from benchmarks.resnet50.model import BLOCKS, EXPANSION
 from benchmarks.resnet50.task import ResNet50
 from reference.run.config import RunConfig
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 from rules.errors import UserError
 
 
-def create(config: RunConfig, ranks: Ranks) -> "PeerResNet50":
+def create(config: RunConfig, ranks: TorchRanks) -> "PeerResNet50":
     """The task; ``config`` has compile=off and the precision of the reference."""
     return PeerResNet50(config, ranks)
 
@@ -49,12 +49,12 @@ class Peer(nn.Module):
 class PeerResNet50(ResNet50):
     """The task with this network and SGD as torch makes it by default."""
 
-    def made_network(self) -> nn.Module:
+    def make_network(self) -> nn.Module:
         """That of `transformers`, as wide as ours."""
-        super().made_network()
+        super().make_network()
         return Peer(self.definition.model["width"], self.classes)
 
-    def made_optimizer(self) -> torch.optim.Optimizer:
+    def make_optimizer(self) -> torch.optim.Optimizer:
         """Two groups, as the reference has."""
         self.parallel = self.model
         values = self.config.hyperparameters

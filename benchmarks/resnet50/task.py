@@ -19,7 +19,7 @@ from reference.optim.lars import FORMS, Lars, MomentumForm
 from reference.optim.schedules import DECAYS, Schedule, linearly_scaled
 from reference.run.config import Execution, RunConfig
 from reference.torch import precision
-from reference.torch.distributed import Ranks, SpanBatchNorm2d, together
+from reference.torch.distributed import SpanBatchNorm2d, TorchRanks, detect_lost_rank
 from reference.torch.parallel_task import ParallelTask
 from rules.errors import UserError
 from rules.host import usable_processors
@@ -34,7 +34,7 @@ KNOWN: Mapping[str, tuple[object, ...]] = {
 """What this implementation can do, in the open division too."""
 
 
-def create(config: RunConfig, ranks: Ranks) -> "ResNet50":
+def create(config: RunConfig, ranks: TorchRanks) -> "ResNet50":
     """The task that the timed loop drives."""
     return ResNet50(config, ranks)
 
@@ -44,15 +44,15 @@ class ResNet50(ParallelTask):
 
     known = KNOWN
 
-    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
+    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
         values = config.hyperparameters
         for key, known in self.known.items():
             if values[key] not in known:
                 choices = ", ".join(map(str, known))
                 raise UserError(f"--set {key}={values[key]}: this implementation knows {choices}")
-        ranks.parts_of(int(values["model_bn_span"]), self.batch_per_rank)  # refused early
-        self.schedule = self.made_schedule()
+        ranks.split_span(int(values["model_bn_span"]), self.batch_per_rank)  # refused early
+        self.schedule = self.make_schedule()
         self.folder = imagenet.folder(self.definition.data, config.data_root)
         self.data_digest = store.read_manifest(self.folder).digest
         self.evaluation_batch = EVALUATION_BATCH_PER_RANK
@@ -65,7 +65,7 @@ class ResNet50(ParallelTask):
         )
         self.classes = int(model["classes"])
 
-    def made_schedule(self) -> Schedule:
+    def make_schedule(self) -> Schedule:
         """That of the configuration."""
         return schedule_of(self.config)
 
@@ -73,10 +73,10 @@ class ResNet50(ParallelTask):
         """Drop the images from the file caches."""
         store.drop_caches(self.folder)
 
-    def made_network(self) -> nn.Module:
+    def make_network(self) -> nn.Module:
         """The network of the definition, channels last, with batch norms over ``model_bn_span``."""
         model, values = self.definition.model, self.config.hyperparameters
-        self.span = self.ranks.span(int(values["model_bn_span"]), self.batch_per_rank)
+        self.span = self.ranks.make_span(int(values["model_bn_span"]), self.batch_per_rank)
         network = ResNet(
             classes=self.classes,
             width=model["width"],
@@ -91,7 +91,7 @@ class ResNet50(ParallelTask):
         convert_conv2d_weight_memory_format(network, torch.channels_last)
         return network
 
-    def made_optimizer(self) -> torch.optim.Optimizer:
+    def make_optimizer(self) -> torch.optim.Optimizer:
         """SGD or LARS; biases and batch norms are neither decayed nor have their rate adapted."""
         values = self.config.hyperparameters
         weights = [p for p in self.model.parameters() if not is_exempt(p)]
@@ -119,7 +119,7 @@ class ResNet50(ParallelTask):
                 "corrected": bool(values["opt_momentum_correction"]),
             }
             kind = Lars
-        return self.optimizer_in_parallel(kind, groups, lr=self.schedule.peak, **options)
+        return self.make_parallel_optimizer(kind, groups, lr=self.schedule.peak, **options)
 
     def warm_up(self) -> None:
         """As ever; the scale of the loss is put back too."""
@@ -129,9 +129,9 @@ class ResNet50(ParallelTask):
     def open_data(self) -> None:
         """Map the packed images; threads that decode them wait for the first batch."""
         self.images = imagenet.load(self.folder)
-        self.loader = self.made_loader(self.cropping)
+        self.loader = self.make_loader(self.cropping)
 
-    def made_loader(self, cropping: Cropping) -> Loader:
+    def make_loader(self, cropping: Cropping) -> Loader:
         """This rank's share of the images, seen as ``cropping`` says."""
         ranks = self.ranks
         has_gpu = ranks.device.type == "cuda"
@@ -145,7 +145,7 @@ class ResNet50(ParallelTask):
         after = self.samples + self.config.global_batch_size
         if self.schedule.is_collapsed(after) and self.loader.cropping == self.cropping:
             self.loader.close()
-            self.loader = self.made_loader(replace(self.cropping, area=(1.0, 1.0), aspect=(1, 1)))
+            self.loader = self.make_loader(replace(self.cropping, area=(1.0, 1.0), aspect=(1, 1)))
         images, labels = self.loader.next_batch(self.samples)
         return self._on_device(images), self._on_device(labels)
 
@@ -153,10 +153,10 @@ class ResNet50(ParallelTask):
         """Forward and backward on this rank's share, with the scale of the loss."""
         with self.phase("data"):
             images, labels = self.next_batch()
-        with self.averaging():
+        with self.sync_gradients():
             with self.phase("forward"):
                 loss: Tensor = self._loss(images, labels)
-            with self.phase("backward"), together():
+            with self.phase("backward"), detect_lost_rank():
                 self.scaler.scale(loss).backward()
         return loss.detach()
 
@@ -168,7 +168,7 @@ class ResNet50(ParallelTask):
         decayed *= self.schedule.weight_decay_factor(self.samples)
         for group, decay in zip(self.optimizer.param_groups, (decayed, 0.0), strict=True):
             group["lr"], group["weight_decay"] = rate, decay
-        with together():
+        with detect_lost_rank():
             self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad()

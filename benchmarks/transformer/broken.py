@@ -14,7 +14,7 @@ from benchmarks.transformer.task import Translation
 from reference.data.wmt.pairs import Tokens
 from reference.run.config import RunConfig
 from reference.run.seeding import generator
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 
 
 class ShuffledTargets(Translation):
@@ -29,7 +29,7 @@ class ShuffledTargets(Translation):
         rows = [target.row(int(row)) for row in order]
         dealt = Tokens(np.concatenate(rows), np.cumsum([len(row) for row in rows]))
         self.pairs = replace(self.pairs, target=dealt)
-        self.batches = self.made_batches()
+        self.batches = self.make_batches()
 
 
 class Frozen(Translation):
@@ -54,7 +54,7 @@ class Blind(Transformer):
 class NoSource(Translation):
     """A language model: it says something German, whatever the source."""
 
-    def made_network(self) -> nn.Module:
+    def make_network(self) -> nn.Module:
         """The network that is blind to the source."""
         return Blind(self.shape)
 
@@ -70,12 +70,12 @@ class Unordered(Transformer):
 class BagOfWords(Translation):
     """Words without their order: who does what to whom has to be guessed."""
 
-    def made_network(self) -> nn.Module:
+    def make_network(self) -> nn.Module:
         """The network that gets sorted sources."""
         return Unordered(self.shape)
 
 
-VARIANTS: Mapping[str, Callable[[RunConfig, Ranks], Translation]] = {
+VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], Translation]] = {
     "shuffled_targets": ShuffledTargets,
     "frozen": Frozen,
     "no_source": NoSource,

@@ -16,16 +16,16 @@ from benchmarks.transformer.model import Shape, positions
 from benchmarks.transformer.task import Translation
 from reference.data.wmt.pairs import END, PADDING
 from reference.run.config import RunConfig
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 from rules.errors import UserError
 
 
-def create(config: RunConfig, ranks: Ranks) -> "PeerTranslation":
+def create(config: RunConfig, ranks: TorchRanks) -> "PeerTranslation":
     """The task; ``config`` has compile=off and the precision of the reference."""
     return PeerTranslation(config, ranks)
 
 
-def create_marian(config: RunConfig, ranks: Ranks) -> "PeerTranslation":
+def create_marian(config: RunConfig, ranks: TorchRanks) -> "PeerTranslation":
     """The same task with another library's network."""
     return MarianTranslation(config, ranks)
 
@@ -119,15 +119,15 @@ class PeerTranslation(Translation):
     """The task with this network, the same sentences all in one pass, and Adam as torch makes it by
     default."""
 
-    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
+    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
         self.pass_tokens = sys.maxsize
 
-    def made_network(self) -> nn.Module:
+    def make_network(self) -> nn.Module:
         """torch's, of the same sizes."""
         return Peer(self.shape)
 
-    def made_optimizer(self) -> torch.optim.Optimizer:
+    def make_optimizer(self) -> torch.optim.Optimizer:
         """All parameters in one group."""
         self.parallel = self.model
         return torch.optim.Adam(self.model.parameters())
@@ -139,6 +139,6 @@ class PeerTranslation(Translation):
 class MarianTranslation(PeerTranslation):
     """The task with that of `transformers`."""
 
-    def made_network(self) -> nn.Module:
+    def make_network(self) -> nn.Module:
         """Of the same sizes."""
         return Marian(self.shape)

@@ -31,7 +31,7 @@ from reference.data.wmt.pairs import END, PADDING
 from reference.data.wmt.sentence_batches import by_length, padded
 from reference.measure.speed import Comparison, Timing, in_turns, step_seconds
 from reference.run.config import RunConfig, configure
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 from rules import definition
 from rules.definition import Block
 from rules.errors import UserError
@@ -40,7 +40,7 @@ STEPS, SENTENCES = 3, 32
 SETTINGS = ("precision=fp32", "compile=off")
 ONE_PASS = "pass_tokens=32768"
 
-Create = Callable[[RunConfig, Ranks], Translation]
+Create = Callable[[RunConfig, TorchRanks], Translation]
 
 
 def compared_steps(name: str, peer: Translation, ours: Translation, rounds: int) -> str:
@@ -85,7 +85,7 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 def ready(config: RunConfig, create: Create) -> Translation:
     """A task that can take steps."""
-    made = create(config, Ranks(0, 1, torch.device("cpu")))
+    made = create(config, TorchRanks(0, 1, torch.device("cpu")))
     made.build()
     made.warm_up()
     made.open_data()

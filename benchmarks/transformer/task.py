@@ -21,7 +21,7 @@ from reference.run.config import Execution, RunConfig
 from reference.run.report import Table, Value
 from reference.run.seeding import generator
 from reference.torch import precision
-from reference.torch.distributed import Ranks, together
+from reference.torch.distributed import TorchRanks, detect_lost_rank
 from reference.torch.parallel_task import ParallelTask
 from rules.definition import Block
 from rules.errors import UserError
@@ -33,7 +33,7 @@ NOISE_TOKENS = 23, 25
 LONGEST_NOISE = 100  # to evaluate: newstest2014's longest has 97 tokens of MLPerf's vocabulary
 
 
-def create(config: RunConfig, ranks: Ranks) -> "Translation":
+def create(config: RunConfig, ranks: TorchRanks) -> "Translation":
     """The task that the timed loop drives."""
     return Translation(config, ranks)
 
@@ -44,7 +44,7 @@ class Translation(ParallelTask):
     model: Transformer
     shapes_vary = True
 
-    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
+    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
         self.folder = wmt.folder(self.definition.data, config.data_root)
         self.data_digest = store.read_manifest(self.folder).digest
@@ -61,14 +61,14 @@ class Translation(ParallelTask):
         """Drop the sentences from the file caches."""
         store.drop_caches(self.folder)
 
-    def made_network(self) -> nn.Module:
+    def make_network(self) -> nn.Module:
         """The Transformer of the definition."""
         return Transformer(self.shape)
 
-    def made_optimizer(self) -> torch.optim.Optimizer:
+    def make_optimizer(self) -> torch.optim.Optimizer:
         """Adam in one kernel."""
         values = self.config.hyperparameters
-        return self.optimizer_in_parallel(
+        return self.make_parallel_optimizer(
             torch.optim.Adam,
             [{"params": list(self.model.parameters())}],
             lr=float(values["opt_base_learning_rate"]),
@@ -84,7 +84,7 @@ class Translation(ParallelTask):
     def open_data(self) -> None:
         """Map the sentences."""
         self.pairs = wmt.load(self.folder)
-        self.batches = self.made_batches()
+        self.batches = self.make_batches()
         train, count = self.definition.train_samples, self.definition.evaluation_samples
         rows = by_length(self.pairs, np.arange(train, train + count))
         self.evaluation_rows = rows[self.ranks.rank :: self.ranks.world_size]
@@ -107,7 +107,7 @@ class Translation(ParallelTask):
         self._sums_of_losses(source, target)
         self._predict(source)
 
-    def made_batches(self) -> Batches:
+    def make_batches(self) -> Batches:
         """This rank's shares of the global batches."""
         return Batches(
             self.pairs,
@@ -134,10 +134,10 @@ class Translation(ParallelTask):
         losses = []
         for one in batch.passes:
             share = one.target_tokens * self.ranks.world_size / batch.target_tokens
-            with self.averaging() if one is batch.passes[-1] else self.apart():
+            with self.sync_gradients() if one is batch.passes[-1] else self.no_sync():
                 with self.phase("forward"):
                     loss: Tensor = self._loss(*self._on_device(one)) * share
-                with self.phase("backward"), together():
+                with self.phase("backward"), detect_lost_rank():
                     loss.backward()
             losses.append(loss.detach())
         return torch.stack(losses).sum()
@@ -159,7 +159,7 @@ class Translation(ParallelTask):
                 peak=float(values["opt_base_learning_rate"]),
                 warmup_samples=int(values["opt_learning_rate_warmup_samples"]),
             )
-        with together():
+        with detect_lost_rank():
             self.optimizer.step()
         self.optimizer.zero_grad()
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from reference.run.autotune import Step, fastest
+from reference.run.autotune import Step, pick_fastest
 from reference.run.config import Execution
-from reference.run.ranks import Alone, AnyRanks
+from reference.run.ranks import Ranks, SingleProcess
 from rules.errors import UserError
 from rules.host import usable_processors
 
@@ -73,9 +73,9 @@ _set_threads(_usual_threads())
 
 
 @contextmanager
-def started() -> Iterator[Alone]:
+def start_ranks() -> Iterator[SingleProcess]:
     """The one process that Keras runs in here."""
-    yield Alone(FRAMEWORK, _accelerator())
+    yield SingleProcess(FRAMEWORK, _accelerator())
 
 
 def _accelerator() -> str | None:
@@ -85,7 +85,7 @@ def _accelerator() -> str | None:
     return None
 
 
-def forget_earlier_tasks() -> None:
+def free_earlier_tasks() -> None:
     """Free the tasks of earlier runs and what was traced for them."""
     keras.backend.clear_session()
     gc.collect()
@@ -109,7 +109,7 @@ def use_threads(asked: str) -> str:
     return now
 
 
-def settled(asked: Execution, step: Step, ranks: AnyRanks) -> Execution:
+def autotune(asked: Execution, step: Step, ranks: Ranks) -> Execution:
     """``asked`` with a value, and the reason for it, in place of every ``auto`` but threads, which
     TensorFlow cannot change.
 
@@ -119,7 +119,7 @@ def settled(asked: Execution, step: Step, ranks: AnyRanks) -> Execution:
     clock = time.perf_counter if ranks.accelerator else time.process_time
     chosen = asked.having("compile", "off")
     if asked.precision == "auto":
-        chosen = fastest(chosen, "precision", tuple(POLICIES), step, ranks, clock)
+        chosen = pick_fastest(chosen, "precision", tuple(POLICIES), step, ranks, clock)
     if asked.compile == "auto":
-        return fastest(chosen, "compile", ("off", "on"), step, ranks, clock)
+        return pick_fastest(chosen, "compile", ("off", "on"), step, ranks, clock)
     return chosen.having("compile", asked.compile)

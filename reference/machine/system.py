@@ -18,7 +18,7 @@ from rules.errors import UserError
 from rules.filling import FILL_IN
 
 if TYPE_CHECKING:
-    from reference.run.ranks import AnyRanks
+    from reference.run.ranks import Ranks
 
 SOFTWARE = ("torch", "triton", "keras", "tensorflow-cpu", "tensorflow", "jax", "numpy", "GalSim",
             "mlperf-logging")  # fmt: skip
@@ -58,7 +58,7 @@ def read(path: Path) -> dict[str, Any]:
     return dict(description)
 
 
-def describe(submitter: str, ranks: "AnyRanks", data: Path = Path("data")) -> dict[str, Any]:
+def describe(submitter: str, ranks: "Ranks", data: Path = Path("data")) -> dict[str, Any]:
     """What can be read off this node, and the accelerators that the ranks drive. All nodes are
     taken to be like this one.
 
@@ -68,26 +68,26 @@ def describe(submitter: str, ranks: "AnyRanks", data: Path = Path("data")) -> di
     return _description(submitter, ranks, _node(ranks, data, _driven(ranks)))
 
 
-def describe_all(submitter: str, ranks: "AnyRanks", data: Path) -> Described:
+def describe_all(submitter: str, ranks: "Ranks", data: Path) -> Described:
     """The same with every node asked, and on every rank. In a process that no launcher started
     the accelerators are all those of the machine.
     """
     is_alone = ranks.world_size == 1
     node = _node(ranks, data, accelerators.found() if is_alone else _driven(ranks))
-    by_name: dict[str, dict[str, Any]] = dict(ranks.gathered((platform.node(), node)))
+    by_name: dict[str, dict[str, Any]] = dict(ranks.all_gather_object((platform.node(), node)))
     told = {name: _flat(facts) for name, facts in sorted(by_name.items())}
-    description = _description(submitter, ranks, ranks.told(node))
+    description = _description(submitter, ranks, ranks.broadcast(node))
     return Described(description, tuple(hardware.differences(told)))
 
 
-def _driven(ranks: "AnyRanks") -> Accelerators | None:
+def _driven(ranks: "Ranks") -> Accelerators | None:
     if ranks.accelerator is None:
         return None
     known = accelerators.found() or Accelerators(0, "")
     return replace(known, count=ranks.ranks_per_node, name=ranks.accelerator)
 
 
-def _node(ranks: "AnyRanks", data: Path, devices: Accelerators | None) -> dict[str, Any]:
+def _node(ranks: "Ranks", data: Path, devices: Accelerators | None) -> dict[str, Any]:
     """What can be read on this node, in the fields of a description."""
     facts = {
         "processor": platform.processor() or platform.machine(),
@@ -112,7 +112,7 @@ def _node(ranks: "AnyRanks", data: Path, devices: Accelerators | None) -> dict[s
     return {k: v[:TEXT_MAX] if isinstance(v, str) else v for k, v in facts.items()}
 
 
-def _description(submitter: str, ranks: "AnyRanks", node: Mapping[str, Any]) -> dict[str, Any]:
+def _description(submitter: str, ranks: "Ranks", node: Mapping[str, Any]) -> dict[str, Any]:
     nodes = -(-ranks.world_size // ranks.ranks_per_node)
     part = node["accelerator"] or node["processor"]
     count = node["accelerators_per_node"] or node["processor_cores_per_node"]

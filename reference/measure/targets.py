@@ -7,11 +7,11 @@ from typing import Any
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
 from reference.run.loops import LOOPS, Progress
-from reference.torch.compilation import forget_earlier_tasks
-from reference.torch.distributed import Ranks
+from reference.torch.compilation import free_earlier_tasks
+from reference.torch.distributed import TorchRanks
 from rules.evidence import Curve
 
-TaskFactory = Callable[[RunConfig, Ranks], Any]
+TaskFactory = Callable[[RunConfig, TorchRanks], Any]
 TIMED_STAGES = ("training", "generating")
 
 
@@ -19,7 +19,7 @@ def measure(
     variant: str,
     create: TaskFactory,
     config: RunConfig,
-    ranks: Ranks,
+    ranks: TorchRanks,
     on_progress: Callable[[Progress], None],
 ) -> tuple[Curve, Mapping[str, Any]]:
     """The quality curve of one run, to the targets or the full budget, and how it was computed."""
@@ -34,7 +34,7 @@ def measure(
             evaluations.append((progress.samples, progress.quality))
         on_progress(progress)
 
-    forget_earlier_tasks()
+    free_earlier_tasks()
     task = create(config, ranks)
     LOOPS[config.definition.kind](config.definition, task, config, RunLogWriter(None), record)
     seconds = time.monotonic() - started_seconds

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from reference.run.config import Execution
-from reference.run.ranks import AnyRanks
+from reference.run.ranks import Ranks
 
 ROUNDS, FEWEST_ROUNDS, ENOUGH_SECONDS = 5, 3, 2.0
 # A candidate must be that much faster than the first one: less is noise.
@@ -16,12 +16,12 @@ Step = Callable[[Execution], str]
 could not be compiled, empty if it could or was not to be."""
 
 
-def fastest(
+def pick_fastest(
     execution: Execution,
     setting: str,
     values: Sequence[str],
     step: Step,
-    ranks: AnyRanks,
+    ranks: Ranks,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Execution:
     """``execution`` with the value with which ``step`` is fastest.
@@ -41,11 +41,11 @@ def fastest(
             ranks.barrier()
             if turn:  # the first one warms up
                 best[value] = min(best[value], clock() - started)
-        if turn >= FEWEST_ROUNDS and ranks.told(time.perf_counter() - began > ENOUGH_SECONDS):
+        if turn >= FEWEST_ROUNDS and ranks.broadcast(time.perf_counter() - began > ENOUGH_SECONDS):
             break
     chosen = _chosen(best)
     times = ", ".join(f"{value} {seconds * 1000:.1f} ms" for value, seconds in best.items())
-    told: Execution = ranks.told(execution.having(setting, chosen, f"fastest step: {times}"))
+    told: Execution = ranks.broadcast(execution.having(setting, chosen, f"fastest step: {times}"))
     return told
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 
-class AnyRanks(Protocol):
-    """This process among those of the run: ``distributed.Ranks`` of torch, or ``Alone``."""
+class Ranks(Protocol):
+    """This process among those of the run: ``distributed.Ranks`` of torch, or ``SingleProcess``."""
 
     @property
     def rank(self) -> int:
@@ -34,21 +34,21 @@ class AnyRanks(Protocol):
     def barrier(self) -> None:
         """Wait for this rank's device, then for all other ranks."""
 
-    def told(self, message: Any) -> Any:
+    def broadcast(self, message: Any) -> Any:
         """The first rank's ``message``, on every rank."""
 
-    def gathered(self, message: Any) -> list[Any]:
+    def all_gather_object(self, message: Any) -> list[Any]:
         """Every rank's ``message``, by rank, on every rank."""
 
-    def all_well(self, well: bool) -> bool:
+    def is_true_everywhere(self, well: bool) -> bool:
         """True on every rank if it is on all of them."""
 
-    def share_of(self, global_batch_size: int) -> int:
+    def split_batch(self, global_batch_size: int) -> int:
         """Samples per rank in a global batch."""
 
 
 @dataclass(frozen=True)
-class Alone:
+class SingleProcess:
     """The one process of a run, for frameworks that are not driven on several ranks here."""
 
     framework: str
@@ -61,18 +61,18 @@ class Alone:
     def barrier(self) -> None:
         """Nobody to wait for: a step returns when its loss is there."""
 
-    def told(self, message: Any) -> Any:
+    def broadcast(self, message: Any) -> Any:
         """``message``."""
         return message
 
-    def gathered(self, message: Any) -> list[Any]:
+    def all_gather_object(self, message: Any) -> list[Any]:
         """``message`` alone."""
         return [message]
 
-    def all_well(self, well: bool) -> bool:
+    def is_true_everywhere(self, well: bool) -> bool:
         """``well``."""
         return well
 
-    def share_of(self, global_batch_size: int) -> int:
+    def split_batch(self, global_batch_size: int) -> int:
         """All of it."""
         return global_batch_size

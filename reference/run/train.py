@@ -56,7 +56,7 @@ class Task(Protocol):
 class MeasuresAfterwards(Protocol):
     """A task that measures something once the clock has stopped, which enters no score."""
 
-    def measured_afterwards(self) -> Mapping[str, float]:
+    def measure_afterwards(self) -> Mapping[str, float]:
         """Events of the phase after ``run_stop`` and their values; called on every rank. The state
         stays as it is."""
 
@@ -107,7 +107,7 @@ def run(
         timed.end(reached=outcome.reached, reason=outcome.reason)
     if outcome.reached and isinstance(task, MeasuresAfterwards):
         on_progress(Progress("measuring, not timed", outcome.samples))
-        for key, value in task.measured_afterwards().items():
+        for key, value in task.measure_afterwards().items():
             log.event(key, value)
     return outcome
 

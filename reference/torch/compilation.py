@@ -10,7 +10,7 @@ import torch
 from rules.errors import UserError
 
 
-def forget_earlier_tasks() -> None:
+def free_earlier_tasks() -> None:
     """Free the tasks of earlier runs and what was compiled for them.
 
     A task and its compiled functions refer to each other, so that only the garbage collector ends

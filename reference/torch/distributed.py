@@ -28,7 +28,7 @@ SIGNS_OF_LOSS = re.compile(r"peer|pipe|connect|tim(e|ed) ?out|abort|remote", re.
 
 
 @dataclass(frozen=True)
-class Ranks:
+class TorchRanks:
     """This process among those of the run, and the device that it drives."""
 
     rank: int
@@ -56,7 +56,7 @@ class Ranks:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         if self.world_size > 1:
-            with together():
+            with detect_lost_rank():
                 dist.barrier()
 
     def sum(self, values: Tensor) -> Tensor:
@@ -65,27 +65,27 @@ class Ranks:
             values = _summed(values.clone())
         return values
 
-    def told(self, message: Any) -> Any:
+    def broadcast(self, message: Any) -> Any:
         """The first rank's ``message``, on every rank; any picklable value of our own."""
         if self.world_size == 1:
             return message
         box = [message]
-        with together():
+        with detect_lost_rank():
             dist.broadcast_object_list(box, src=0)
         return box[0]
 
-    def gathered(self, message: Any) -> list[Any]:
+    def all_gather_object(self, message: Any) -> list[Any]:
         """Every rank's ``message``, by rank, on every rank; any picklable value of our own."""
         if self.world_size == 1:
             return [message]
         answers: list[Any] = [None] * self.world_size
-        with together():
+        with detect_lost_rank():
             dist.all_gather_object(answers, message)
         return answers
 
-    def all_well(self, well: bool) -> bool:
+    def is_true_everywhere(self, well: bool) -> bool:
         """True on every rank if it is on all of them."""
-        return all(self.gathered(well))
+        return all(self.all_gather_object(well))
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace every gradient by its mean over all ranks, in one all-reduce."""
@@ -101,19 +101,19 @@ class Ranks:
         for tensor, mean in zip(tensors, parts, strict=True):
             tensor.copy_(mean.view(tensor.shape))
 
-    def groups_of(self, size: int) -> Any:
+    def make_subgroup(self, size: int) -> Any:
         """The process group of this rank among groups of ``size`` consecutive ranks. All ranks
         call it together; ``size`` divides their number."""
-        with together():
+        with detect_lost_rank():
             return dist.new_subgroups(group_size=size)[0]
 
-    def span(self, samples: int, share: int) -> "Span":
+    def make_span(self, samples: int, share: int) -> "Span":
         """For batch normalisation over ``samples`` consecutive samples of a global batch of which
-        each rank has ``share``. All ranks call it together; raises UserError as ``parts_of``."""
-        local_groups, ranks = self.parts_of(samples, share)
-        return Span(local_groups, self.groups_of(ranks) if ranks > 1 else None, ranks)
+        each rank has ``share``. All ranks call it together; raises UserError as ``split_span``."""
+        local_groups, ranks = self.split_span(samples, share)
+        return Span(local_groups, self.make_subgroup(ranks) if ranks > 1 else None, ranks)
 
-    def parts_of(self, samples: int, share: int) -> tuple[int, int]:
+    def split_span(self, samples: int, share: int) -> tuple[int, int]:
         """Into how many equal parts groups of ``samples`` cut the ``share`` of a rank, and over how
         many ranks one of them goes; a group is the global batch where ``samples`` is 0.
 
@@ -129,7 +129,7 @@ class Ranks:
             )
         return max(1, share // samples), max(1, samples // share)
 
-    def share_of(self, global_batch_size: int) -> int:
+    def split_batch(self, global_batch_size: int) -> int:
         """Samples per rank in a global batch. Raises UserError where it does not divide evenly."""
         if global_batch_size % self.world_size:
             raise UserError(
@@ -140,7 +140,7 @@ class Ranks:
 
 
 @contextmanager
-def started() -> Iterator[Ranks]:
+def start_ranks() -> Iterator[TorchRanks]:
     """The ranks that ``torchrun``, Slurm or MPI set up, or a single process; torn down afterwards.
 
     nccl where there are GPUs (one per local rank), gloo elsewhere. Of several ranks that fail one
@@ -154,10 +154,10 @@ def started() -> Iterator[Ranks]:
         device = torch.device("cuda", place.local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
     if place.world_size == 1:
-        yield Ranks(0, 1, device)
+        yield TorchRanks(0, 1, device)
         return
     with _met(place, "nccl" if device.type == "cuda" else "gloo"):
-        yield Ranks(place.rank, place.world_size, device, ranks_per_node)
+        yield TorchRanks(place.rank, place.world_size, device, ranks_per_node)
 
 
 @contextmanager
@@ -254,7 +254,7 @@ _word: _Word | None = None
 
 
 @contextmanager
-def together() -> Iterator[None]:
+def detect_lost_rank() -> Iterator[None]:
     """Around each collective. Raises RankEndedError where another rank is gone."""
     try:
         yield
@@ -354,7 +354,7 @@ class _SumOverRanks(torch.autograd.Function):
 
 def _summed(values: Tensor, group: Any = None) -> Tensor:
     """``values`` themselves, now the sums over all ranks, or those of a group."""
-    with together():
+    with detect_lost_rank():
         dist.all_reduce(values, group=group)
     return values
 
@@ -370,8 +370,8 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
 
     Statistics may be of a part of a rank's samples, of all of them or of those of several ranks
     (distributed batch normalisation: Ying et al. 2018, arXiv:1811.06992, section 3.4). The running
-    statistics of a rank are the mean over its own groups; ``Ranks.average`` makes them those of
-    all groups, which is all the same when it is done, since they are linear in each.
+    statistics of a rank are the mean over its own groups; ``TorchRanks.average`` makes them those
+    of all groups, which is all the same when it is done, since they are linear in each.
 
     ``batch_moments`` is the mean and the variance of each of this rank's groups in the last
     training batch, (groups, channels) each; None where one group is this rank's batch.

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import torch
 
-from reference.run.autotune import Step, fastest
+from reference.run.autotune import Step, pick_fastest
 from reference.run.config import Execution
 from reference.torch import precision
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 
 
 def use_threads(execution: Execution) -> None:
@@ -22,7 +22,7 @@ def use_threads(execution: Execution) -> None:
         torch.set_num_threads(int(execution.threads))
 
 
-def settled(asked: Execution, step: Step, ranks: Ranks) -> Execution:
+def autotune(asked: Execution, step: Step, ranks: TorchRanks) -> Execution:
     """``asked`` with a value, and the reason for it, in place of every ``auto``.
 
     Threads and precision are compared in eager execution: compiling takes much longer than all
@@ -33,15 +33,15 @@ def settled(asked: Execution, step: Step, ranks: Ranks) -> Execution:
     """
     chosen = asked.having("compile", "off")
     if asked.threads == "auto":
-        chosen = fastest(chosen, "threads", thread_counts(ranks.device), step, ranks)
+        chosen = pick_fastest(chosen, "threads", thread_counts(ranks.device), step, ranks)
     if asked.precision == "auto":
         chosen = _with_precision(chosen, step, ranks)
     if asked.compile != "auto":
         return chosen.having("compile", asked.compile)
     failure = step(chosen.having("compile", "on"))
-    if ranks.all_well(not failure):
-        return fastest(chosen, "compile", ("on", "off"), step, ranks)
-    told: Execution = ranks.told(
+    if ranks.is_true_everywhere(not failure):
+        return pick_fastest(chosen, "compile", ("on", "off"), step, ranks)
+    told: Execution = ranks.broadcast(
         chosen.having("compile", "off", f"torch.compile fails: {failure or 'on another rank'}")
     )
     return told
@@ -56,11 +56,11 @@ def thread_counts(device: torch.device) -> Sequence[str]:
     return (str(usual),)
 
 
-def _with_precision(execution: Execution, step: Step, ranks: Ranks) -> Execution:
+def _with_precision(execution: Execution, step: Step, ranks: TorchRanks) -> Execution:
     """On CPUs compared by the processor time of one thread, which other work does not move."""
     candidates = precision.candidates(ranks.device)
     if ranks.device.type != "cpu":
-        return fastest(execution, "precision", candidates, step, ranks)
+        return pick_fastest(execution, "precision", candidates, step, ranks)
     one_thread = execution.having("threads", "1")
-    found = fastest(one_thread, "precision", candidates, step, ranks, time.thread_time)
+    found = pick_fastest(one_thread, "precision", candidates, step, ranks, time.thread_time)
     return found.having("threads", execution.threads)

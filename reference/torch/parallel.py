@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from reference.torch.distributed import Ranks, together
+from reference.torch.distributed import TorchRanks, detect_lost_rank
 from rules.errors import UserError
 
 BUCKET_MIB = 25
@@ -20,7 +20,7 @@ ALL_REDUCE = ("flat", "two_level")
 WEIGHT_UPDATE = ("replicated", "sharded")
 
 
-def data_parallel(model: nn.Module, ranks: Ranks, all_reduce: str) -> nn.Module:
+def data_parallel(model: nn.Module, ranks: TorchRanks, all_reduce: str) -> nn.Module:
     """``model`` with gradients that are means over all ranks once the backward pass is over; itself
     where there is one rank.
 
@@ -39,7 +39,7 @@ def data_parallel(model: nn.Module, ranks: Ranks, all_reduce: str) -> nn.Module:
         "bucket_cap_mb": BUCKET_MIB,
         "gradient_as_bucket_view": True,
     }
-    with together():
+    with detect_lost_rank():
         parallel = DistributedDataParallel(model, **options)
     if all_reduce == "two_level":
         parallel.register_comm_hook(_nodes(ranks), _two_level_mean)
@@ -55,14 +55,14 @@ class _Nodes:
         self.world_size = dist.get_world_size()
 
 
-def _nodes(ranks: Ranks) -> _Nodes:
+def _nodes(ranks: TorchRanks) -> _Nodes:
     per_node = ranks.ranks_per_node
     if ranks.world_size % per_node:
         raise UserError(
             f"all_reduce=two_level: {ranks.world_size} ranks do not fill nodes of {per_node} "
             "evenly; start as many on each node, or leave it flat"
         )
-    with together():
+    with detect_lost_rank():
         shape = (ranks.world_size // per_node, per_node)
         mesh = init_device_mesh(ranks.device.type, shape, mesh_dim_names=("between", "within"))
     return _Nodes(mesh.get_group("within"), mesh.get_group("between"))
@@ -85,10 +85,10 @@ def _two_level_mean(
     return mean
 
 
-def optimizer_of(
+def make_sharded_optimizer(
     kind: type[Optimizer],
     groups: Sequence[Mapping[str, Any]],
-    ranks: Ranks,
+    ranks: TorchRanks,
     weight_update: str,
     **values: Any,
 ) -> Optimizer:
@@ -99,11 +99,11 @@ def optimizer_of(
         return kind([dict(group) for group in groups], **values)
     from torch.distributed.optim import ZeroRedundancyOptimizer  # it loads much, and warns
 
-    with together():
+    with detect_lost_rank():
         return ZeroRedundancyOptimizer([dict(group) for group in groups], kind, **values)
 
 
-def forget_steps(optimizer: Optimizer) -> None:
+def clear_optimizer_state(optimizer: Optimizer) -> None:
     """As if it had taken none yet."""
     optimizer.state.clear()
     inner: Any = getattr(optimizer, "optim", optimizer)  # of one whose update is sharded

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from reference.torch.parallel import data_parallel, forget_steps, optimizer_of
-from reference.torch.task import TorchTask, unwatched
+from reference.torch.parallel import clear_optimizer_state, data_parallel, make_sharded_optimizer
+from reference.torch.task import TorchTask, ignore_phase
 
 
 class ParallelTask(TorchTask):
@@ -22,30 +22,30 @@ class ParallelTask(TorchTask):
 
     parallel: nn.Module
 
-    def optimizer_in_parallel(
+    def make_parallel_optimizer(
         self, kind: type[Optimizer], groups: Sequence[Mapping[str, Any]], **values: Any
     ) -> Optimizer:
         """``kind`` over ``groups``, and ``parallel`` beside it."""
         own = self.config.execution.own
         self.parallel = data_parallel(self.model, self.ranks, own["all_reduce"])
-        return optimizer_of(kind, groups, self.ranks, own["weight_update"], **values)
+        return make_sharded_optimizer(kind, groups, self.ranks, own["weight_update"], **values)
 
     def warm_up(self) -> None:
         """As ever, with the state of a shared update too."""
         super().warm_up()
-        forget_steps(self.optimizer)
+        clear_optimizer_state(self.optimizer)
 
     def share_gradients(self) -> None:
         """For a ledger only: all at once, not behind the backward pass."""
-        if self.phase is not unwatched:
+        if self.phase is not ignore_phase:
             super().share_gradients()
 
-    def averaging(self) -> AbstractContextManager[object]:
+    def sync_gradients(self) -> AbstractContextManager[object]:
         """Around the last forward and backward pass of a step: gradients are averaged behind it,
         unless a ledger is to see that by itself."""
-        return nullcontext() if self.phase is unwatched else self.apart()
+        return nullcontext() if self.phase is ignore_phase else self.no_sync()
 
-    def apart(self) -> AbstractContextManager[object]:
+    def no_sync(self) -> AbstractContextManager[object]:
         """Around all passes before the last one: gradients stay on this rank."""
         if isinstance(self.parallel, DistributedDataParallel):
             alone: AbstractContextManager[object] = self.parallel.no_sync()

@@ -13,14 +13,14 @@ from reference.run.config import Execution, RunConfig
 from reference.run.seeding import seed_everything
 from reference.torch import execution, precision
 from reference.torch.compilation import Compiled
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 from rules.definition import Block
 from rules.errors import UserError
 
 Phase = Callable[[str], AbstractContextManager[object]]
 
 
-def unwatched(phase: str) -> AbstractContextManager[object]:
+def ignore_phase(phase: str) -> AbstractContextManager[object]:
     """Nobody asks how long the phases of a step take."""
     return nullcontext()
 
@@ -35,19 +35,19 @@ class TorchTask:
     evaluation_batch: int
     shapes_vary = False  # from batch to batch
 
-    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
+    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         self.config, self.definition, self.ranks = config, config.definition, ranks
-        self.batch_per_rank = ranks.share_of(config.global_batch_size)
+        self.batch_per_rank = ranks.split_batch(config.global_batch_size)
         self.samples = 0
-        self.phase: Phase = unwatched
+        self.phase: Phase = ignore_phase
 
     # What a benchmark says:
 
-    def made_network(self) -> nn.Module:
+    def make_network(self) -> nn.Module:
         """The network of the definition, initialised from torch's global generator."""
         raise NotImplementedError
 
-    def made_optimizer(self) -> torch.optim.Optimizer:
+    def make_optimizer(self) -> torch.optim.Optimizer:
         """That of the configuration, for ``model``."""
         raise NotImplementedError
 
@@ -76,8 +76,8 @@ class TorchTask:
     def build(self) -> int:
         """Model and optimizer, from the seed; returns the number of trainable parameters."""
         seed_everything(self.config.seed)
-        self.model = self.made_network().to(self.ranks.device)
-        self.optimizer = self.made_optimizer()
+        self.model = self.make_network().to(self.ranks.device)
+        self.optimizer = self.make_optimizer()
         asked = self.config.execution
         insist = asked.compile == "on"
         self._loss = Compiled(
@@ -94,7 +94,7 @@ class TorchTask:
         self.model.train()
         with _fitting_in_memory(f"a training step on {self.batch_per_rank:,} samples"):
             self._step_on_noise(
-                execution.settled(self.config.execution, self._step_on_noise, self.ranks)
+                execution.autotune(self.config.execution, self._step_on_noise, self.ranks)
             )
             self.optimizer.step()
         self.model.eval()

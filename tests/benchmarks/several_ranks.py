@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from reference.torch.distributed import Ranks, started
+from reference.torch.distributed import TorchRanks, start_ranks
 from tests.distributed import on_ranks
 
 Result = tuple[dict[str, float], list[float]]
 
 
-def result_on_this_rank(trained: Callable[[Ranks], Any]) -> Result:
+def result_on_this_rank(trained: Callable[[TorchRanks], Any]) -> Result:
     """The quality that a task reaches on this process' rank, and a sample of its weights."""
     torch.set_num_threads(1)
-    with started() as ranks:
+    with start_ranks() as ranks:
         ranks = dataclasses.replace(ranks, ranks_per_node=min(2, ranks.world_size))
         task = trained(ranks)
         task.evaluation_batch = 4

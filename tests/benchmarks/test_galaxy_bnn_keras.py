@@ -23,8 +23,8 @@ from benchmarks.galaxy_shape.keras_model import negative_log_likelihood as keras
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
 from reference.keras.backend import FRAMEWORK, tf
 from reference.run.config import configure
-from reference.run.ranks import Alone
-from reference.torch.distributed import Ranks
+from reference.run.ranks import SingleProcess
+from reference.torch.distributed import TorchRanks
 from rules import definition
 from rules.errors import UserError
 from tests.benchmarks.test_galaxy_shape_keras import (
@@ -37,7 +37,7 @@ from tests.benchmarks.test_galaxy_shape_keras import (
 )
 from tests.test_benchmark_contract import configuration
 
-ALONE = Alone(FRAMEWORK)
+ALONE = SingleProcess(FRAMEWORK)
 
 
 def bayesian() -> ShapeNetwork:
@@ -71,7 +71,7 @@ def test_weights_go_there_and_back() -> None:
 
 def test_posteriors_start_alike(tmp_path: Path) -> None:
     config = configuration("galaxy_bnn", tmp_path)
-    ours = task.create(config, Ranks(0, 1, torch.device("cpu")))
+    ours = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
     theirs = keras_task.create(config, ALONE)
     assert ours.build() == theirs.build()
     state = to_keras(arrays_of(ours.model))
@@ -125,7 +125,7 @@ def test_values_losses_and_gradients_agree(training: bool) -> None:
 def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
     config = configuration("galaxy_bnn", tmp_path, "opt_base_learning_rate=1e-4")
-    ours = task.create(config, Ranks(0, 1, torch.device("cpu")))
+    ours = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
     theirs = keras_task.create(config, ALONE)
     for made in (ours, theirs):
         made.build()

@@ -15,13 +15,13 @@ from reference.measure import targets
 from reference.run import checkpoint
 from reference.run.config import Execution, RunConfig
 from reference.torch import precision
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 from rules import evidence
 from rules.errors import UserError
 from rules.evidence import Evidence
 from tests.test_benchmark_contract import GENERATION, configuration
 
-ALONE = Ranks(0, 1, torch.device("cpu"))
+ALONE = TorchRanks(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_weights_that_cannot_be_used_are_refused_in_one_line(
 
 def test_one_device_only(config: RunConfig) -> None:
     with pytest.raises(UserError, match="without torchrun"):
-        task.create(config, Ranks(0, 2, torch.device("cpu")))
+        task.create(config, TorchRanks(0, 2, torch.device("cpu")))
 
 
 def test_other_weights_generate_in_the_open_division_only(config: RunConfig) -> None:

@@ -14,8 +14,8 @@ from benchmarks.galaxy_shape import keras_model, keras_task, task
 from benchmarks.galaxy_shape.keras_weights import to_keras, to_torch
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
 from reference.keras.backend import FRAMEWORK, tf
-from reference.run.ranks import Alone
-from reference.torch.distributed import Ranks
+from reference.run.ranks import SingleProcess
+from reference.torch.distributed import TorchRanks
 from tests.test_benchmark_contract import configuration
 
 OPTIONS: dict[str, Any] = {
@@ -115,8 +115,8 @@ def test_values_losses_and_gradients_agree(prelu: str, training: bool) -> None:
 def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
     config = configuration("galaxy_shape", tmp_path, "opt_base_learning_rate=1e-4")
-    ours = task.create(config, Ranks(0, 1, torch.device("cpu")))
-    theirs = keras_task.create(config, Alone(FRAMEWORK))
+    ours = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
+    theirs = keras_task.create(config, SingleProcess(FRAMEWORK))
     for made in (ours, theirs):
         made.build()
         made.open_data()

@@ -15,8 +15,8 @@ from benchmarks.galaxy_vae import keras_model, keras_task, task
 from benchmarks.galaxy_vae.keras_weights import to_keras, to_torch
 from benchmarks.galaxy_vae.model import GalaxyVae, kl_divergence, reconstruction_loss
 from reference.keras.backend import FRAMEWORK, tf
-from reference.run.ranks import Alone
-from reference.torch.distributed import Ranks
+from reference.run.ranks import SingleProcess
+from reference.torch.distributed import TorchRanks
 from tests.benchmarks.test_galaxy_shape_keras import (
     arrays_of,
     assert_gradients_agree,
@@ -141,8 +141,8 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) 
     config = configuration(
         "galaxy_vae", tmp_path, "opt_base_learning_rate=1e-4", "opt_flow_base_learning_rate=1e-4"
     )
-    ours = task.create(config, Ranks(0, 1, torch.device("cpu")))
-    theirs = keras_task.create(config, Alone(FRAMEWORK))
+    ours = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
+    theirs = keras_task.create(config, SingleProcess(FRAMEWORK))
     for made in (ours, theirs):
         made.build()
         made.open_data()
@@ -161,8 +161,8 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) 
 def test_evaluations_agree(tmp_path: Path) -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
     config = configuration("galaxy_vae", tmp_path)
-    ours = task.create(config, Ranks(0, 1, torch.device("cpu")))
-    theirs = keras_task.create(config, Alone(FRAMEWORK))
+    ours = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
+    theirs = keras_task.create(config, SingleProcess(FRAMEWORK))
     for made in (ours, theirs):
         made.build()
         made.open_data()

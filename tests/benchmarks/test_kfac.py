@@ -20,14 +20,14 @@ from reference import data
 from reference.measure.costs import load as load_costs
 from reference.measure.step_profiler import StepProfiler
 from reference.run.config import configure
-from reference.torch.distributed import Ranks, started
+from reference.torch.distributed import TorchRanks, start_ranks
 from rules import definition
 from rules.definition import Block
 from rules.errors import UserError
 from tests.distributed import on_ranks
 
 FULL, MINI = (definition.load("kfac", scale) for scale in ("full", "mini"))
-ALONE = Ranks(0, 1, torch.device("cpu"))
+ALONE = TorchRanks(0, 1, torch.device("cpu"))
 
 
 def small() -> definition.Definition:
@@ -37,7 +37,7 @@ def small() -> definition.Definition:
     return dataclasses.replace(chosen, model=MappingProxyType({**MINI.model, "width": 4}))
 
 
-def built(tmp_path: Path, *overrides: str, ranks: Ranks = ALONE) -> Any:
+def built(tmp_path: Path, *overrides: str, ranks: TorchRanks = ALONE) -> Any:
     """The task of the narrow network with its data open."""
     chosen = small()
     data.prepare(chosen.data, tmp_path)
@@ -197,7 +197,7 @@ def test_a_plain_update_is_measured_and_changes_nothing(tmp_path: Path) -> None:
         weights_after(each, 3)
     assert task.kfac is not None
     known = task.kfac.state_dict()
-    assert task.measured_afterwards()["plain_update_ms"] > 0
+    assert task.measure_afterwards()["plain_update_ms"] > 0
     assert task.samples == other.samples
     rates = [[group["lr"] for group in each.optimizer.param_groups] for each in (task, other)]
     assert rates[0] == rates[1]
@@ -207,7 +207,7 @@ def test_a_plain_update_is_measured_and_changes_nothing(tmp_path: Path) -> None:
     for expected, found in zip(weights_after(other, 2), weights_after(task, 2), strict=True):
         assert torch.equal(expected, found)
     plain = built(tmp_path, "opt_preconditioner=none")
-    assert plain.measured_afterwards() == {}
+    assert plain.measure_afterwards() == {}
 
 
 @pytest.mark.parametrize(
@@ -247,10 +247,10 @@ def test_the_step_profiler_tells_factors_and_inverses_apart(tmp_path: Path) -> N
 def _weights_on_this_rank(tmp_path: Path, *overrides: str) -> list[float]:
     torch.set_num_threads(1)
     kfac_task.PLAIN_TURNS = kfac_task.PLAIN_UPDATES = 1  # each rank is a process of its own
-    with started() as ranks:
+    with start_ranks() as ranks:
         task = built(tmp_path, "kfac_stale=false", *overrides, ranks=ranks)
         weights_after(task, 1)
-        assert task.measured_afterwards()["plain_update_ms"] > 0  # which changes nothing
+        assert task.measure_afterwards()["plain_update_ms"] > 0  # which changes nothing
         flat = weights_after(task, 1)
     return list(map(float, flat[::7]))
 

@@ -17,7 +17,7 @@ from reference import data
 from reference.measure.step_profiler import StepProfiler
 from reference.optim.lars import Lars
 from reference.run.config import RunConfig, configure
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 from rules import definition
 from rules.definition import Block
 from rules.errors import UserError
@@ -28,7 +28,7 @@ from tests.benchmarks.several_ranks import (
 )
 
 FULL, MINI = (definition.load("resnet50", scale) for scale in ("full", "mini"))
-ALONE = Ranks(0, 1, torch.device("cpu"))
+ALONE = TorchRanks(0, 1, torch.device("cpu"))
 TRAIN, EVALUATION = 48, 21
 
 # Channels of torchvision's resnet50, stage by stage: in of the first unit, inner, out, units.
@@ -170,7 +170,7 @@ def small_config(data_root: Path, *overrides: str) -> RunConfig:
     return configure(chosen, division="open", overrides=settings, data_root=data_root, seed=3)
 
 
-def trained(config: RunConfig, ranks: Ranks = ALONE, samples: int = 24) -> ResNet50:
+def trained(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 24) -> ResNet50:
     task = create(config, ranks)
     task.build()
     task.open_data()

@@ -30,8 +30,8 @@ from reference.data.wmt.pairs import END, PADDING
 from reference.data.wmt.sentence_batches import Batches
 from reference.optim.schedules import inverse_square_root
 from reference.run.config import RunConfig, configure
-from reference.torch.compilation import forget_earlier_tasks
-from reference.torch.distributed import Ranks
+from reference.torch.compilation import free_earlier_tasks
+from reference.torch.distributed import TorchRanks
 from rules import definition
 from rules.definition import Block
 from rules.errors import UserError
@@ -44,7 +44,7 @@ from tools.measure import speed as measure_speed
 from tools.measure.speed import Subject
 
 FULL, MINI = (definition.load("transformer", scale) for scale in ("full", "mini"))
-ALONE = Ranks(0, 1, torch.device("cpu"))
+ALONE = TorchRanks(0, 1, torch.device("cpu"))
 SMALL = Shape(vocabulary=23, width=16, heads=4, feed_forward=24, layers=2)
 TRAIN, EVALUATION = 64, 21
 
@@ -217,14 +217,14 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("data")
 
 
-def built(config: RunConfig, ranks: Ranks = ALONE) -> Translation:
+def built(config: RunConfig, ranks: TorchRanks = ALONE) -> Translation:
     task = create(config, ranks)
     task.build()
     task.open_data()
     return task
 
 
-def trained(config: RunConfig, ranks: Ranks = ALONE, samples: int = 32) -> Translation:
+def trained(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 32) -> Translation:
     task = built(config, ranks)
     task.train(Block(1, 0, samples), lambda samples: None)
     return task
@@ -395,7 +395,7 @@ def test_passes_of_all_sizes_are_compiled_before_the_clock_runs(
 
     traced = functools.partial(torch.compile, backend="aot_eager")
     monkeypatch.setattr(torch, "compile", traced)
-    forget_earlier_tasks()
+    free_earlier_tasks()
     compiled = counters["stats"]
     compiled.clear()
     task = create(small_config(data_root, "compile=on", layers=1), ALONE)
@@ -405,7 +405,7 @@ def test_passes_of_all_sizes_are_compiled_before_the_clock_runs(
     before = compiled["unique_graphs"]
     for count, source, target in ((1, 7, 9), (1, 8, 8), (1, 30, 12), (5, 9, 11), (7, 7, 7)):
         task._loss(*task._noise(count, source, target)).backward()
-    forget_earlier_tasks()
+    free_earlier_tasks()
     assert before == compiled["unique_graphs"] == 2
 
 

@@ -128,7 +128,7 @@ if __name__ == "__main__":
     from reference.run import frameworks
     from reference.torch import compilation
 
-    compilation.forget_earlier_tasks = lambda: None  # it takes longer than all the rest
+    compilation.free_earlier_tasks = lambda: None  # it takes longer than all the rest
     definition.load = small
     data.prepare = prepare  # type: ignore[assignment]
     run_check.SHARE_OF_TIME = 1e9  # blocks take no time here

@@ -21,7 +21,7 @@ from tools.cli import EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
     from reference.measure.costs import Costs, Step, Update
-    from reference.torch.distributed import Ranks
+    from reference.torch.distributed import TorchRanks
 
 DESCRIPTION = """\
 What an update with K-FAC costs, and which of its steps costs how much, as Ueno et al. 2020 tell it:
@@ -106,11 +106,11 @@ def _refuse(chosen: Definition, arguments: argparse.Namespace) -> None:
 def _measure(chosen: Definition, asked: "Costs", arguments: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from reference.torch.distributed import started
+    from reference.torch.distributed import start_ranks
     from tools.progress import prepare_data
 
     load = os.getloadavg()[0]
-    with started() as ranks:
+    with start_ranks() as ranks:
         console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
         if ranks.is_first:
             prepare_data(chosen, arguments.data, console)
@@ -167,7 +167,9 @@ def _measure(chosen: Definition, asked: "Costs", arguments: argparse.Namespace) 
 # What is measured --------------------------------------------------------------------------------
 
 
-def _ready(chosen: Definition, step: "Step", ranks: "Ranks", arguments: argparse.Namespace) -> Any:
+def _ready(
+    chosen: Definition, step: "Step", ranks: "TorchRanks", arguments: argparse.Namespace
+) -> Any:
     """The task with the settings of a step, which has trained for some updates."""
     from reference.run.config import configure
 
@@ -192,7 +194,7 @@ def _update(
     chosen: Definition,
     baseline: "Step",
     step: "Step",
-    ranks: "Ranks",
+    ranks: "TorchRanks",
     arguments: argparse.Namespace,
 ) -> "Update":
     """Updates in turns with the baseline's, then one ledger. Means are compared, not medians: where
@@ -231,11 +233,11 @@ def _refreshes(task: Any) -> tuple[int, int]:
     return sum(each.refreshes for each in intervals), task.kfac.curvature.steps * len(intervals)
 
 
-def _ledger(task: Any, ranks: "Ranks") -> tuple[Mapping[str, int], list[Mapping[str, float]]]:
+def _ledger(task: Any, ranks: "TorchRanks") -> tuple[Mapping[str, int], list[Mapping[str, float]]]:
     """Bytes that all ranks together send in an update, by purpose, and each rank's milliseconds by
     phase."""
     from reference.measure.step_profiler import StepProfiler
-    from reference.torch.task import unwatched
+    from reference.torch.task import ignore_phase
 
     task.phase = ledger = StepProfiler(task.synchronize)
     sent: dict[str, int] = {}
@@ -247,10 +249,10 @@ def _ledger(task: Any, ranks: "Ranks") -> tuple[Mapping[str, int], list[Mapping[
             sent[purpose] = sent.get(purpose, 0) + count
     task.synchronize()
     total_ms = 1000 * (time.perf_counter() - started) / UPDATES
-    task.phase = unwatched
+    task.phase = ignore_phase
     phases = {name: 1000 * seconds / UPDATES for name, seconds in ledger.seconds.items()}
     phases["other"] = total_ms - sum(phases.values())
-    told = ranks.gathered({"sent": sent, "phases": phases})
+    told = ranks.all_gather_object({"sent": sent, "phases": phases})
     together = {
         purpose: round(sum(each["sent"].get(purpose, 0) for each in told) / UPDATES)
         for purpose in sent
@@ -259,7 +261,7 @@ def _ledger(task: Any, ranks: "Ranks") -> tuple[Mapping[str, int], list[Mapping[
 
 
 def _baseline(
-    chosen: Definition, step: "Step", ranks: "Ranks", arguments: argparse.Namespace
+    chosen: Definition, step: "Step", ranks: "TorchRanks", arguments: argparse.Namespace
 ) -> Mapping[str, Any]:
     """The ledger of the baseline, and how it computes."""
     task = _ready(chosen, step, ranks, arguments)
@@ -270,7 +272,7 @@ def _baseline(
 
 
 def _inverses_ms(
-    chosen: Definition, ranks: "Ranks", arguments: argparse.Namespace
+    chosen: Definition, ranks: "TorchRanks", arguments: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """Of each layer alone, the fastest of three: its size decides, not its values."""
     import torch

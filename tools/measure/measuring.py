@@ -41,12 +41,12 @@ def measured(
 
     from reference.machine import system
     from reference.measure import targets
-    from reference.torch.distributed import started
+    from reference.torch.distributed import start_ranks
     from tools.progress import display_of, prepare_data
 
     console = Console(highlight=False, soft_wrap=True)
     prepare_data(chosen, data_root, console)
-    with started() as ranks:
+    with start_ranks() as ranks:
         description = system.describe("local", ranks)
         hardware = {key: description[key] for key in HARDWARE}
         for number, training in enumerate(trainings, 1):

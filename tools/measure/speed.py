@@ -26,8 +26,8 @@ from tools.cli import EXIT_FINE, run_tool
 if TYPE_CHECKING:
     from reference.measure.speed import Comparison, Timing
     from reference.run.config import RunConfig
-    from reference.run.ranks import AnyRanks
-    from reference.torch.distributed import Ranks
+    from reference.run.ranks import Ranks
+    from reference.torch.distributed import TorchRanks
 
 DESCRIPTION = """\
 Measure on this machine, each in one process in which the two sides take turns:
@@ -137,7 +137,7 @@ class Subject:
     """The reference's task, ready to train, and how it is to be measured."""
 
     config: "RunConfig"
-    ranks: "Ranks"
+    ranks: "TorchRanks"
     task: Any
     overrides: Sequence[str]
     rounds: int
@@ -150,11 +150,11 @@ def _measure(chosen: Definition, wanted: Sequence[str], arguments: argparse.Name
     from tabulate import tabulate
 
     from reference.run.config import configure
-    from reference.torch.distributed import started
+    from reference.torch.distributed import start_ranks
     from tools.progress import prepare_data
 
     config = configure(chosen, overrides=arguments.overrides, data_root=arguments.data, seed=1)
-    with started() as ranks:
+    with start_ranks() as ranks:
         console = Console(quiet=not ranks.is_first, highlight=False, soft_wrap=True)
         if ranks.is_first:
             prepare_data(chosen, config.data_root, console)
@@ -182,8 +182,8 @@ def _measure(chosen: Definition, wanted: Sequence[str], arguments: argparse.Name
         console.print(f"written: {arguments.output}", markup=False)
 
 
-def _ready(module: Any, config: "RunConfig", ranks: "AnyRanks") -> Any:
-    task = getattr(module, "for_timing", module.create)(config, ranks)
+def _ready(module: Any, config: "RunConfig", ranks: "Ranks") -> Any:
+    task = getattr(module, "create_for_timing", module.create)(config, ranks)
     task.build()
     if asked := config.definition.generation:
         task.warm_up(asked.warm_up_images)
@@ -276,7 +276,7 @@ def _ledger(subject: Subject) -> Measured:
 
     from reference.measure.speed import shortened, timed_loop
     from reference.measure.step_profiler import StepProfiler
-    from reference.torch.task import unwatched
+    from reference.torch.task import ignore_phase
     from tools.progress import RunDisplay
 
     task, steps = subject.task, subject.rounds * STEPS
@@ -290,7 +290,7 @@ def _ledger(subject: Subject) -> Measured:
         task.step()
     task.synchronize()
     total_seconds = time.perf_counter() - started
-    task.phase = unwatched
+    task.phase = ignore_phase
     timing = replace(subject.config.definition.timing, eval_every_samples=steps * batch)
     short = shortened(replace(subject.config.definition, timing=timing), 1)
     values = {**subject.config.hyperparameters, definition.EVAL_OFFSET: 0}
@@ -317,7 +317,7 @@ def _framework(subject: Subject) -> Measured:
 
     threads = str(subject.task.implementation()["threads_per_rank"])
     config = replace(subject.config, framework="keras", execution=Execution(threads=threads))
-    with keras_backend.started() as alone:
+    with keras_backend.start_ranks() as alone:
         keras = _ready(import_task(config.definition, "keras"), config, alone)
     told = keras.implementation()
     compared = in_turns(
@@ -430,13 +430,13 @@ def peak_memory_bytes(
     from reference.run.config import configure
     from reference.run.log import RunLogWriter
     from reference.run.loops import LOOPS
-    from reference.torch.distributed import started
+    from reference.torch.distributed import start_ranks
 
     short = shortened(definition.load(name, scale), blocks)
     config = configure(short, overrides=overrides, data_root=data_root, seed=1)
-    with started() as ranks:
+    with start_ranks() as ranks:
         module = import_task(short, "torch")
-        task = getattr(module, "for_timing", module.create)(config, ranks)
+        task = getattr(module, "create_for_timing", module.create)(config, ranks)
         LOOPS[short.kind](short, task, config, RunLogWriter(None))
     return peak_resident_bytes()
 

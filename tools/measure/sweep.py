@@ -219,7 +219,7 @@ def _configuration(
     """What all sizes have in common, and whether there is a GPU; data are ready on return."""
     from reference.machine import system
     from reference.run.config import configure, digest_of_code
-    from reference.torch.distributed import started
+    from reference.torch.distributed import start_ranks
     from tools.measure.measuring import HARDWARE
     from tools.progress import prepare_data
 
@@ -227,7 +227,7 @@ def _configuration(
         chosen, division="open", overrides=asked.overrides, data_root=asked.data_root, seed=1
     )
     prepare_data(chosen, config.data_root, console)
-    with started() as ranks:
+    with start_ranks() as ranks:
         described = system.describe("local", ranks)
     threads = config.execution.threads
     if threads == "auto":
@@ -300,7 +300,7 @@ def measured(asked: Asked) -> "Point | str":
     from reference.machine import energy
     from reference.measure import sweep
     from reference.run.config import configure
-    from reference.torch.distributed import started
+    from reference.torch.distributed import start_ranks
     from tools.progress import counted
 
     chosen = definition.load(asked.benchmark, asked.scale)
@@ -314,7 +314,7 @@ def measured(asked: Asked) -> "Point | str":
     )
     console = Console(highlight=False, soft_wrap=True)
     title = f"{_label(asked.measure)} {asked.size:,}"
-    with started() as ranks:
+    with start_ranks() as ranks:
         sensors = energy.found(has_gpu=ranks.device.type == "cuda")
         try:
             task = _created(chosen, config, ranks)
@@ -334,7 +334,7 @@ def measured(asked: Asked) -> "Point | str":
 
 def _created(chosen: Definition, config: Any, ranks: Any) -> Any:
     module = import_task(chosen, "torch")
-    return getattr(module, "for_timing", module.create)(config, ranks)
+    return getattr(module, "create_for_timing", module.create)(config, ranks)
 
 
 def _label(measure: str) -> str:

@@ -26,7 +26,7 @@ Phase = Callable[[str], AbstractContextManager[object]]
 logger = logging.getLogger(__name__)
 
 
-def unwatched(phase: str) -> AbstractContextManager[object]:
+def ignore_phase(phase: str) -> AbstractContextManager[object]:
     """Nobody asks how long it takes."""
     return nullcontext()
 
@@ -35,7 +35,7 @@ class Curvature:
     """The factors of ``layers``, each on the ranks that invert it."""
 
     def __init__(
-        self, layers: list[Layer], options: Options, exchange: Exchange, phase: Phase = unwatched
+        self, layers: list[Layer], options: Options, exchange: Exchange, phase: Phase = ignore_phase
     ) -> None:
         self.layers, self.options, self.exchange = layers, options, exchange
         self.phase = phase

@@ -13,14 +13,14 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from reference.machine import system
 from reference.run import results
 from reference.run.config import Execution, RunConfig, configure
-from reference.torch.distributed import Ranks
+from reference.torch.distributed import TorchRanks
 from rules import definition
 from rules.definition import first_schema_problem
 from rules.errors import UserError
 from tests.full_disk import files_end_after
 
 RUN_STOP = '\n:::MLLOG {{"key": "run_stop", "metadata": {{{metadata}}}}}\n'
-ALONE = Ranks(0, 1, torch.device("cpu"))
+ALONE = TorchRanks(0, 1, torch.device("cpu"))
 MINI = definition.load("galaxy_shape", "mini")
 
 

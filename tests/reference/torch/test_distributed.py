@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.torch.distributed import GroupBatchNorm2d, Ranks, started
+from reference.torch.distributed import GroupBatchNorm2d, TorchRanks, start_ranks
 from rules.errors import UserError
 from tests.distributed import on_ranks
 
@@ -19,8 +19,8 @@ def images() -> Any:
 
 def _normalise() -> tuple[list[float], list[float], list[float], list[float]]:
     torch.set_num_threads(1)
-    with started() as ranks:
-        share = ranks.share_of(BATCH)
+    with start_ranks() as ranks:
+        share = ranks.split_batch(BATCH)
         mine = images()[ranks.rank * share : (ranks.rank + 1) * share].requires_grad_()
         norm = GroupBatchNorm2d(CHANNELS, 1e-3, 0.99)
         out = norm(mine)
@@ -68,7 +68,7 @@ def test_group_batch_norm_has_keras_conventions() -> None:
 
 
 def _average_gradients() -> list[float]:
-    with started() as ranks:
+    with start_ranks() as ranks:
         layer = torch.nn.Linear(2, 1)
         for parameter in layer.parameters():
             parameter.grad = torch.full_like(parameter, float(ranks.rank))
@@ -81,8 +81,8 @@ def test_gradients_are_averaged() -> None:
 
 
 def _told() -> list[int]:
-    with started() as ranks:
-        heard: list[int] = ranks.told([1, 2] if ranks.is_first else [])
+    with start_ranks() as ranks:
+        heard: list[int] = ranks.broadcast([1, 2] if ranks.is_first else [])
         return heard
 
 
@@ -91,7 +91,7 @@ def test_all_ranks_hear_the_first() -> None:
 
 
 def _dies() -> None:
-    with started() as ranks:
+    with start_ranks() as ranks:
         if ranks.rank == 1:
             raise RuntimeError("rank 1 has had enough")
 
@@ -103,9 +103,9 @@ def test_a_rank_that_raises_fails_the_test() -> None:
 
 def test_single_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
-    with started() as ranks:
+    with start_ranks() as ranks:
         assert (ranks.rank, ranks.world_size) == (0, 1)
-        assert ranks.told("x") == "x"
+        assert ranks.broadcast("x") == "x"
         ranks.barrier()
     assert not torch.distributed.is_initialized()
 
@@ -113,12 +113,12 @@ def test_single_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_several_ranks_without_a_master(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_PROCID", "0")
     monkeypatch.setenv("SLURM_NTASKS", "2")
-    with pytest.raises(UserError, match="MASTER_ADDR"), started():
+    with pytest.raises(UserError, match="MASTER_ADDR"), start_ranks():
         pass
 
 
 def test_uneven_batches_are_refused() -> None:
-    ranks = Ranks(0, 3, torch.device("cpu"))
-    assert ranks.share_of(9) == 3
+    ranks = TorchRanks(0, 3, torch.device("cpu"))
+    assert ranks.split_batch(9) == 3
     with pytest.raises(UserError, match="multiple of 3"):
-        ranks.share_of(8)
+        ranks.split_batch(8)

@@ -10,10 +10,10 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from reference.run import autotune as fastest
 from reference.run.config import Execution
 from reference.torch import execution, precision
-from reference.torch.distributed import Ranks, started
+from reference.torch.distributed import TorchRanks, start_ranks
 from tests.distributed import on_ranks
 
-ALONE = Ranks(0, 1, torch.device("cpu"))
+ALONE = TorchRanks(0, 1, torch.device("cpu"))
 SLOW_SECONDS = 0.004
 
 
@@ -44,7 +44,7 @@ class Machine:
 @pytest.mark.parametrize("slow", [("fp32", "off"), ("bf16", "on")])
 def test_the_fastest_is_taken_and_the_reason_kept(slow: tuple[str, str]) -> None:
     machine = Machine({"precision": slow[0], "compile": slow[1]})
-    settled = execution.settled(Execution(threads="1"), machine.step, ALONE)
+    settled = execution.autotune(Execution(threads="1"), machine.step, ALONE)
     assert settled.precision == {"fp32": "bf16", "bf16": "fp32"}[slow[0]]
     assert settled.compile == {"off": "on", "on": "off"}[slow[1]]
     assert settled.because["precision"].startswith("fastest step: fp32 ")
@@ -55,12 +55,12 @@ def test_the_fastest_is_taken_and_the_reason_kept(slow: tuple[str, str]) -> None
 def test_what_is_given_is_not_measured() -> None:
     machine = Machine({})
     given = Execution("fp32", "off", "1")
-    assert execution.settled(given, machine.step, ALONE) == given
+    assert execution.autotune(given, machine.step, ALONE) == given
     assert not machine.seen
 
 
 def test_where_nothing_compiles_the_reason_is_kept() -> None:
-    settled = execution.settled(
+    settled = execution.autotune(
         Execution("fp32", threads="1"), Machine({}, "no C++ compiler").step, ALONE
     )
     assert settled.compile == "off"
@@ -82,12 +82,12 @@ def test_a_users_number_of_threads_is_obeyed(monkeypatch: pytest.MonkeyPatch) ->
 
 def _settled_on_this_rank() -> Execution:
     precision.candidates = lambda device: ("fp32", "bf16")
-    with started() as ranks:
+    with start_ranks() as ranks:
         # On the first rank bf16 is slow, on the second fp32.
         machine = Machine({"precision": ("bf16", "fp32")[ranks.rank]})
         failure = Machine({}, "" if ranks.is_first else "no C++ compiler").step
-        both = execution.settled(Execution(threads="1", compile="off"), machine.step, ranks)
-        none = execution.settled(Execution("fp32", threads="1"), failure, ranks)
+        both = execution.autotune(Execution(threads="1", compile="off"), machine.step, ranks)
+        none = execution.autotune(Execution("fp32", threads="1"), failure, ranks)
         return both if ranks.is_first else none
 
 

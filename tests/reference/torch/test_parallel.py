@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from torch import nn
 
 from reference.optim.lars import Lars
-from reference.torch.distributed import Ranks, Span, SpanBatchNorm2d, started
-from reference.torch.parallel import data_parallel, optimizer_of
+from reference.torch.distributed import Span, SpanBatchNorm2d, TorchRanks, start_ranks
+from reference.torch.parallel import data_parallel, make_sharded_optimizer
 from rules.errors import UserError
 from tests.distributed import on_ranks
 
@@ -24,19 +24,21 @@ def images() -> Any:
 def _trained(all_reduce: str, weight_update: str, span: int, per_node: int) -> list[float]:
     """Weights and averaged statistics after three steps of a small network."""
     torch.set_num_threads(1)
-    with started() as ranks:
-        ranks = Ranks(ranks.rank, ranks.world_size, ranks.device, min(per_node, ranks.world_size))
-        share = ranks.share_of(BATCH)
+    with start_ranks() as ranks:
+        ranks = TorchRanks(
+            ranks.rank, ranks.world_size, ranks.device, min(per_node, ranks.world_size)
+        )
+        share = ranks.split_batch(BATCH)
         torch.manual_seed(0)
         model = nn.Sequential(
             nn.Conv2d(CHANNELS, 5, 3),
-            SpanBatchNorm2d(5, ranks.span(span, share), 1e-5, 0.1),
+            SpanBatchNorm2d(5, ranks.make_span(span, share), 1e-5, 0.1),
             nn.Flatten(),
             nn.Linear(20, 2),
         )
         parallel = data_parallel(model, ranks, all_reduce)
         groups = [{"params": list(model.parameters()), "weight_decay": 0.01}]
-        optimizer = optimizer_of(
+        optimizer = make_sharded_optimizer(
             Lars, groups, ranks, weight_update, lr=0.5, trust_coefficient=0.1, form="unscaled"
         )
         mine = images()[ranks.rank * share : (ranks.rank + 1) * share]
@@ -95,17 +97,17 @@ def test_one_group_is_torchs_batch_norm() -> None:
 
 @pytest.mark.parametrize(("samples", "local_groups"), [(0, 1), (8, 1), (4, 2), (1, 8)])
 def test_spans_of_one_rank(samples: int, local_groups: int) -> None:
-    assert Ranks(0, 1, torch.device("cpu")).span(samples, 8) == Span(local_groups)
+    assert TorchRanks(0, 1, torch.device("cpu")).make_span(samples, 8) == Span(local_groups)
 
 
 @pytest.mark.parametrize(("world_size", "samples"), [(1, 3), (1, 16), (4, 12), (3, 16)])
 def test_spans_that_cut_through_a_share_are_refused(world_size: int, samples: int) -> None:
     with pytest.raises(UserError, match="model_bn_span"):
-        Ranks(0, world_size, torch.device("cpu")).span(samples, 8)
+        TorchRanks(0, world_size, torch.device("cpu")).make_span(samples, 8)
 
 
 def test_nodes_of_different_size_are_refused() -> None:
     from reference.torch.parallel import _nodes
 
     with pytest.raises(UserError, match="evenly"):
-        _nodes(Ranks(0, 3, torch.device("cpu"), ranks_per_node=2))
+        _nodes(TorchRanks(0, 3, torch.device("cpu"), ranks_per_node=2))

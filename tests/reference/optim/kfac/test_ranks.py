@@ -19,7 +19,7 @@ from torch.nn import functional
 from reference.optim.kfac import KFAC, Options
 from reference.optim.kfac.exchange import Exchange
 from reference.optim.kfac.float21 import RELATIVE_ERROR
-from reference.torch.distributed import started
+from reference.torch.distributed import start_ranks
 from rules.errors import UserError
 from tests.distributed import on_ranks
 
@@ -101,7 +101,7 @@ def _trained(options: Options, rank: int, ranks: int) -> dict[str, Any]:
 def _all_variants(names: list[str], ranks_per_node: int) -> bytes:
     """Pickled: the memory of a tensor that is sent as such is gone with its process."""
     torch.set_num_threads(1)
-    with started() as ranks:
+    with start_ranks() as ranks:
         results = {
             name: _trained(
                 replace(VARIANTS[name], ranks_per_node=ranks_per_node), ranks.rank, ranks.world_size
@@ -186,7 +186,7 @@ def test_triangles_change_what_rounding_made_asymmetric() -> None:
 
 
 def _summed(packed: bool) -> list[float]:
-    with started() as ranks:
+    with start_ranks() as ranks:
         exchange = Exchange()
         noise = torch.Generator().manual_seed(ranks.rank)
         part = torch.randn(10_000, generator=noise).exp()  # positive: errors do not cancel
@@ -275,7 +275,7 @@ def test_ranks_must_fill_their_nodes() -> None:
 
 
 def _with_nodes_of_three() -> str:
-    with started():
+    with start_ranks():
         try:
             KFAC(_network(), Options(ranks_per_node=3))
         except UserError as error:
@@ -304,7 +304,7 @@ def test_a_rank_that_is_gone_is_noticed() -> None:
 
 
 def _with_a_rank_that_leaves(overlap: bool) -> str:
-    with started() as ranks:
+    with start_ranks() as ranks:
         network = _network()
         kfac = KFAC(network, Options(overlap=overlap), guard=_guard)
         for step in range(2):
