@@ -8,6 +8,7 @@ frozen ``Definition``. The directory listing of ``benchmarks/`` is the registry.
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from rules.events import Kind
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "benchmarks"
+BENCHMARKS_VARIABLE = "CEPHEID_BENCHMARKS"  # of the environment, for tests
 SCHEMAS = Path(__file__).resolve().parent / "schemas"
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -234,9 +236,18 @@ class Definition:
             done = end
 
 
+def locate_benchmarks() -> Path:
+    """Return the folder of the definitions: ``$CEPHEID_BENCHMARKS``, else this checkout's.
+
+    The code of a benchmark is always this checkout's.
+    """
+    return Path(os.environ.get(BENCHMARKS_VARIABLE) or BENCHMARKS)
+
+
 def names() -> tuple[str, ...]:
     """The benchmarks, in alphabetical order: every folder with a ``benchmark.yaml``."""
-    return _names(BENCHMARKS, BENCHMARKS.stat().st_mtime_ns)
+    folder = locate_benchmarks()
+    return _names(folder, folder.stat().st_mtime_ns)
 
 
 @cache
@@ -247,12 +258,12 @@ def _names(folder: Path, changed_ns: int) -> tuple[str, ...]:
 
 def scales(name: str) -> tuple[str, ...]:
     """The scales that a benchmark defines. Raises UserError for an unknown name."""
-    return tuple(_document(name)["scales"])
+    return tuple(_document(locate_benchmarks(), name)["scales"])
 
 
 def load(name: str, scale: str) -> Definition:
     """The definition of a benchmark at a scale. Raises UserError for an unknown name or scale."""
-    document = _document(name)
+    document = _document(locate_benchmarks(), name)
     if scale not in document["scales"]:
         known = ", ".join(document["scales"])
         raise UserError(
@@ -333,13 +344,13 @@ class _Document(dict[str, Any]):
 
 
 @cache
-def _document(name: str) -> _Document:
+def _document(folder: Path, name: str) -> _Document:
     """The YAML of one benchmark, validated against the schema."""
     if name not in names():
         raise UserError(
             f'no benchmark "{name}"{did_you_mean(name, names())} (all: {", ".join(names())})'
         )
-    path = BENCHMARKS / name / "benchmark.yaml"
+    path = folder / name / "benchmark.yaml"
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:

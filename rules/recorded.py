@@ -14,7 +14,7 @@ from rules.host import atomic_write
 
 def path(name: str, file: str) -> Path:
     """Where a benchmark's file lies."""
-    return definition.BENCHMARKS / name / file
+    return definition.locate_benchmarks() / name / file
 
 
 def read(name: str, file: str) -> dict[str, Any]:

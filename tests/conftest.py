@@ -1,6 +1,5 @@
 """Fixtures for tests that compare whole reports, and what holds for all property tests."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,10 @@ settings.load_profile("cepheid")
 
 
 @pytest.fixture
-def star_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Definition]:
+def star_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Definition:
     """The mini scale of a benchmark made for tests, in a working directory of its own."""
     monkeypatch.chdir(tmp_path)
-    definition._document.cache_clear()
-    yield small.install(tmp_path / "benchmarks", monkeypatch)
-    definition._document.cache_clear()
+    return small.install(tmp_path / "benchmarks", monkeypatch)
 
 
 @pytest.fixture

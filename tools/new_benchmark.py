@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     if not TITLE.fullmatch(title):
         raise UserError(f'--title {title[:100]!r}: expected one line without any of " \\ : # {{ }}')
-    folder = definition.BENCHMARKS / name
+    folder = definition.locate_benchmarks() / name
     words = {"name": name, "title": title, "class_name": name.title().replace("_", "")}
     with new_folder(folder) as made:
         for template in sorted(TEMPLATES.iterdir()):

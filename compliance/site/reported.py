@@ -63,7 +63,7 @@ def _figures() -> Iterator[ReportedSet]:
     """Figures 2 to 4 of the cosmology paper: times, and the ratio of the two machines."""
     found = [
         (path, yaml.safe_load(path.read_text(encoding="utf-8")))
-        for path in definition.BENCHMARKS.glob("*/published.yaml")
+        for path in definition.locate_benchmarks().glob("*/published.yaml")
     ]
     for path, document in sorted(found, key=lambda item: int(item[1]["figure"])):
         name, figure, measure = path.parent.name, document["figure"], document["measure"]

@@ -82,9 +82,9 @@ class Update:
 
 def load(benchmark: str) -> Costs:
     """Raises UserError where the benchmark has no such file."""
-    path = definition.BENCHMARKS / benchmark / FILE
+    path = definition.locate_benchmarks() / benchmark / FILE
     if not path.is_file():
-        others = (folder.parent.name for folder in definition.BENCHMARKS.glob(f"*/{FILE}"))
+        others = (folder.parent.name for folder in definition.locate_benchmarks().glob(f"*/{FILE}"))
         raise UserError(
             f"{benchmark} has no steps to cost ({path} is missing); of {', '.join(sorted(others))} "
             "they are known"

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from rules import rcp, recorded
-from rules.definition import BENCHMARKS, Definition
+from rules.definition import Definition, locate_benchmarks
 from rules.errors import UserError, did_you_mean
 
 COMPARISONS, MEASURED, PUBLISHED = "epochs.yaml", "epochs.json", "published_epochs.csv"
@@ -68,7 +68,7 @@ class PublishedResult:
 
 def comparison(benchmark: str, name: str) -> Comparison:
     """What ``--compare NAME`` trains. Raises UserError for a name that the benchmark lacks."""
-    path = BENCHMARKS / benchmark / COMPARISONS
+    path = locate_benchmarks() / benchmark / COMPARISONS
     known = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
     if name not in known:
         told = f"all: {', '.join(known)}" if known else "it has none"
@@ -122,7 +122,7 @@ def by_batch_size(definition: Definition) -> Mapping[int, Sequence[float]]:
 
 def published(benchmark: str) -> list[PublishedResult]:
     """All results on record, by batch size; none where the benchmark has no such file."""
-    path = BENCHMARKS / benchmark / PUBLISHED
+    path = locate_benchmarks() / benchmark / PUBLISHED
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8").splitlines()

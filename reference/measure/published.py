@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rules.definition import BENCHMARKS
+from rules.definition import locate_benchmarks
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Published:
 
 def load(benchmark: str) -> Published | None:
     """What is published for a benchmark; None where nothing is."""
-    path = BENCHMARKS / benchmark / "published.yaml"
+    path = locate_benchmarks() / benchmark / "published.yaml"
     if not path.is_file():
         return None
     facts: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))

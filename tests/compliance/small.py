@@ -87,7 +87,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Definition:
         path = folder / document["name"] / "benchmark.yaml"
         path.parent.mkdir(parents=True)
         path.write_text(yaml.safe_dump(document))
-    monkeypatch.setattr(definition, "BENCHMARKS", folder)
+    monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(folder))
     mini = definition.load("star_shape", "mini")
     rcp.save(mini.name, mini.scale, reference_points(mini, SAMPLES))
     return mini

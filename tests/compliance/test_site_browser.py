@@ -15,7 +15,7 @@ from compliance.read import package
 from compliance.score.comparison import ratio, sentence
 from compliance.site import Entry
 from compliance.site.view import name_of
-from rules import definition, rounds
+from rules import rounds
 from tests.compliance import small
 from tests.compliance.browser import Visitor, chromium
 from tests.compliance.field import write_field
@@ -45,7 +45,6 @@ def field(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     """A site, built once for all tests of this file."""
     root = tmp_path_factory.mktemp("field")
     with pytest.MonkeyPatch.context() as patch:
-        definition._document.cache_clear()
         mini = small.install(root / "benchmarks", patch)
         write_field(root / "submissions", mini)
         judgement = judge([package.read(root / "submissions")], rounds.load("v1.0"))
@@ -57,7 +56,6 @@ def field(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
             path.write_bytes(content)
         ENTRIES[:] = entries
         yield root / "site"
-    definition._document.cache_clear()
 
 
 ENTRIES: list[Entry] = []

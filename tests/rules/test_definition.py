@@ -103,7 +103,7 @@ def test_a_wrong_file_is_named(
     path = tmp_path / "wrong" / "benchmark.yaml"
     path.parent.mkdir()
     path.write_text(text)
-    monkeypatch.setattr(definition, "BENCHMARKS", tmp_path)
+    monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(tmp_path))
     with pytest.raises(UserError, match=says) as raised:
         definition.load("wrong", "mini")
     assert str(path) in str(raised.value)

@@ -66,7 +66,7 @@ def test_what_is_wrong_is_said(change: Callable[[Evidence], Evidence], problem: 
 
 
 def test_saved_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(definition, "BENCHMARKS", tmp_path)
+    monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(tmp_path))
     (tmp_path / "galaxy_shape").mkdir()
     assert evidence.load("galaxy_shape", "mini") is None
     evidence.save("galaxy_shape", "mini", SOUND)

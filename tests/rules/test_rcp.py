@@ -21,7 +21,7 @@ SOUND = reference_points(MINI, SAMPLES)
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where rcp.json is kept."""
-    monkeypatch.setattr(definition, "BENCHMARKS", tmp_path)
+    monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(tmp_path))
     (tmp_path / "galaxy_shape").mkdir()
     return tmp_path / "galaxy_shape"
 

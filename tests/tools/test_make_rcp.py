@@ -1,6 +1,5 @@
 """`cepheid rcp` as its user meets it. Runs are replaced by the curves that they would leave."""
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ pytest.importorskip("torch", reason="measuring needs the extra torch")
 from rules import definition, evidence, rcp
 from rules.errors import UserError
 from rules.evidence import Curve, Evidence
+from tests import tiny
 from tools import make_rcp
 from tools.measure import measuring
 from tools.measure.measuring import Training
@@ -45,9 +45,7 @@ class Trained:
 @pytest.fixture
 def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
     """No training, and a folder of benchmarks with nothing measured."""
-    monkeypatch.setattr(definition, "load", lambda name, scale: MINI)
-    monkeypatch.setattr(definition, "BENCHMARKS", tmp_path)
-    (tmp_path / "galaxy_shape").mkdir()
+    tiny.install(tmp_path / "benchmarks", monkeypatch, "galaxy_shape")
     made = Trained()
     monkeypatch.setattr(make_rcp, "measured", made)
     return made
@@ -143,12 +141,13 @@ def test_other_hyperparameters_do_not_replace_what_was_measured(trained: Trained
 
 
 def test_points_of_another_definition_are_told_and_measured_anew(
-    trained: Trained, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+    trained: Trained, capsys: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cepheid_rcp("--batch-size", "16")
     capsys.readouterr()
-    other = dataclasses.replace(MINI, digest="0" * 64)
-    monkeypatch.setattr(definition, "load", lambda name, scale: other)
+    rcp_file = tmp_path / "benchmarks" / "galaxy_shape" / "rcp.json"
+    tiny.install(tmp_path / "changed", monkeypatch, "galaxy_shape", timing={"max_samples": 90_000})
+    rcp_file.rename(tmp_path / "changed" / "galaxy_shape" / "rcp.json")
     assert cepheid_rcp() == 0
     assert "problem: they were measured for another version" in capsys.readouterr().out
     cepheid_rcp("--batch-size", "32")
@@ -181,13 +180,9 @@ def test_a_benchmark_that_generates_has_no_points() -> None:
 def test_a_real_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The definition as it is, but for sizes and targets that any model reaches."""
     pytest.importorskip("galsim", reason="the data need the extra galsim")
-    data = {**MINI.data, "train_samples": 64, "evaluation_samples": 32}
-    timing = dataclasses.replace(MINI.timing, eval_every_samples=32, max_samples=64)
-    easy = tuple(dataclasses.replace(target, target=1e9) for target in MINI.quality)
-    small = dataclasses.replace(MINI, data=data, timing=timing, quality=easy)
-    monkeypatch.setattr(definition, "load", lambda name, scale: small)
-    monkeypatch.setattr(definition, "BENCHMARKS", tmp_path)
-    (tmp_path / "galaxy_shape").mkdir()
+    sizes = {"data": tiny.SIZES, "timing": tiny.TIMING}
+    folder = tmp_path / "benchmarks"
+    tiny.install(folder, monkeypatch, "galaxy_shape", reachable=True, **sizes)
     arguments = ["--batch-size", "8", "--runs", "2", "--set", "compile=off"]
     assert cepheid_rcp(*arguments, "--data", str(tmp_path)) == 0
     points = rcp.load("galaxy_shape", "mini")

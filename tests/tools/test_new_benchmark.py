@@ -20,7 +20,7 @@ def benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty registry."""
     folder = tmp_path / "benchmarks"
     folder.mkdir()
-    monkeypatch.setattr(definition, "BENCHMARKS", folder)
+    monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(folder))
     return folder
 
 

@@ -1,33 +1,31 @@
 """`cepheid data` as its user meets it."""
 
-import dataclasses
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
-from rules import definition
 from rules.errors import UserError
+from tests import tiny
 from tools import prepare_data
+
+FEW = {"train_samples": 6, "evaluation_samples": 2}
 
 
 @pytest.fixture(autouse=True)
-def few_galaxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = definition.load("galaxy_shape", "mini")
-    sizes = {"train_samples": 6, "evaluation_samples": 2}
-    small = dataclasses.replace(
-        chosen, data=MappingProxyType({**chosen.data, **sizes}), data_digest=None
-    )
-    monkeypatch.setattr(definition, "load", lambda name, scale: small)
+def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Definitions: ``galaxy_shape`` with eight galaxies."""
+    folder = tmp_path_factory.mktemp("benchmarks")
+    tiny.install(folder, monkeypatch, "galaxy_shape", "full", data=FEW, data_digest=None)
+    return folder
 
 
 def test_other_data_than_the_references_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = dataclasses.replace(definition.load("galaxy_shape", "mini"), data_digest="0" * 64)
-    monkeypatch.setattr(definition, "load", lambda name, scale: other)
+    folder = tmp_path / "benchmarks"
+    tiny.install(folder, monkeypatch, "galaxy_shape", "full", data=FEW, data_digest="0" * 64)
     assert prepare_data.main(["galaxy_shape", "--data", str(tmp_path)]) == 1
     assert "not the reference's data" in capsys.readouterr().out
 
@@ -77,17 +75,13 @@ def test_wrong_use_is_told_before_anything_is_prepared(
 
 
 def test_generator_stands_for_its_benchmarks_only_if_they_share_their_data(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = definition.load("galaxy_shape", "mini")
-    other = dataclasses.replace(one, name="galaxy_bnn")
-    monkeypatch.setattr(definition, "names", lambda: ("galaxy_bnn", "galaxy_shape"))
-    monkeypatch.setattr(definition, "scales", lambda name: ("mini",))
-    both = {"galaxy_shape": one, "galaxy_bnn": other}
-    monkeypatch.setattr(definition, "load", lambda name, scale: both[name])
+    same, other = tmp_path / "same", tmp_path / "other"
+    tiny.write(same, "galaxy_shape", data=FEW)
+    tiny.install(same, monkeypatch, "galaxy_bnn", data=FEW)
     assert prepare_data._benchmark("galaxies", "mini") == "galaxy_bnn"
     assert prepare_data._benchmark("galaxies", "full") == "galaxies"  # which is then refused
-    both["galaxy_bnn"] = dataclasses.replace(
-        other, data=MappingProxyType({**one.data, "pixels": 32})
-    )
+    tiny.write(other, "galaxy_shape", data=FEW)
+    tiny.install(other, monkeypatch, "galaxy_bnn", data={**FEW, "pixels": 32})
     assert prepare_data._benchmark("galaxies", "mini") == "galaxies"

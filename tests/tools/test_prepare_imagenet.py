@@ -1,8 +1,6 @@
 """`cepheid data` with images in ImageNet's layout."""
 
-import dataclasses
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -12,13 +10,13 @@ pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 from reference.data.imagenet import images as imagenet
 from rules import definition
 from rules.errors import UserError
+from tests import tiny
 from tests.reference.data.pictures import CLASSES, EVALUATION, TRAIN, jpeg, write_set
 from tools import prepare_data
 
 
 @pytest.fixture(autouse=True)
-def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = definition.load(definition.names()[0], "mini")
+def few_images(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     data: dict[str, Any] = {
         "generator": "imagenet",
         "source": imagenet.REAL,
@@ -26,8 +24,8 @@ def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
         "train_samples": TRAIN,
         "evaluation_samples": EVALUATION,
     }
-    small = dataclasses.replace(chosen, data=MappingProxyType(data), data_digest=None)
-    monkeypatch.setattr(definition, "load", lambda name, scale: small)
+    folder = tmp_path_factory.mktemp("benchmarks")
+    tiny.install(folder, monkeypatch, "resnet50", "full", data=data, data_digest=None)
 
 
 def arguments(root: Path) -> list[str]:

@@ -1,22 +1,18 @@
 """`cepheid measure costs` as its user meets it, on a few pictures."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 pytest.importorskip("matplotlib", reason="the figures need the extra site")
 
-from reference.measure import epochs
+from reference.measure import costs, epochs
 from reference.measure.epochs import Run
-from rules import definition
 from rules.errors import UserError
+from tests import tiny
 from tools.measure import costs as measure_costs
-
-MINI = definition.load("kfac", "mini")
 
 
 @pytest.mark.parametrize(
@@ -38,10 +34,9 @@ def test_wrong_use(arguments: list[str], message: str) -> None:
 def test_all_of_it_on_a_few_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = {**MINI.data, "train_samples": 48, "evaluation_samples": 21}
-    model = {**MINI.model, "width": 4}
-    tiny = replace(MINI, data=MappingProxyType(data), model=MappingProxyType(model))
-    monkeypatch.setattr(definition, "load", lambda name, scale: tiny)
+    sizes = {"data": {"train_samples": 48, "evaluation_samples": 21}, "model": {"width": 4}}
+    files = [costs.FILE, epochs.COMPARISONS]
+    tiny.install(tmp_path / "benchmarks", monkeypatch, "kfac", keep=files, **sizes)
     monkeypatch.setattr(measure_costs, "UPDATES", 1)
     made = [Run("SGD", 1, 12.0, {}), Run("SGD", 2, None, {}), Run("K-FAC", 1, 6.0, {})]
     monkeypatch.setattr(epochs, "runs", lambda *asked: made)

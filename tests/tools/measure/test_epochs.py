@@ -15,6 +15,7 @@ from rules import definition, rcp
 from rules.errors import UserError
 from rules.evidence import Curve
 from rules.rcp import ReferencePoints
+from tests import tiny
 from tools.measure import epochs as measure_epochs
 from tools.measure import measuring
 from tools.measure.measuring import Training
@@ -58,14 +59,8 @@ class Trained:
 @pytest.fixture
 def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
     """No training, and a folder of benchmarks with nothing measured."""
-    folder = tmp_path / "resnet50"
-    folder.mkdir()
-    (folder / epochs.COMPARISONS).write_text(COMPARED)
-    there = definition.BENCHMARKS / "resnet50" / epochs.PUBLISHED
-    (folder / epochs.PUBLISHED).write_bytes(there.read_bytes())
-    monkeypatch.setattr(definition, "load", lambda name, scale: MINI)
-    monkeypatch.setattr(definition, "BENCHMARKS", tmp_path)
-    monkeypatch.setattr(epochs, "BENCHMARKS", tmp_path)
+    tiny.install(tmp_path, monkeypatch, "resnet50", keep=[epochs.PUBLISHED])
+    (tmp_path / "resnet50" / epochs.COMPARISONS).write_text(COMPARED)
     made = Trained()
     monkeypatch.setattr(measure_epochs, "measured", made)
     return made

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from reference.run.config import configure
 from rules import definition
 from rules.definition import Block
 from rules.errors import UserError
+from tests import tiny
 from tools.measure import speed as measure_speed
 
 MINI = definition.load("galaxy_shape", "mini")
@@ -120,10 +121,10 @@ def test_all_of_it_on_a_few_samples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
-    data = {**MINI.data, "train_samples": 16, "evaluation_samples": 5}
-    timing = replace(MINI.timing, eval_every_samples=16, max_samples=32)
-    tiny = replace(MINI, data=MappingProxyType(data), timing=timing)
-    monkeypatch.setattr(definition, "load", lambda name, scale: tiny)
+    data = {"train_samples": 16, "evaluation_samples": 5}
+    timing = {"eval_every_samples": 16, "max_samples": 32}
+    folder = tmp_path / "benchmarks"
+    tiny.install(folder, monkeypatch, "galaxy_shape", data=data, timing=timing)
     monkeypatch.setattr(measure_speed, "STEPS", 1)
     with contextlib.chdir(tmp_path):
         code = measure_speed.main(
@@ -144,11 +145,10 @@ def test_generation_against_plain_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
-    whole = definition.load("galaxy_generation", "mini")
-    data = {**whole.data, "train_samples": 8, "evaluation_samples": 4}
-    asked = definition.Generation((1, 3, 20), (1, 1, 1), 4)
-    tiny = replace(whole, data=MappingProxyType(data), generation=asked)
-    monkeypatch.setattr(definition, "load", lambda name, scale: tiny)
+    data = {"train_samples": 8, "evaluation_samples": 4}
+    images = {"counts": [1, 3, 20], "repetitions": [1, 1, 1], "warm_up_images": 4}
+    folder = tmp_path / "benchmarks"
+    tiny.install(folder, monkeypatch, "galaxy_generation", data=data, generation=images)
     only = ["--only", "sampling", "--only", "decoding", "--only", "generation"]
     with contextlib.chdir(tmp_path):
         code = measure_speed.main(
