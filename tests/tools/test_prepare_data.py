@@ -33,7 +33,7 @@ def test_other_data_than_the_references_are_told(
 def test_prepares_then_verifies_then_finds_damage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["galaxy_shape", "--scale", "mini", "--data", str(tmp_path)]
+    arguments = ["galaxy_shape", "--data", str(tmp_path)]
     with pytest.raises(UserError, match="no such folder"):
         prepare_data.main([*arguments, "--verify"])
     assert prepare_data.main(arguments) == 0
