@@ -18,11 +18,13 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")  # the worst fir
 class Finding:
     """One rule broken.
 
+    ``code`` names the rule and the kind of breach, for example ``T8.late``; it never changes, while
+    the wording of ``message`` may.
     ``line`` is the line of ``path`` (from 1), or None for the file or folder as a whole.
     ``expected`` and ``got`` may be empty; ``hint`` says how to mend it.
     """
 
-    rule: str
+    code: str
     severity: Severity
     path: Path
     line: int | None
@@ -32,15 +34,25 @@ class Finding:
     hint: str = ""
 
     @property
+    def rule(self) -> str:
+        """The id of the rule, for example ``T8``."""
+        return self.code.partition(".")[0]
+
+    @property
+    def identity(self) -> tuple[str, int | None, Severity]:
+        """What stays the same while a log grows; counts in the message do not."""
+        return self.code, self.line, self.severity
+
+    @property
     def is_error(self) -> bool:
         """True when this finding alone rejects a result."""
         return self.severity == "error"
 
     @property
     def headline(self) -> str:
-        """Rule and message on one line, e.g. ``T8 evaluation at 24,000 samples is late``."""
+        """Code and message on one line: ``T8.late evaluation at 24,000 samples is late``."""
         level = "" if self.is_error else f"{self.severity}: "
-        return f"{self.rule} {level}{self.message}"
+        return f"{self.code} {level}{self.message}"
 
     def text(self, *, explain: bool = True) -> str:
         """The finding for a terminal; ``explain`` points to the text of the rule."""
@@ -55,14 +67,15 @@ class Finding:
             f"expected {self.expected}" if self.expected else "",
             f"got {self.got}" if self.got else "",
         ]
-        mend = "; ".join(filter(None, [self.hint, see]))
-        lines = [", ".join(filter(None, compared)), f"mend: {mend}" if mend else ""]
+        fix = "; ".join(filter(None, [self.hint, see]))
+        lines = [", ".join(filter(None, compared)), f"fix: {fix}" if fix else ""]
         return [line for line in lines if line]
 
     def as_json(self) -> dict[str, Any]:
         """The finding as plain JSON, with the keys of the tools' JSON output."""
         return {
             "rule": self.rule,
+            "code": self.code,
             "severity": self.severity,
             "path": str(self.path),
             "line": self.line,
@@ -101,7 +114,7 @@ def capped(findings: Sequence[Finding], *, goes_on: bool = False) -> list[Findin
     for rule, left in others.items():
         worst = min(left, key=lambda finding: SEVERITIES.index(finding.severity))
         more = f"and {len(left):,} more of {rule} in this log"
-        kept.append(replace(worst, message=more, expected="", got="", hint=""))
+        kept.append(replace(worst, code=f"{rule}.more", message=more, expected="", got="", hint=""))
     return in_order(kept)
 
 

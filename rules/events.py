@@ -148,6 +148,7 @@ METADATA_TYPES: Mapping[str, ValueType] = MappingProxyType(
 
 GENERATION_SECONDS = ("sampling_seconds", "decoding_seconds")  # lists in generation_times
 REASON_METADATA = "reason"  # a string in run_stop; a run that gave up early has it (rule T11)
+INTERRUPTED_METADATA = "interrupted"  # true in run_stop of a run that did not end by itself
 
 IMPLEMENTATION_TYPES: Mapping[str, ValueType] = MappingProxyType(
     {"framework": "string", "device": "string", "precision": "string", "ranks": "integer"}

@@ -78,8 +78,8 @@ def test_the_tutorial_ends_with_a_submission_without_findings(tmp_path: Path) ->
     printed = {line: run(line) for line in commands()}
     said = " ".join(printed.values())
     missing = printed["cepheid check submissions/acme || true"]
-    assert "S2 notes is still to be filled in" in missing
-    assert "S3 the README.md is still to be written" in missing
+    assert "S2.unfilled notes is still to be filled in" in missing
+    assert "S3.unfilled the README.md is still to be written" in missing
     assert "pass: 5 logs, 0 errors, 1 warning" in printed["cepheid check submissions/acme"]
     assert "nll: 0.0% apart" in printed["cepheid audit submissions/acme"]
     assert "bound together" in printed["cepheid pack submissions/acme"]

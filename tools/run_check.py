@@ -33,7 +33,7 @@ class LiveCheck:
     def __init__(self, log: Path | None, console: "Console") -> None:
         self.log, self.console = log, console
         self._growing = follow.GrowingLog(log) if log else None
-        self._told: set[tuple[str, int | None, str]] = set()
+        self._known, self._has_told = follow.KnownFindings(), False
         self._next_seconds = 0.0
 
     def beside(self, show: Callable[["Progress"], None]) -> Callable[["Progress"], None]:
@@ -77,11 +77,11 @@ class LiveCheck:
             self.console.print(finding.text(), markup=False)
 
     def _tell(self, findings: list[Finding]) -> None:
-        new = [f for f in findings if f.is_error and follow.same(f) not in self._told]
-        if new and not self._told:
+        new = self._known.add(finding for finding in findings if finding.is_error)
+        if new and not self._has_told:
             self.console.print("this run can no longer count:")
         for finding in new:
-            self._told.add(follow.same(finding))
+            self._has_told = True
             self.console.print(finding.text(), markup=False)
 
 

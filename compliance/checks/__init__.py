@@ -99,4 +99,5 @@ def _run(
         severity = judged_in.rules[check.rule].severity
         for finding in check.find(*subject):
             level = severity if finding.severity == "error" else finding.severity
-            yield replace(finding, rule=check.rule, severity=level)
+            assert finding.rule == check.rule, f"{check.rule} yields {finding.code}"
+            yield replace(finding, severity=level)

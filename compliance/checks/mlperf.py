@@ -69,6 +69,7 @@ def _missing(run: RunLog, asked: Requirement, why: Requirements) -> Finding:
     return breach(
         run.path,
         None,
+        "M1.missing",
         " or ".join((asked.key, *asked.or_else)) + " is missing",
         expected=f"{asked.key} {why}{asked.count}",
         hint=f"log {asked.key} with mllog when it is known or happens; run again",
@@ -83,13 +84,15 @@ def _too_many(
     first, second = events[0], events[:2][-1]
     odd = next((event for event in events if event.value != first.value), second)
     if asked.count == "never":
-        message, line = f"{asked.key} does not belong here", first.line
+        code, line = "M1.not_allowed", first.line
+        message = f"{asked.key} does not belong here"
     else:
         message = f"{asked.key} is there {len(events):,} times, first on line {first.line}"
-        line = odd.line
+        code, line = "M1.repeated", odd.line
     return breach(
         run.path,
         line,
+        code,
         message,
         expected=f"{asked.key} {why}{asked.count}",
         got=f"{shown(first.value)}" + ("" if same else f" and {shown(odd.value)}"),
@@ -109,6 +112,7 @@ def values(run: RunLog, place: Place) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 wrong[0].line,
+                "M2.value",
                 f"{asked.key} has a value that the round does not allow{_in_records(wrong)}",
                 expected=f"{why}a value {asked.value}",
                 got=shown(wrong[0].value),
@@ -128,6 +132,7 @@ def metadata(run: RunLog, place: Place) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 event.line,
+                "M3.metadata",
                 f"{asked.key} has wrong or missing metadata{_in_records([e for e, _ in wrong])}",
                 expected=lacks,
                 got=_told(event),
@@ -197,6 +202,7 @@ def _misplaced(run: RunLog, event: Event, where: str, key: str) -> Finding:
     return breach(
         run.path,
         event.line,
+        "M4.misplaced",
         f"{event.key} does not stand {where} {key}",
         expected=f"{event.key} {where} {key}",
         got=f"{key} on line {other.line}" if other else f"no {key}",
@@ -217,6 +223,7 @@ def times(run: RunLog, place: Place) -> Iterator[Finding]:
                 yield breach(
                     run.path,
                     event.line,
+                    "M5.no_time",
                     f"{asked.key} is not later than {key}",
                     expected=f"a time after that of line {other.line}",
                     got=f"{(event.time_ms - other.time_ms) / 1000:,.3f} seconds after it",
@@ -229,6 +236,7 @@ def times(run: RunLog, place: Place) -> Iterator[Finding]:
                 yield breach(
                     run.path,
                     event.line,
+                    "M5.too_late",
                     f"{asked.key} comes too late",
                     expected=f"{why}less than {asked.within.minutes:g} minutes "
                     f"after {asked.within.since}",
@@ -249,6 +257,7 @@ def target(run: RunLog, place: Place) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 wrong[0].line,
+                "M6.not_a_number",
                 f"{asked.key} is no number{_in_records(wrong)}",
                 expected=f"{why}a number",
                 got=shown(wrong[0].value),
@@ -259,6 +268,7 @@ def target(run: RunLog, place: Place) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 events[-1].line,
+                "M6.false_success",
                 f"no {asked.key} reaches the target, and the run is called a success",
                 expected=f"{why}a value {asked.some_value}",
                 got=f"{shown(numbers[-1])} at the last of {len(numbers):,}",
@@ -279,6 +289,7 @@ def turns(run: RunLog, place: Place) -> Iterator[Finding]:
         yield breach(
             run.path,
             events[0].line,
+            "M7.out_of_turn",
             f"{key} is out of turn{_in_records(events)}",
             expected=_Course.KEYS[key],
             got=_told(events[0]),
@@ -384,6 +395,7 @@ def number_of_runs(
         yield breach(
             result.path,
             None,
+            "M8.number_of_runs",
             f"{runs} run{'' if runs == 1 else 's'} where a result of {judged_by.name} holds "
             f"{required}",
             expected=f"{required} logs named result_<k>.txt",

@@ -68,6 +68,7 @@ def rule(
 def breach(
     path: Path,
     line: int | None,
+    code: str,
     message: str,
     *,
     expected: str = "",
@@ -75,6 +76,9 @@ def breach(
     hint: str = "",
     severity: Severity = "error",
 ) -> Finding:
-    """A finding as a check yields it: rule and, for an error, severity are filled in when it runs,
-    since the round decides how severe a breach is."""
-    return Finding("", severity, path, line, message, expected, got, hint)
+    """Return a finding; the round decides how severe an error is when the check runs.
+
+    ``code`` is the rule and a word for the kind of breach, such as ``T8.late``. The rule book lists
+    the codes of each rule.
+    """
+    return Finding(code, severity, path, line, message, expected, got, hint)

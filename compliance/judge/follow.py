@@ -7,9 +7,8 @@ there yet is told when training has begun, for by then it comes too late.
 """
 
 import os
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -67,10 +66,17 @@ def _assumed(key: str, line: int, last: Event, samples: int) -> Event:
     return Event(line, last.time_ms, last.monotonic_ms, event_type(key), key, None, metadata)
 
 
-def same(finding: Finding) -> tuple[str, int | None, str]:
-    """What stays of a finding when its log grows: counts and suggestions in its message do not."""
-    stays = re.sub(r" *\(.*?\)|;.*|[\d,.]+", "", finding.message)
-    return finding.rule, finding.line, f"{finding.severity}: {stays}"
+class KnownFindings:
+    """The findings about a growing log that have been reported."""
+
+    def __init__(self) -> None:
+        self._identities: set[tuple[str, int | None, str]] = set()
+
+    def add(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Add what one judgement found; return what no earlier judgement had found."""
+        new = [finding for finding in findings if finding.identity not in self._identities]
+        self._identities |= {finding.identity for finding in new}
+        return new
 
 
 @dataclass
@@ -181,20 +187,15 @@ def follow(
     ``tell`` is told what happens to the file. ``wait`` waits for some seconds and says whether to
     stop there: the log is then judged as it stands.
     """
-    growing, told = GrowingLog(path), set[tuple[str, int | None, str]]()
+    growing, known = GrowingLog(path), KnownFindings()
     try:
         for run in _states(growing, tell, wait):
-            for finding in certain(run, growing.reading.lines_read, place, judged_in):
-                if same(finding) not in told:
-                    told.add(same(finding))
-                    yield finding
+            yield from known.add(certain(run, growing.reading.lines_read, place, judged_in))
     finally:
         growing.close()
     if growing.path is None:
         raise UserError(f"{path}: nobody has written such a log")
-    for finding in check_log(read(growing.path), place, judged_in):
-        if same(finding) not in told:
-            yield finding
+    yield from known.add(check_log(read(growing.path), place, judged_in))
 
 
 def _states(

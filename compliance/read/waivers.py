@@ -224,17 +224,17 @@ def without_effect(
         expected = ""
         severity: Severity = "warning"
         if not _may_be_waived(waiver.rule, judged_in):
-            message = f"{waiver.rule} cannot be waived"
+            code, message = "S9.not_waivable", f"{waiver.rule} cannot be waived"
             severity = judged_in.rules["S9"].severity
             may_be = (known.id for known in judged_in.rules.values() if known.waivable)
             expected = f"one of {', '.join(may_be)}"
             hint = "remove the waiver and mend what it was for: a score stands on that rule"
         elif waiver.until < today:
-            message = f"the waiver of {about} expired on {waiver.until}"
+            code, message = "S9.expired", f"the waiver of {about} expired on {waiver.until}"
             hint = "remove it, or ask the organisers for another one"
         elif not any(waiver.covers(finding, root) for finding in findings):
-            message = f"the waiver of {about} covers no error"
+            code, message = "S9.unused", f"the waiver of {about} covers no error"
             hint = "correct rule and path, or remove it: what it was for has been mended"
         else:
             continue
-        yield Finding("S9", severity, waivers.path, waiver.line, message, expected, "", hint)
+        yield Finding(code, severity, waivers.path, waiver.line, message, expected, "", hint)

@@ -66,7 +66,7 @@ def github_command(finding: Finding) -> str:
     properties = {"file": str(finding.path) if place is None else place.as_posix()}
     if finding.line is not None:
         properties["line"] = str(finding.line)
-    properties["title"] = finding.rule
+    properties["title"] = finding.code
     said = ",".join(
         f"{name}={_escaped(value).replace(':', '%3A').replace(',', '%2C')}"
         for name, value in properties.items()

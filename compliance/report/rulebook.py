@@ -31,10 +31,13 @@ class RuleText:
 
 
 def explain(rule_id: str) -> str:
-    """A rule's text: what it says, why, how it is checked, how to comply. Raises UserError for an
-    unknown rule."""
+    """Return a rule's text: what it says, why, how it is checked, how to comply, its codes.
+
+    ``rule_id`` may also be the code of a finding, such as ``T8.late``. Raises UserError for an
+    unknown rule.
+    """
     rules = rule_texts()
-    asked = rule_id.upper()
+    asked = rule_id.partition(".")[0].upper()
     if asked not in rules:
         raise UserError(
             f'no rule "{rule_id}"{did_you_mean(asked, rules)} '

@@ -63,6 +63,7 @@ def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
         "message": {"text": _plain("\n".join([finding.message, *finding.details()]))},
         "locations": [{"physicalLocation": place}],
         "properties": {
+            "code": finding.code,
             "expected": finding.expected, "got": finding.got, "hint": finding.hint,
         },
     }  # fmt: skip

@@ -22,7 +22,6 @@ from rules import events
 from rules.definition import ROOT
 from rules.errors import UserError
 
-BROKEN_OFF = "broken off: "  # begins the reason of each run that did not end by itself
 _PARTIAL = ".partial"
 
 
@@ -74,13 +73,14 @@ def end(partial: Path, why: str) -> None:
     os.truncate(partial, content.rfind(b"\n") + 1)  # half a record is none
     if last_record(partial, "run_stop", "init_aborted"):
         return
-    why = f"{BROKEN_OFF}{why}"
+    why = f"broken off: {why}"
     block = last_record(partial, "block_stop")
     file = RecordFile(partial, is_new=False)
     with contextlib.closing(file), contextlib.suppress(UserError):
         if last_record(partial, "run_start"):
             samples = _metadata(block, "samples_count") if block else 0
-            file.write("run_stop", status=events.STATUS_ABORTED, samples_count=samples, reason=why)
+            metadata = {"samples_count": samples, "reason": why, events.INTERRUPTED_METADATA: True}
+            file.write("run_stop", status=events.STATUS_ABORTED, **metadata)
         else:
             file.write("init_aborted", why)
 
@@ -93,7 +93,7 @@ def put_away(partial: Path) -> Path:
     """
     log = partial.with_name(partial.name.removesuffix(_PARTIAL))
     stop = last_record(partial, "run_stop")
-    counts = stop is not None and not str(_metadata(stop, "reason")).startswith(BROKEN_OFF)
+    counts = stop is not None and _metadata(stop, events.INTERRUPTED_METADATA) is not True
     with partial.open("rb") as written, contextlib.suppress(OSError):
         os.fsync(written.fileno())
     return partial.rename(log if counts else _unused_name(log))

@@ -24,8 +24,8 @@ OFFICIAL = os.environ.get("CEPHEID_SARIF_SCHEMA", "")
 
 def finding(**changes: Any) -> Finding:
     facts: dict[str, Any] = {
-        "rule": "T8", "severity": "error", "path": Path("a/result_0.txt"), "line": 7,
-        "message": "late", "expected": "8", "got": "9", "hint": "mend it",
+        "code": "T8.late", "severity": "error", "path": Path("a/result_0.txt"), "line": 7,
+        "message": "late", "expected": "8", "got": "9", "hint": "change it",
     }  # fmt: skip
     return Finding(**{**facts, **changes})
 
@@ -55,7 +55,7 @@ def test_sarif_names_file_line_and_level() -> None:
     assert places[0]["region"] == {"startLine": 7}
     assert "region" not in places[1]
     assert [result["level"] for result in results] == ["error", "note"]
-    assert results[0]["message"]["text"] == "late\nexpected 8, got 9\nmend: mend it"
+    assert results[0]["message"]["text"] == "late\nexpected 8, got 9\nfix: change it"
 
 
 def test_absolute_paths_in_the_folder_become_relative_and_others_are_urls(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_any_name_and_text_stay_in_their_fields(name: str, text: str) -> None:
     assert unquote_to_bytes(uri) == os.fsencode(Path("in") / name)
     command = github_command(odd)
     assert command.isprintable()
-    matched = re.fullmatch(r"::error file=([^,:]*),line=7,title=T8::(.*)", command)
+    matched = re.fullmatch(r"::error file=([^,:]*),line=7,title=T8.late::(.*)", command)
     assert matched, command
     for field in matched.groups():
         assert re.fullmatch(r"([^%]|%25|%0D|%0A|%3A|%2C)*", field)
@@ -96,15 +96,15 @@ def test_any_name_and_text_stay_in_their_fields(name: str, text: str) -> None:
 def test_github_escapes_as_the_runner_asks() -> None:
     odd = finding(path=Path("a%,:\r\nb"), message="50% of\r\n::error::it", line=None, got="")
     assert github_command(odd) == (
-        "::error file=a%25%2C%3A%0D%0Ab,title=T8::"
-        "50%25 of%0D%0A::error::it%0Aexpected 8%0Amend: mend it"
+        "::error file=a%25%2C%3A%0D%0Ab,title=T8.late::"
+        "50%25 of%0D%0A::error::it%0Aexpected 8%0Afix: change it"
     )
 
 
 @pytest.mark.parametrize(("severity", "says"), [("warning", "warning"), ("note", "notice")])
 def test_github_knows_levels(severity: str, says: str) -> None:
     text = FORMATS["github"]([finding(severity=severity)], 1, rounds.CURRENT)
-    assert text.startswith(f"::{says} file=a/result_0.txt,line=7,title=T8::late")
+    assert text.startswith(f"::{says} file=a/result_0.txt,line=7,title=T8.late::late")
     assert text.endswith(f"\npass: 1 log, 0 errors, 1 {severity}")
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from compliance.finding import Finding, capped, in_order, printable, shown
 
 LATE = Finding(
-    "T8",
+    "T8.late",
     "error",
     Path("results/h200/galaxy_shape-full-closed/result_2.txt"),
     118,
@@ -24,15 +24,16 @@ LATE = Finding(
 def test_text_is_that_of_the_design() -> None:
     assert LATE.text() == (
         "results/h200/galaxy_shape-full-closed/result_2.txt:118: "
-        "T8 evaluation at 24,000 samples is late\n"
+        "T8.late evaluation at 24,000 samples is late\n"
         "    expected an evaluation after every 8,000 samples, got none after 16,000\n"
-        "    mend: evaluate after each block; `cepheid check --explain T8` says why"
+        "    fix: evaluate after each block; `cepheid check --explain T8` says why"
     )
 
 
 def test_json_has_all_fields() -> None:
     assert json.loads(json.dumps(LATE.as_json())) == {
         "rule": "T8",
+        "code": "T8.late",
         "severity": "error",
         "path": "results/h200/galaxy_shape-full-closed/result_2.txt",
         "line": 118,
@@ -44,8 +45,8 @@ def test_json_has_all_fields() -> None:
 
 
 def test_a_note_says_that_it_is_one() -> None:
-    note = Finding("T16", "note", Path("results"), None, "provisional: 1 of 5 runs")
-    assert note.text() == "results: T16 note: provisional: 1 of 5 runs"
+    note = Finding("T16.too_few", "note", Path("results"), None, "provisional: 1 of 5 runs")
+    assert note.text() == "results: T16.too_few note: provisional: 1 of 5 runs"
 
 
 @pytest.mark.parametrize(
@@ -74,17 +75,18 @@ def test_whatever_a_log_says_stays_on_its_line(text: str) -> None:
 
 
 def test_the_eleventh_of_a_rule_is_counted_only() -> None:
-    many = [Finding("T2", "error", Path("log"), line, "wrong") for line in range(1, 31)]
-    other = Finding("T9", "error", Path("log"), 99, "also wrong")
+    many = [Finding("T2.value", "error", Path("log"), line, "wrong") for line in range(1, 31)]
+    other = Finding("T9.value", "error", Path("log"), 99, "also wrong")
     kept = capped(in_order([other, *many]))
     assert kept[:10] == many[:10]
     (counted, last) = kept[10:]
     assert (counted.line, counted.message) == (11, "and 20 more of T2 in this log")
+    assert counted.code == "T2.more"
     assert last == other
     assert capped(in_order([other, *many]), goes_on=True) == [*many[:10], other]
 
 
 def test_no_error_hides_behind_ten_warnings() -> None:
-    mild = [Finding("M1", "warning", Path("log"), line, "twice") for line in range(1, 20)]
-    counted = capped([*mild, Finding("M1", "error", Path("log"), 30, "two values")])[-1]
+    mild = [Finding("M1.repeated", "warning", Path("log"), line, "twice") for line in range(1, 20)]
+    counted = capped([*mild, Finding("M1.repeated", "error", Path("log"), 30, "two values")])[-1]
     assert (counted.severity, counted.line) == ("error", 30)

@@ -48,7 +48,7 @@ def test_verdicts_and_order(rows: list[Row]) -> None:
 
 def test_no_number_beside_an_error(rows: list[Row]) -> None:
     rejected = rows[3]
-    assert rejected.reasons == ("T12 opt_name must be adam in the closed division",)
+    assert rejected.reasons == ("T12.not_allowed opt_name must be adam in the closed division",)
     numbers = (rejected.score_minutes, rejected.score_low, rejected.score_high,
                rejected.provisional_minutes, rejected.samples_to_target)  # fmt: skip
     assert numbers == (None,) * 5
@@ -63,9 +63,11 @@ def test_a_warning_stands_below_a_score(
     monkeypatch.setattr(definition, "load", lambda name, scale: reference)
     (row,) = found = _rows(Path("out"))
     assert row.verdict == "scored"
-    assert row.reasons == ("T10 warning: the data are not those of the reference (in 5 files)",)
+    assert row.reasons == (
+        "T10.data warning: the data are not those of the reference (in 5 files)",
+    )
     assert [finding.severity for finding in row.findings] == ["warning"] * 5
-    assert "  acme/box: scored, with a warning\n    T10 warning" in leaderboard.as_table(found)
+    assert "  acme/box: scored, with a warning\n    T10.data warning" in leaderboard.as_table(found)
 
 
 def test_an_error_that_logs_share_is_one_reason(star_shape: Definition) -> None:
@@ -78,8 +80,8 @@ def test_an_error_that_logs_share_is_one_reason(star_shape: Definition) -> None:
         write_log(folder / f"result_{index}.txt", records)
     (row,) = found = _rows(Path("out"))
     of_both, of_one = row.reasons
-    assert of_both == "T12 opt_name must be adam in the closed division (in 2 files)"
-    assert of_one.startswith("T10 ")
+    assert of_both == "T12.not_allowed opt_name must be adam in the closed division (in 2 files)"
+    assert of_one.startswith("T10.size ")
     assert "files" not in of_one
     (entry,) = csv.DictReader(io.StringIO(leaderboard.as_csv(found)))
     assert entry["reasons"] == f"{of_both}; {of_one}"

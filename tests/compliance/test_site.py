@@ -150,7 +150,7 @@ def test_a_rejected_result_has_reasons_and_no_number(mixed: dict[str, str]) -> N
     assert '<span class="big">' not in rejected
     assert "compare.html#r=" not in rejected
     unranked = mixed["mini-closed.html"].split("Not ranked")[1]
-    assert "T12 opt_name must be adam" in unranked
+    assert "T12.not_allowed opt_name must be adam" in unranked
     (row,) = [
         row
         for row in re.findall(r"<tr .*?</tr>", mixed["mini-closed.html"], re.DOTALL)

@@ -10,6 +10,7 @@ from rules.events import (
     CLOCK_METADATA,
     EVENTS,
     IMPLEMENTATION_TYPES,
+    INTERRUPTED_METADATA,
     METADATA_TYPES,
     REASON_METADATA,
     EventRule,
@@ -65,7 +66,7 @@ def test_the_rule_book_has_the_tables_of_events() -> None:
 def test_the_rule_book_tells_every_field_of_metadata_and_of_the_implementation() -> None:
     types = {field.strip("`"): type_name for field, type_name, _ in rows("| field |")}
     assert types.pop("file`, `lineno") == "string, integer"
-    asked = {CLOCK_METADATA: "number", REASON_METADATA: "string"}
+    asked = {CLOCK_METADATA: "number", REASON_METADATA: "string", INTERRUPTED_METADATA: "true"}
     assert types == {**METADATA_TYPES, **IMPLEMENTATION_TYPES, **asked}
     meanings = {field.strip("`"): meaning for field, _, meaning in rows("| field |")}
     for name in set(CHOICES) & set(METADATA_TYPES):

@@ -31,7 +31,7 @@ def test_a_first_run_passes_with_a_note(star_shape: Definition, capsys: Printed)
     write_result(Path("out"), star_shape, runs=1)
     assert check_compliance.main(["out"]) == 0
     printed = capsys.readouterr().out
-    assert "T16 note: provisional: 1 of 5 runs" in printed
+    assert "T16.too_few note: provisional: 1 of 5 runs" in printed
     assert printed.endswith("pass: 1 log, 0 errors, 1 note\n")
 
 
@@ -43,8 +43,8 @@ def test_a_warning_is_told_and_passes(
     monkeypatch.setattr(definition, "load", lambda name, scale: reference)
     assert check_compliance.main(["out"]) == 0
     printed = capsys.readouterr().out
-    assert "T10 warning: the data are not those of the reference" in printed
-    assert "mend: `cepheid data star_shape --scale mini --verify`" in printed
+    assert "T10.data warning: the data are not those of the reference" in printed
+    assert "fix: `cepheid data star_shape --scale mini --verify`" in printed
     assert printed.endswith("pass: 1 log, 0 errors, 1 warning, 1 note\n")
 
 
@@ -114,7 +114,7 @@ def test_following_knows_waivers(star_shape: Definition, capsys: Printed) -> Non
     checked = capsys.readouterr().out
     assert check_compliance.main([str(log), "--follow"]) == 0
     assert capsys.readouterr().out == checked
-    assert "T12 warning: opt_name must be adam" in checked
+    assert "T12.not_allowed warning: opt_name must be adam" in checked
     assert "waived by Jane Doe" in checked
 
 
@@ -209,7 +209,7 @@ def test_following_a_run_in_progress(tmp_path: Path) -> None:
     ) as following:
         assert following.stdout is not None
         first = following.stdout.readline()
-        assert "T12 opt_name must be adam" in first
+        assert "T12.not_allowed opt_name must be adam" in first
         assert ".partial:" in first
         write_log(partial, records)
         partial.rename(log)

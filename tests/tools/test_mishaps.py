@@ -281,7 +281,7 @@ def test_a_clock_that_is_set_back_is_told_at_once_and_not_rewarded(
     told, _, rest = whole.out.partition("all targets reached")
     assert "this run can no longer count:" in told
     assert "T4 " in told
-    assert "mend: " in told
+    assert "fix: " in told
     assert "T4" not in rest, "each finding is told once"
     assert "T4" in findings(tmp_path / "out", "result_0.txt", monkeypatch)
 

@@ -137,7 +137,7 @@ def test_a_log_of_other_code_is_found_and_not_packed(root: Path, capsys: Printed
         write_log(root / RESULT / f"result_{index}.txt", records)
     assert pack(root) == 1
     printed = capsys.readouterr().out
-    assert "result_0.txt:12: S4 the log was not written by the code under" in printed
+    assert "result_0.txt:12: S4.code the log was not written by the code under" in printed
     assert "not packed" in printed
     assert not (root / "manifest.json").exists()
 
@@ -145,7 +145,7 @@ def test_a_log_of_other_code_is_found_and_not_packed(root: Path, capsys: Printed
 def test_errors_are_told_and_nothing_is_written(root: Path, capsys: Printed) -> None:
     (root / "LICENSE").unlink()
     assert pack(root) == 1
-    assert "S6 the submission states no licence" in capsys.readouterr().out
+    assert "S6.no_licence the submission states no licence" in capsys.readouterr().out
     assert not (root / "manifest.json").exists()
 
 

@@ -55,6 +55,7 @@ def form(run: RunLog, place: Place) -> Iterator[Finding]:
         yield breach(
             run.path,
             problem.line,
+            f"T1.{problem.kind}",
             printable(problem.message),
             got=_shown_problem(problem),
             hint=_MEND_FORM[problem.kind],
@@ -63,6 +64,7 @@ def form(run: RunLog, place: Place) -> Iterator[Finding]:
         yield breach(
             run.path,
             None,
+            "T1.no_record",
             "the file holds no record of a run",
             expected=f'lines that begin with "{MARKER} "',
             hint="give the run log that the benchmark wrote; a log written by mllog has such lines",
@@ -75,6 +77,7 @@ def _other_dialects(run: RunLog, asked: Dialect) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 line,
+                "T1.dialect",
                 f"the record is in the dialect of {_SAID[dialect]}",
                 expected=f"records in the dialect of {_SAID[asked]}",
                 hint="write the log with the mllog of the round, or check with --round",
@@ -101,6 +104,7 @@ def vocabulary(run: RunLog, place: Place) -> Iterator[Finding]:
         yield breach(
             run.path,
             ended.line,
+            "T2.init_aborted",
             f"the run ended before run_start: {shown(ended.value)}",
             hint="see what the reason names, then run again; such a log never counts, "
             "so keep it out of the result, for example as interrupted_0.txt",
@@ -157,6 +161,7 @@ def _unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
         yield breach(
             run.path,
             events[0].line,
+            "T2.unknown_key",
             f"unknown key {shown(key)}{times}{guess}",
             expected="only keys of the table under T2 and hyperparameters of the definition",
             hint="correct the key, or leave the record out: other output may stand in the log "
@@ -171,6 +176,7 @@ def _counts(run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]) -> 
         yield breach(
             run.path,
             second.line,
+            "T2.second_run",
             "a second run begins here",
             expected="one run for each file",
             got=f"{shown(second.key)} again, first on line {run.all(second.key)[0].line}",
@@ -185,6 +191,7 @@ def _counts(run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]) -> 
             yield breach(
                 run.path,
                 again[0].line,
+                "T2.repeated",
                 f"{key} is there {len(events):,} times, first on line {events[0].line}",
                 expected=f"{key} {asked.count}",
                 hint="write it once, from one rank; the log of each run is a file of its own",
@@ -197,6 +204,7 @@ def _counts(run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]) -> 
         yield breach(
             run.path,
             end_of_phase(run, asked.phase),
+            "T2.missing",
             f"{key} is missing ({asked.meaning})",
             expected=f"{key} {asked.count}, {WHERE[asked.phase]}",
             hint=f"write the event {key} there",
@@ -252,11 +260,12 @@ def end_of_phase(run: RunLog, phase: Phase) -> int | None:
 def _shapes(run: RunLog, known: Mapping[str, EventRule]) -> Iterator[Finding]:
     """What is wrong with known records; the same mistake is told once, with its count."""
     broken_lines = {problem.line for problem in run.problems}
-    mistakes: dict[tuple[str, str], list[Finding]] = {}
+    mistakes: dict[tuple[str, str, str], list[Finding]] = {}
     for event in run.events:
         if event.key in known and event.line not in broken_lines:
             for finding in _shape(run, event, known[event.key]):
-                mistakes.setdefault((event.key, finding.message), []).append(finding)
+                mistake = (event.key, finding.code, finding.expected)
+                mistakes.setdefault(mistake, []).append(finding)
     for same in mistakes.values():
         times = f" (in {len(same):,} records)" if len(same) > 1 else ""
         yield replace(same[0], message=same[0].message + times)
@@ -268,6 +277,7 @@ def _shape(run: RunLog, event: Event, asked: EventRule) -> Iterator[Finding]:
         yield breach(
             run.path,
             event.line,
+            "T2.event_type",
             f"{event.key} has the wrong event_type",
             expected=asked.event_type,
             got=event.event_type,
@@ -279,6 +289,7 @@ def _shape(run: RunLog, event: Event, asked: EventRule) -> Iterator[Finding]:
         yield breach(
             run.path,
             event.line,
+            "T2.value",
             f"{event.key} has a wrong value",
             expected=_one_of(allowed) if allowed else asked.value,
             got=shown(event.value),
@@ -289,6 +300,7 @@ def _shape(run: RunLog, event: Event, asked: EventRule) -> Iterator[Finding]:
         yield breach(
             run.path,
             event.line,
+            "T2.metadata",
             f"{event.key} has wrong or missing metadata: {', '.join(wrong)}",
             expected=", ".join(f"{name} ({_asked_of_metadata(name)})" for name in wrong),
             got=", ".join(
@@ -313,6 +325,7 @@ def _implementation(run: RunLog) -> Iterator[Finding]:
         yield breach(
             run.path,
             event.line,
+            "T2.implementation",
             f"implementation has wrong or missing fields: {', '.join(wrong)}",
             expected=", ".join(f"{name} ({IMPLEMENTATION_TYPES[name]})" for name in wrong),
             got=", ".join(
@@ -387,6 +400,7 @@ def finite_values(run: RunLog, place: Place) -> Iterator[Finding]:
                 yield breach(
                     run.path,
                     event.line,
+                    "T5.not_finite",
                     f"{where[0]} of {shown(event.key)} is not finite",
                     got=str(where[1]),
                     hint="end the run as aborted when its loss or quality is not finite, "

@@ -41,6 +41,7 @@ def _counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
                 yield breach(
                     run.path,
                     stop.line,
+                    "T24.missing",
                     f"{key} of {count:,} images at a time is missing",
                     expected=asked_for,
                     got="run_stop" + (" without a reason" if run.status == STATUS_ABORTED else ""),
@@ -51,6 +52,7 @@ def _counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
                 yield breach(
                     run.path,
                     event.line,
+                    "T24.images_count",
                     f"{key} has a number of images that is not asked for here",
                     expected=asked_for,
                     got=shown(event.metadata["images_count"]),
@@ -70,6 +72,7 @@ def _measured(run: RunLog, definition: Definition) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 event.line,
+                "T24.repetitions",
                 "generation_times does not hold the times of all repetitions",
                 expected=f"{' and '.join(GENERATION_SECONDS)}, in each a list of {repetitions:,} "
                 "positive numbers",
@@ -91,6 +94,7 @@ def _fitting(
         yield breach(
             run.path,
             event.line,
+            "T24.too_long",
             "the repetitions took longer than the clock has room for",
             expected=f"at most {room_ms:,.1f} ms, from line {start.line} to line {stop.line}",
             got=f"{told_ms:,.1f} ms",
@@ -101,6 +105,7 @@ def _fitting(
         yield breach(
             run.path,
             event.line,
+            "T24.untimed",
             "much of the time was spent outside of the repetitions",
             expected=f"repetitions that take most of the {room_ms:,.0f} ms from line {start.line} "
             f"to line {stop.line}",
@@ -137,6 +142,7 @@ def _miscounted(run: RunLog, event: Event, images: int) -> Finding:
     return breach(
         run.path,
         event.line,
+        "T24.samples_count",
         f"samples_count of {event.key} is not the number of images generated",
         expected=f"{images:,}, in all repetitions together",
         got=shown(event.metadata["samples_count"]),
@@ -154,6 +160,7 @@ def weights(run: RunLog, definition: Definition, place: Place) -> Iterator[Findi
         yield breach(
             run.path,
             event.line,
+            "T25.no_weights",
             f"{definition.name} has no published weights at {definition.scale} scale yet",
             expected="a run of the open division",
             got="closed",
@@ -163,6 +170,7 @@ def weights(run: RunLog, definition: Definition, place: Place) -> Iterator[Findi
     yield breach(
         run.path,
         event.line,
+        "T25.other_weights",
         "the weights are not those of the definition",
         expected=shown(expected),
         got=shown(event.value),

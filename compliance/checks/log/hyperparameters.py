@@ -26,6 +26,7 @@ def closed_division(run: RunLog, definition: Definition, place: Place) -> Iterat
             yield breach(
                 run.path,
                 end_of_phase(run, Phase.INIT),
+                "T12.missing",
                 f"{name} is not logged",
                 expected=f"{name}, {_allowed(allowed)}",
                 hint=f"log the value that the run used as the event {name} before init_stop",
@@ -39,6 +40,7 @@ def closed_division(run: RunLog, definition: Definition, place: Place) -> Iterat
                 yield breach(
                     run.path,
                     events[0].line,
+                    "T12.not_allowed",
                     f"{name} {problem} in the closed division",
                     expected=_allowed(allowed),
                     got=shown(value),
@@ -56,6 +58,7 @@ def open_division(run: RunLog, definition: Definition, place: Place) -> Iterator
         yield breach(
             run.path,
             batch.line if batch else end_of_phase(run, Phase.INIT),
+            "T13.batch_size",
             f"{BATCH_SIZE} is not a positive number of samples" if batch else f"no {BATCH_SIZE}",
             expected="an integer above 0",
             got=shown(batch.value) if batch else "",
@@ -69,6 +72,7 @@ def open_division(run: RunLog, definition: Definition, place: Place) -> Iterator
                 yield breach(
                     run.path,
                     event.line,
+                    "T13.type",
                     f"{name} {problem}",
                     expected=f"a value like {shown(known.default)}",
                     got=shown(event.value),

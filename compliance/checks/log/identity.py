@@ -70,6 +70,7 @@ def identity(run: RunLog, place: Place) -> Iterator[Finding]:
         yield breach(
             run.path,
             round_event.line,
+            "T14.round",
             "the log was written for another round",
             expected=f'"{place.round}"',
             got=shown(round_event.value),
@@ -81,6 +82,7 @@ def identity(run: RunLog, place: Place) -> Iterator[Finding]:
         yield breach(
             run.path,
             digest_event.line,
+            "T14.definition",
             f"the log was written for another version of {judged_by.name}, scale {judged_by.scale}",
             expected=f'"{judged_by.digest}"',
             got=shown(digest_event.value),
@@ -98,6 +100,7 @@ def _known_benchmark(run: RunLog) -> Iterator[Finding]:
         yield breach(
             run.path,
             benchmark.line,
+            "T14.benchmark",
             f"no benchmark {shown(benchmark.value)}{did_you_mean(benchmark.value[:100], names)}",
             expected=f"one of {', '.join(names)}",
             hint="write the benchmark's name as its folder under benchmarks/ has it; "
@@ -109,6 +112,7 @@ def _known_benchmark(run: RunLog) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 scale.line,
+                "T14.scale",
                 f"{benchmark.value} has no scale {shown(scale.value)}"
                 f"{did_you_mean(scale.value[:100], scales)}",
                 expected=f"one of {', '.join(scales)}",
@@ -129,6 +133,7 @@ def _like_the_folder(run: RunLog, place: Place) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 event.line,
+                "T14.mismatch",
                 f"{key} does not agree with {source}",
                 expected=shown(expected),
                 got=shown(event.value),

@@ -94,6 +94,7 @@ def _after_the_end(run: RunLog) -> Iterator[Finding]:
         yield breach(
             run.path,
             after[0].line,
+            "T3.after_run_stop",
             f"{shown(after[0].key)} follows run_stop ({len(after):,} record"
             f"{'' if len(after) == 1 else 's'} in all)",
             expected=f"nothing after run_stop on line {stop.line}",
@@ -115,6 +116,7 @@ def _phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
         yield breach(
             run.path,
             run_start if run_start < init_stop else init_stop,
+            "T3.phase_order",
             "init_start, init_stop and run_start are not in this order",
             got=f"lines {init_start}, {init_stop}, {run_start}",
             hint="finish the initialisation before the clock starts",
@@ -137,6 +139,7 @@ def _phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 event.line,
+                "T3.outside_phase",
                 f"{event.key} stands outside its phase",
                 expected=WHERE[phase],
                 got=_found_where(event.line, init_start, init_stop, run_start, stop),
@@ -170,6 +173,7 @@ def _turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
                 yield breach(
                     run.path,
                     event.line,
+                    "T3.out_of_turn",
                     f"{event.key} is out of turn",
                     expected=f"{event.key} {asked}",
                     got=f"it {state}" + (f" (line {last_line})" if last_line else ""),
@@ -182,6 +186,7 @@ def _turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
                 yield breach(
                     run.path,
                     event.line,
+                    "T3.open_interval",
                     "run_stop comes while a block or an evaluation is open",
                     expected="run_stop after eval_stop",
                     got=f"it {state} (line {last_line})",
@@ -202,6 +207,7 @@ def clock(run: RunLog, place: Place) -> Iterator[Finding]:
         yield breach(
             run.path,
             without[0].line,
+            "T4.no_monotonic_ms",
             f"metadata.monotonic_ms is missing or no number in {len(without):,} of "
             f"{len(run.events):,} records",
             expected="milliseconds of a clock that is never set, in every record",
@@ -218,17 +224,10 @@ def _apart(run: RunLog) -> Iterator[Finding]:
     before: Event | None = None
     drift = _Drift()
     for event in run.events:
-        back = _step_back(before, event) if before is not None else ""
+        back = _describe_step_back(before, event) if before is not None else ""
         before = event
         if back:
-            yield breach(
-                run.path,
-                event.line,
-                back,
-                expected="a time that is not before the record above",
-                hint="write records in order from one process, and never change the log; "
-                "if the machine's clock was set during the run, run again",
-            )
+            yield _step_back(run, event, back)
             drift = _Drift()  # the next record begins anew: one step gives one finding
             continue
         if event.monotonic_ms is None:
@@ -238,6 +237,7 @@ def _apart(run: RunLog) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 event.line,
+                "T4.clocks_apart",
                 "the wall clock and the monotonic clock went apart before this record",
                 expected=f"the same advance to within {CLOCK_TOLERANCE_MS:g} ms and 0.1%",
                 got=f"a difference of {apart_ms:,.0f} ms",
@@ -260,12 +260,18 @@ def _steps_back(run: RunLog) -> Iterator[Finding]:
     ]
     furthest = max(milliseconds for _, milliseconds in steps)
     times = "" if len(steps) == 1 else f" {len(steps):,} times, at most"
-    yield breach(
+    yield _step_back(run, steps[0][0], f"time_ms steps back{times} by {furthest:,.0f} ms")
+
+
+def _step_back(run: RunLog, event: Event, message: str) -> Finding:
+    return breach(
         run.path,
-        steps[0][0].line,
-        f"time_ms steps back{times} by {furthest:,.0f} ms",
+        event.line,
+        "T4.step_back",
+        message,
         expected="a time that is not before the record above",
-        hint="write records in order from one process, and never change the log",
+        hint="write records in order from one process, and never change the log; "
+        "if the machine's clock was set during the run, run again",
     )
 
 
@@ -280,7 +286,7 @@ def _has_no_clock(event: Event) -> bool:
     return event.monotonic_ms is None or event.monotonic_ms < 0
 
 
-def _step_back(before: Event, event: Event) -> str:
+def _describe_step_back(before: Event, event: Event) -> str:
     if event.time_ms < before.time_ms:
         return f"time_ms steps back by {before.time_ms - event.time_ms:,.0f} ms"
     if event.monotonic_ms is not None and before.monotonic_ms is not None:

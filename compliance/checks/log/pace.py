@@ -33,6 +33,7 @@ def unexplained_times(run: RunLog) -> Iterator[Finding]:
         yield breach(
             run.path,
             stop.line,
+            "T4.no_time",
             f"the {what} that starts on line {start.line} took no time{times}",
             expected="a later time on either clock",
             got="the same time_ms and the same monotonic_ms",
@@ -80,6 +81,7 @@ def _fast_blocks(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 min(line for _, line in paces[:count]),
+                "T4.fast_blocks",
                 f"{count} of {len(paces)} blocks trained {usual / fast:.1f} times as fast as any "
                 "other, or faster",
                 expected=f"blocks within a factor of {PACE_RATIO_MAX:g} of the next slower one",
@@ -110,6 +112,7 @@ def _gaps(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
         yield breach(
             run.path,
             after.line,
+            "T4.gap",
             f"{longest_ms / 1000:,.1f} seconds between {end.key} and {after.key} that no event "
             "explains",
             expected=f"{after.key} soon after {end.key} on line {end.line}",

@@ -40,6 +40,7 @@ def _metrics(run: RunLog, event: Event, definition: Definition) -> Iterator[Find
         yield breach(
             run.path,
             event.line,
+            "T9.missing_metric",
             f"metadata.metrics lacks {', '.join(wrong)}{guess}",
             expected=f"a number for each of {', '.join(wanted)}",
             got=shown(metrics),
@@ -49,6 +50,7 @@ def _metrics(run: RunLog, event: Event, definition: Definition) -> Iterator[Find
         yield breach(
             run.path,
             event.line,
+            "T9.value",
             f"the value of eval_accuracy is not {first}, the first quality metric",
             expected=shown(metrics[first]),
             got=shown(event.value),
@@ -66,6 +68,7 @@ def _possible(run: RunLog, event: Event, definition: Definition) -> Iterator[Fin
         yield breach(
             run.path,
             event.line,
+            "T9.impossible_value",
             f"{name} has a value that this metric cannot have",
             expected=_between(lowest, highest),
             got=shown(value),
@@ -90,6 +93,7 @@ def _stops_at_the_targets(run: RunLog, definition: Definition) -> Iterator[Findi
             yield breach(
                 run.path,
                 going_on[0].line,
+                "T9.trained_on",
                 "the run was trained on after every target held",
                 expected=f"run_stop after the evaluation on line {reached[0].line} ({targets})",
                 got="another block",
@@ -99,6 +103,7 @@ def _stops_at_the_targets(run: RunLog, definition: Definition) -> Iterator[Findi
             yield breach(
                 run.path,
                 stop.line,
+                "T9.false_abort",
                 "run_stop says aborted, but every target holds",
                 expected=f'"{STATUS_SUCCESS}", since {targets} on line {reached[0].line}',
                 got=f'"{STATUS_ABORTED}"',
@@ -114,6 +119,7 @@ def _stops_at_the_targets(run: RunLog, definition: Definition) -> Iterator[Findi
         yield breach(
             run.path,
             stop.line,
+            "T9.false_success",
             "run_stop says success, but the last evaluation misses a target",
             expected=targets,
             got=", ".join(missed) or "no evaluation",
@@ -139,6 +145,7 @@ def counts(run: RunLog, definition: Definition, place: Place) -> Iterator[Findin
             yield breach(
                 run.path,
                 event.line,
+                "T10.size",
                 f"{key} is not the definition's",
                 expected=f"{count:,}",
                 got=shown(event.value),
@@ -159,6 +166,7 @@ def _all_samples(run: RunLog) -> Iterator[Finding]:
         yield breach(
             run.path,
             stop.line,
+            "T10.run_stop_count",
             "samples_count of run_stop is not that of the last block_stop",
             expected=f"{run.samples_trained:,}"
             + (f", as on line {blocks[-1].line}" if blocks else ", since no block was completed"),
@@ -174,6 +182,7 @@ def _data(run: RunLog, definition: Definition) -> Iterator[Finding]:
     yield breach(
         run.path,
         event.line,
+        "T10.data",
         "the data are not those of the reference",
         expected=shown(definition.data_digest),
         got=shown(event.value),
@@ -193,6 +202,7 @@ def _whole_batches(run: RunLog) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 event.line,
+                "T10.block_count",
                 f"{shown(samples)} samples cannot be the end of this block",
                 expected=f"a multiple of the global batch size {batch:,} above {before:,}",
                 got=shown(samples),
@@ -209,6 +219,7 @@ def _epochs(run: RunLog, definition: Definition) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 event.line,
+                "T10.epoch_num",
                 "epoch_num is not samples_count / train_samples",
                 expected=f"{epochs:.4f}",
                 got=shown(event.metadata["epoch_num"]),

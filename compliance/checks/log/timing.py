@@ -27,6 +27,7 @@ def before_the_clock(run: RunLog, definition: Definition, place: Place) -> Itera
         yield breach(
             run.path,
             cleared.line,
+            "T6.caches",
             "the data files were not dropped from the file caches",
             expected="true",
             got=shown(cleared.value),
@@ -39,6 +40,7 @@ def before_the_clock(run: RunLog, definition: Definition, place: Place) -> Itera
         yield breach(
             run.path,
             stop.line,
+            "T6.too_long",
             "initialisation took too long",
             expected=f"at most {definition.timing.init_minutes_max:g} minutes",
             got=f"{minutes:.1f} minutes since line {start.line}",
@@ -56,6 +58,7 @@ def timed_region(run: RunLog, place: Place) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 stopped.line,
+                "T7.no_time",
                 "the run took no time",
                 expected=f"run_stop later than run_start on line {started.line}",
                 got=f"{run.seconds:.3f} seconds",
@@ -66,6 +69,7 @@ def timed_region(run: RunLog, place: Place) -> Iterator[Finding]:
         yield breach(
             run.path,
             last.line,
+            "T7.no_run_stop",
             "the log ends without run_stop",
             expected="exactly one run_stop, also when the run fails or is interrupted",
             got=f"{shown(last.key)} as the last record",
@@ -87,6 +91,7 @@ def evaluation_cadence(run: RunLog, definition: Definition, place: Place) -> Ite
             yield breach(
                 run.path,
                 declared.line,
+                "T8.offset",
                 f"{EVAL_OFFSET} {problem}",
                 expected=f"an {EVAL_OFFSET} that the definition allows, in both divisions",
                 got=shown(declared.value),
@@ -117,6 +122,7 @@ def evaluation_cadence(run: RunLog, definition: Definition, place: Place) -> Ite
             yield breach(
                 run.path,
                 ended.line,
+                "T8.late" if late else "T8.early",
                 f"evaluation at {samples:,} samples is {'late' if late else 'early'}",
                 expected=f"an evaluation after every {definition.timing.eval_every_samples:,} "
                 f"samples, here after {block.samples:,}",
@@ -139,6 +145,7 @@ def _off_schedule(run: RunLog, line: int, key: str, block: Block, metadata: obje
     return breach(
         run.path,
         line,
+        "T8.block_count",
         f"{key} counts wrongly",
         expected=f"block_num {block.number} and samples_count {samples:,}",
         got=f"{shown(metadata['block_num'])} and {shown(metadata['samples_count'])}",
@@ -158,6 +165,7 @@ def _counts_agree(run: RunLog) -> Iterator[Finding]:
                 yield breach(
                     run.path,
                     event.line,
+                    "T8.evaluation_count",
                     f"samples_count of {event.key} is not that of its block",
                     expected=f"{samples:,}, as on line {counted_on}",
                     got=shown(logged),
@@ -186,6 +194,7 @@ def budget(run: RunLog, definition: Definition, place: Place) -> Iterator[Findin
         yield breach(
             run.path,
             stop.line,
+            "T11.no_reason",
             "the run was aborted before its budget was spent, and does not say why",
             expected=f"metadata.reason, a text, or {definition.timing.max_samples:,} samples",
             got=f"{_logged(stop, REASON_METADATA)} after {run.samples_trained:,} samples",
@@ -202,6 +211,7 @@ def budget(run: RunLog, definition: Definition, place: Place) -> Iterator[Findin
             yield breach(
                 run.path,
                 event.line,
+                "T11.past_budget",
                 "the run was trained past its budget",
                 expected=f"the end of training after {last:,} samples",
                 got=f"{event.metadata['samples_count']:,} samples at {event.key}",

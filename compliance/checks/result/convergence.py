@@ -32,6 +32,7 @@ def plausible_convergence(
         yield breach(
             result.path,
             None,
+            "T21.not_measured",
             "convergence was not compared: there are no reference convergence points"
             + (" for this version of the definition" if is_stale else ""),
             hint=f"{measure} measures the reference at this batch size",
@@ -42,6 +43,7 @@ def plausible_convergence(
         yield breach(
             result.path,
             None,
+            "T21.missing_point",
             "convergence was not compared: the reference was measured at smaller batch sizes only",
             expected=f"at most {max(p.batch_size for p in points.points if p.is_usable):,}",
             got=f"{found.batch_size:,}",
@@ -52,6 +54,7 @@ def plausible_convergence(
         yield breach(
             result.path,
             None,
+            "T21.too_fast",
             f"implausibly few samples to target at batch size {found.batch_size:,}",
             expected=f"a mean of at least {math.ceil(found.expected.least):,}; "
             f"the reference needs {found.expected.mean:,.0f}",

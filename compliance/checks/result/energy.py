@@ -28,6 +28,7 @@ def power(result: ResultFolder, definition: Definition, place: Place) -> Iterato
             yield breach(
                 log.path,
                 None,
+                "T23.no_run",
                 f"there is no run log result_{log.index}.txt for this power log",
                 hint="give a power log the number of its run, or remove it",
             )
@@ -43,6 +44,7 @@ def power(result: ResultFolder, definition: Definition, place: Place) -> Iterato
         yield breach(
             result.path,
             None,
+            "T23.missing",
             f"power_{lacking[0]}.csv is missing",
             expected="a power log for every run of the result, or for none",
             got=f"{len(result.power)} power logs of {len(result.runs)} runs",
@@ -55,6 +57,7 @@ def _form(log: PowerLog) -> Iterator[Finding]:
         yield breach(
             log.path,
             problem.line,
+            "T23.form",
             printable(problem.message),
             expected=problem.expected,
             got=problem.got,
@@ -78,6 +81,7 @@ def _covers(log: PowerLog, run: RunLog) -> Iterator[Finding]:
         yield breach(
             log.path,
             line,
+            "T23.gap",
             f"no reading of {', '.join(names[:3])}{more} for {(to_ms - from_ms) / 1000:,.1f} "
             "seconds of the run",
             expected="a reading at or before run_start, one at or after run_stop, and no two "
@@ -115,6 +119,7 @@ def _alike(logs: list[PowerLog]) -> Iterator[Finding]:
             yield breach(
                 log.path,
                 2 if names != expected else 1,
+                "T23.sensors",
                 f"the sensors are not those of {logs[0].path.name}",
                 expected=", ".join(expected[:10]) + f"; not measured: {logs[0].not_measured}",
                 got=", ".join(names[:10]) + f"; not measured: {log.not_measured}",
@@ -128,6 +133,7 @@ def _alike(logs: list[PowerLog]) -> Iterator[Finding]:
             yield breach(
                 log.path,
                 3,
+                "T23.copied",
                 f"the readings are exactly those of {other.path.name}",
                 expected="readings of its own for each run",
                 hint="put the power log of each run beside its run log, and no copy of another",
@@ -141,6 +147,7 @@ def _unchanged(logs: list[PowerLog]) -> Iterator[Finding]:
                 yield breach(
                     log.path,
                     sensor.lines[0],
+                    "T23.constant",
                     f"{sensor.name} reads {sensor.watts[0]:g} W all the time",
                     expected="readings that vary with the load",
                     hint="leave out a sensor that does not measure; a nominal power is no reading",

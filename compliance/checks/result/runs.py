@@ -13,6 +13,7 @@ from compliance.checks.log.timing import BATCH_SIZE
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, shown
 from compliance.read.package import ResultFolder
+from compliance.read.records import Event
 from compliance.read.runlog import QualityPoint, RunLog
 from rules import rounds
 from rules.definition import Definition
@@ -38,13 +39,7 @@ def seeds(
         if not_derived:
             yield not_derived
         elif event.value in by_seed:
-            yield breach(
-                run.path,
-                event.line,
-                f"seed {event.value} is also that of {by_seed[event.value].path.name}",
-                expected="a seed of its own for each run",
-                hint="run again with another seed; by default `cepheid run` derives one per run",
-            )
+            yield _repeated_seed(run, event, by_seed[event.value])
         by_seed.setdefault(event.value, run)
     yield from _seed_sources(result.runs)
     yield from _given_seeds(result.runs)
@@ -60,23 +55,29 @@ def _seeds_of_history(result: ResultFolder, place: Place) -> Iterator[Finding]:
             source = _canonical([event.metadata.get("file"), event.metadata.get("lineno")])
             owner = owners.setdefault((_canonical(event.value), source), run)
             if owner is not run:
-                yield breach(
-                    run.path,
-                    event.line,
-                    f"seed {shown(event.value)} is also that of {owner.path.name}",
-                    expected="a seed of its own for each run",
-                    hint="run again with another seed",
-                )
+                yield _repeated_seed(run, event, owner)
                 break
         asked = rounds.load(place.round).log.seed_required
         if asked and place.in_result and not run.all("seed") and _is_closed(run, place):
             yield breach(
                 run.path,
                 None,
+                "T15.missing",
                 "the run logs no seed",
                 expected="a seed of its own for each run",
                 hint="log each seed with mllog",
             )
+
+
+def _repeated_seed(run: RunLog, event: Event, owner: RunLog) -> Finding:
+    return breach(
+        run.path,
+        event.line,
+        "T15.repeated",
+        f"seed {shown(event.value)} is also that of {owner.path.name}",
+        expected="a seed of its own for each run",
+        hint="run again with another seed; by default `cepheid run` derives one per run",
+    )
 
 
 def _is_closed(run: RunLog, place: Place) -> bool:
@@ -98,6 +99,7 @@ def _seed_sources(runs: Sequence[RunLog]) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 run.all("seed")[0].line,
+                "T15.source",
                 "the seed was logged by another line of code than in the other runs",
                 expected=f"{shown(usual)}, as metadata.file and lineno",
                 got=shown(sources[run.path]),
@@ -115,6 +117,7 @@ def _given_seeds(runs: Sequence[RunLog]) -> Iterator[Finding]:
         yield breach(
             run.path,
             event.line,
+            "T15.given",
             f"seeds were given, not derived{count}",
             severity="note",
             hint="a reader cannot tell whether they were chosen; without --seed `cepheid run` "
@@ -134,6 +137,7 @@ def _set_aside(run: RunLog, definition: Definition) -> Iterator[Finding]:
         yield breach(
             run.path,
             stop.line,
+            "T15.set_aside",
             "a completed run was set aside",
             expected="only logs of runs that were interrupted",
             got=f"status {shown(run.status)} after {evaluated:,} samples",
@@ -160,6 +164,7 @@ def _not_derived(run: RunLog, definition: Definition) -> Finding | None:
     return breach(
         run.path,
         event.line,
+        "T15.not_derived",
         "the seed is called derived, but it is not the derived one of this run",
         expected=f"{expected}, which follows from definition, system, code and run {run.index}",
         got=f"{event.value}" + (f", the seed of run {of_run[0]}" if of_run else ""),
@@ -179,6 +184,7 @@ def number_of_runs(result: ResultFolder, definition: Definition, place: Place) -
         yield breach(
             folder,
             None,
+            "T16.missing",
             f"result_{gaps[0]}.txt is missing",
             expected=f"logs numbered from result_0.txt to result_{len(indices) - 1}.txt",
             got=f"result_{indices[-1]}.txt as the last one",
@@ -188,6 +194,7 @@ def number_of_runs(result: ResultFolder, definition: Definition, place: Place) -
         yield breach(
             folder,
             None,
+            "T16.too_few",
             f"provisional: {len(runs)} of {required} runs",
             expected=f"{required} run logs for a score",
             got=str(len(runs)),
@@ -198,6 +205,7 @@ def number_of_runs(result: ResultFolder, definition: Definition, place: Place) -
         yield breach(
             folder,
             None,
+            "T16.too_many",
             f"{len(runs)} runs where the result holds exactly {required}",
             expected=f"result_0.txt to result_{required - 1}.txt",
             got=str(len(runs)),
@@ -230,6 +238,7 @@ def not_converged(
         yield breach(
             run.path,
             stop.line if stop else run.events[-1].line if run.events else None,
+            "T17.not_converged",
             f"the run did not converge{because}",
             expected="" if place.in_result else "a run that reaches the targets",
             hint="see what the reason names; the run counts as the slowest run, "
@@ -240,6 +249,7 @@ def not_converged(
         yield breach(
             result.path,
             None,
+            "T17.too_many",
             f"{len(aborted)} of {len(result.runs)} runs did not converge",
             expected=f"at most {allowed}",
             got=str(len(aborted)),
@@ -290,6 +300,7 @@ def _differing(runs: Sequence[RunLog], key: str, may_lack: bool = False) -> Iter
             yield breach(
                 run.path,
                 event.line if event else end_of_phase(run, Phase.INIT),
+                "T18.differs",
                 f"{key} differs from that of {reference.path.name}",
                 expected=_logged(reference, key),
                 got=_logged(run, key),
@@ -333,15 +344,9 @@ def _copied(runs: Sequence[RunLog], definition: Definition) -> Iterator[Finding]
         same = next((trace for trace in traces if trace in seen), None)
         if same is not None:
             other, there = seen[same]
-            yield breach(
-                run.path,
-                traces[same].line,
-                f"the quality is exactly that of {other.path.name}, line {there.line}",
-                expected="other values: another seed gives another course",
-                got=shown(dict(traces[same].metrics)),
-                hint="put the log of each run into the result, and no copy of another; "
-                "if these are two runs, check that the seed reaches every generator",
-            )
+            place = f"{other.path.name}, line {there.line}"
+            metrics = shown(dict(traces[same].metrics))
+            yield _copied_quality(run, traces[same].line, place, metrics)
         for trace, point in traces.items():
             seen.setdefault(trace, (run, point))
 
@@ -356,15 +361,32 @@ def _copied_in_history(runs: Sequence[RunLog]) -> Iterator[Finding]:
         trace = _canonical([[event.key, event.value] for event in course])
         other = seen.setdefault(trace, run)
         if other is not run:
-            yield breach(
-                run.path,
-                course[0].line,
-                f"the quality is exactly that of {other.path.name}, at all evaluations",
-                expected="other values: another seed gives another course",
-                got=f"{shown(course[-1].value)} at the last of {len(course):,}",
-                hint="put the log of each run into the result, and no copy of another",
-            )
+            place = f"{other.path.name}, at all evaluations"
+            last = f"{shown(course[-1].value)} at the last of {len(course):,}"
+            yield _copied_quality(run, course[0].line, place, last)
 
+
+def _copied_quality(run: RunLog, line: int, place: str, got: str) -> Finding:
+    return breach(
+        run.path,
+        line,
+        "T19.copied_quality",
+        f"the quality is exactly that of {place}",
+        expected="other values: another seed gives another course",
+        got=got,
+        hint=_NO_COPIES,
+    )
+
+
+_NO_COPIES = (
+    "put the log of each run into the result, and no copy of another; "
+    "if these are two runs, check that the seed reaches every generator"
+)
+
+
+_LOSSES = ("T19.copied_losses", "the losses of all blocks", "block_stop")
+_TIMES = ("T19.copied_intervals", "the times between all events", "run_start")
+_GENERATION_TIMES = ("T19.copied_times", "all measured times", "generation_times")
 
 COPIED_LOSSES_MIN = 3  # of more than four digits: shorter ones agree by chance
 COPIED_INTERVALS_MIN = 5
@@ -376,21 +398,21 @@ def _retimed(runs: Sequence[RunLog], told: set[Path]) -> Iterator[Finding]:
     seen: dict[object, RunLog] = {}
     for run in runs:
         traces = {
-            ("loss", _losses(run)): ("the losses of all blocks", "block_stop"),
-            ("time", _intervals_ms(run)): ("the times between all events", "run_start"),
-            ("generation", _generation_seconds(run)): ("all measured times", "generation_times"),
+            ("loss", _losses(run)): _LOSSES,
+            ("time", _intervals_ms(run)): _TIMES,
+            ("generation", _generation_seconds(run)): _GENERATION_TIMES,
         }
         known = {trace: told_as for trace, told_as in traces.items() if trace[1]}
         same = next((trace for trace in known if trace in seen), None)
         if same is not None and run.path not in told:
-            what, key = known[same]
+            code, what, key = known[same]
             yield breach(
                 run.path,
                 run.all(key)[0].line,
+                code,
                 f"{what} are exactly those of {seen[same].path.name}",
                 expected="other values: no two runs are alike to the last digit",
-                hint="put the log of each run into the result, and no copy of another; "
-                "if these are two runs, check that the seed reaches every generator",
+                hint=_NO_COPIES,
             )
         for trace in known:
             seen.setdefault(trace, run)
@@ -440,6 +462,7 @@ def _at_the_same_time(runs: Sequence[RunLog]) -> Iterator[Finding]:
             yield breach(
                 run.path,
                 run.all("run_start")[0].line,
+                "T19.overlap",
                 "two runs at the same time on one system",
                 expected=f"run_start after run_stop of {before.path.name}, "
                 f"line {before.all('run_stop')[0].line}",

@@ -30,6 +30,7 @@ def code(who: Submitter) -> Iterator[Finding]:
         yield breach(
             who.path / name,
             None,
+            "S3.unfilled",
             f"the {README} is still to be written",
             expected=f"no text that begins with {FILL_IN.strip()}",
             hint="replace that text by what it asks for",
@@ -43,6 +44,7 @@ def code(who: Submitter) -> Iterator[Finding]:
             yield breach(
                 who.path / folder,
                 None,
+                "S3.no_code",
                 f"the code that ran {benchmark} is not there",
                 expected=f"the program and what started it, under {folder}/",
                 hint="copy the code that wrote the logs; that of the reference is "
@@ -52,6 +54,7 @@ def code(who: Submitter) -> Iterator[Finding]:
             yield breach(
                 who.path / folder / README,
                 None,
+                "S3.no_readme",
                 f"{benchmark} has no {README}",
                 expected="how to prepare the data and how to make the runs again",
                 hint="write the commands that were used, from an empty machine to the run logs",
@@ -61,6 +64,7 @@ def code(who: Submitter) -> Iterator[Finding]:
             yield breach(
                 result.path / README,
                 None,
+                "S3.no_result_readme",
                 f"the result of the open division has no {README}",
                 expected="model, optimizer, schedule and hyperparameters in words (T13)",
                 hint="tell what differs from the definition, so that a reader can compare",
@@ -78,6 +82,7 @@ def hygiene(who: Submitter) -> Iterator[Finding]:
         yield breach(
             refused.path,
             None,
+            "S5.refused",
             f"not read: {refused.why}",
             expected="plain files and folders that may be read, within the bounds of S5",
             hint="replace a link by what it names, let others read the files, or leave out what is "
@@ -89,6 +94,7 @@ def hygiene(who: Submitter) -> Iterator[Finding]:
         yield breach(
             who.path,
             None,
+            "S5.more_files",
             f"more than {PROBLEMS_MAX} files have such names or sizes",
             hint="mend those that are told, then check again",
         )
@@ -105,6 +111,7 @@ def _of_files(who: Submitter) -> Iterator[Finding]:
             yield breach(
                 who.path / file.name,
                 None,
+                "S5.case",
                 f"the name differs from {printable(str(other.name))} only in case",
                 hint="rename one of them: on some systems they are the same file",
             )
@@ -117,6 +124,7 @@ def _name(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
         yield breach(
             who.path / file.name,
             None,
+            "S5.name",
             "the name is not one that every system can read",
             expected="letters, digits, '.', '_', '+' and '-', at most 100, '-' not first, "
             "'.' not last, and no device name of Windows",
@@ -127,6 +135,7 @@ def _name(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
         yield breach(
             who.path / file.name,
             None,
+            "S5.long_path",
             "the path is too long",
             expected=f"at most {PATH_CHARACTERS_MAX} characters below the submitter's folder",
             got=f"{len(str(file.name)):,}",
@@ -142,6 +151,7 @@ def _size(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
         yield breach(
             who.path / file.name,
             None,
+            "S5.large_file",
             "the file is too large for a submission",
             expected=f"at most {bound // 2**20} MiB",
             got=f"{file.size_bytes:,} bytes",
@@ -161,6 +171,7 @@ def licence(who: Submitter) -> Iterator[Finding]:
     yield breach(
         who.path / "LICENSE",
         None,
+        "S6.no_licence",
         "the submission states no licence",
         expected="a file LICENSE at the top or beside the code under benchmarks/",
         hint="add the licence of the code; logs and descriptions are published under Apache-2.0",

@@ -30,6 +30,7 @@ def layout(who: Submitter) -> Iterator[Finding]:
         yield breach(
             who.path,
             None,
+            "S1.no_result",
             "the submission holds no result",
             expected="results/<system>/<benchmark>-<scale>-<division>/result_0.txt …",
             hint="copy what `cepheid run --output` left, with results/ and systems/",
@@ -49,6 +50,7 @@ def _left_by_tools(path: Path) -> Finding:
     return breach(
         path,
         None,
+        "S1.left_by_tools",
         f"{path.name}/ does not belong in a submission",
         expected="results/, systems/, benchmarks/ and manifest.json",
         hint="remove it from the submission; `cepheid run` and `cepheid leaderboard` wrote it "
@@ -62,6 +64,7 @@ def _system_has_description(who: Submitter, system: str) -> Iterator[Finding]:
         yield breach(
             folder,
             None,
+            "S1.system_name",
             "the system's name holds other characters than allowed, or is too long",
             expected="letters, digits, '.', '_' and '-', at most 64",
             got=shown(system),
@@ -71,6 +74,7 @@ def _system_has_description(who: Submitter, system: str) -> Iterator[Finding]:
         yield breach(
             folder,
             None,
+            "S1.no_description",
             f"the system has no description{did_you_mean(system, who.systems)}",
             expected=f"systems/{system}.json beside results",
             hint="write one after rules/schemas/system.schema.json, or take that of `cepheid run`",
@@ -83,6 +87,7 @@ def _known_name(result: ResultFolder) -> Iterator[Finding]:
         yield breach(
             result.path,
             None,
+            "S1.result_name",
             "the folder's name does not say what the result is of",
             expected="<benchmark>-<scale>-<division>, for example galaxy_shape-mini-closed",
             got=shown(result.path.name),
@@ -103,6 +108,7 @@ def _known_name(result: ResultFolder) -> Iterator[Finding]:
     yield breach(
         result.path,
         None,
+        "S1.unknown_name",
         f"no {what} {shown(word)}{did_you_mean(word, known)}",
         expected=f"one of {', '.join(known)}",
         hint="rename the folder to <benchmark>-<scale>-<division>",
@@ -114,6 +120,7 @@ def _beside_the_logs(result: ResultFolder, in_submission: bool) -> Iterator[Find
         yield breach(
             result.path,
             None,
+            "S1.no_log",
             "the result holds no run log",
             expected="result_0.txt, result_1.txt …",
             hint="run the benchmark, or remove the folder",
@@ -129,6 +136,7 @@ def _beside_the_logs(result: ResultFolder, in_submission: bool) -> Iterator[Find
         yield breach(
             path,
             None,
+            "S1.unexpected",
             "this is a folder, no run log" if LOG_NAME.fullmatch(path.name) else named,
             expected="result_0.txt, result_1.txt …" if is_log else "run logs only",
             got=shown(path.name),
@@ -140,6 +148,7 @@ def _beside_the_logs(result: ResultFolder, in_submission: bool) -> Iterator[Find
         yield breach(
             result.path,
             None,
+            "S1.unfinished",
             f"not judged, since still written or left by a killed run: {names}",
             severity="error" if in_submission else "note",
             hint="wait for the run, or make the missing runs with the same `cepheid run` command",
@@ -147,7 +156,11 @@ def _beside_the_logs(result: ResultFolder, in_submission: bool) -> Iterator[Find
     if result.interrupted:
         names = ", ".join(printable(run.path.name) for run in result.interrupted[:5])
         yield breach(
-            result.path, None, f"interrupted runs are not scored: {names}", severity="note"
+            result.path,
+            None,
+            "S1.interrupted",
+            f"interrupted runs are not scored: {names}",
+            severity="note",
         )
 
 
@@ -167,6 +180,7 @@ def _description(system: SystemFile, submitter: str | None) -> Iterator[Finding]
         yield breach(
             system.path,
             None,
+            "S2.unreadable",
             f"the description {printable(system.problem)}",
             hint="write it after rules/schemas/system.schema.json, in a file that others may read",
         )
@@ -178,6 +192,7 @@ def _description(system: SystemFile, submitter: str | None) -> Iterator[Finding]
         yield breach(
             system.path,
             None,
+            "S2.system",
             "system is not the file's name",
             expected=shown(system.name),
             got=shown(named),
@@ -188,6 +203,7 @@ def _description(system: SystemFile, submitter: str | None) -> Iterator[Finding]
         yield breach(
             system.path,
             None,
+            "S2.submitter",
             "submitter is not the name of the folder under submissions/",
             expected=shown(submitter),
             got=shown(by),
@@ -200,6 +216,7 @@ def _still_to_fill(system: SystemFile) -> Iterator[Finding]:
         yield breach(
             system.path,
             None,
+            "S2.unfilled",
             f"{printable(key)[:100]} is still to be filled in",
             expected=printable(what)[:200],
             hint="replace the whole text, or leave the field out if it is not required",
@@ -218,6 +235,7 @@ def _schema_problems(system: SystemFile) -> Iterator[Finding]:
         yield breach(
             system.path,
             None,
+            "S2.unknown_field",
             f"unknown field {shown(key)}{did_you_mean(key[:100], missing or schema['properties'])}",
             expected=f"fields of {path.name}",
             hint='correct its name, or put it under "software" or "notes"',
@@ -226,6 +244,7 @@ def _schema_problems(system: SystemFile) -> Iterator[Finding]:
         yield breach(
             system.path,
             None,
+            "S2.missing_field",
             f"the description lacks {', '.join(missing)}",
             expected="every required field",
             hint="describe the system completely enough to buy or build the same",
@@ -237,6 +256,7 @@ def _schema_problems(system: SystemFile) -> Iterator[Finding]:
         yield breach(
             system.path,
             None,
+            "S2.value",
             f"{printable('.'.join(map(str, error.path))[:100])} is not what it should be",
             expected=_asked(error.schema),
             got=shown(error.instance),

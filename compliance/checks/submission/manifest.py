@@ -11,6 +11,7 @@ from rules import rounds
 
 PROBLEMS_MAX = 20  # that are told one by one
 PACK = "where the change is meant, `cepheid pack` writes the manifest anew"
+CODES = {"changed": "S4.digest", "missing": "S4.missing_file", "not listed": "S4.unlisted_file"}
 SAYS = {
     "changed": "the file is not the one that the manifest lists",
     "missing": "the manifest lists a file that is not there",
@@ -27,6 +28,7 @@ def bound(who: Submitter) -> Iterator[Finding]:
         yield breach(
             who.path / manifest.FILE_NAME,
             None,
+            "S4.no_manifest",
             "the submission has no manifest",
             hint="`cepheid pack` writes it, once nothing else is to be changed",
             severity="warning",
@@ -39,6 +41,7 @@ def bound(who: Submitter) -> Iterator[Finding]:
         yield breach(
             who.manifest.path,
             None,
+            "S4.more_files",
             f"{len(found) - PROBLEMS_MAX} more files are not as the manifest lists them",
             hint=PACK,
         )
@@ -50,6 +53,7 @@ def _content(who: Submitter, listed: Manifest) -> Iterator[Finding]:
         yield breach(
             listed.path,
             None,
+            "S4.unreadable",
             f"the manifest {printable(listed.problem)}",
             hint="`cepheid pack` writes it anew",
         )
@@ -58,6 +62,7 @@ def _content(who: Submitter, listed: Manifest) -> Iterator[Finding]:
         yield breach(
             listed.path,
             None,
+            "S4.round",
             "the manifest was written for another round",
             expected=shown(rounds.CURRENT),
             got=shown(listed.round),
@@ -67,6 +72,7 @@ def _content(who: Submitter, listed: Manifest) -> Iterator[Finding]:
         yield breach(
             listed.path,
             None,
+            "S4.submitter",
             "the manifest was written for another submitter",
             expected=shown(who.name),
             got=shown(listed.submitter),
@@ -79,6 +85,7 @@ def _content(who: Submitter, listed: Manifest) -> Iterator[Finding]:
         yield breach(
             listed.path if is_gone else who.path / name,
             None,
+            CODES[how],
             f"{SAYS[how]}: {shown(name)}" if is_gone else SAYS[how],
             expected=listed.files.get(name, ""),
             got=there.get(name, ""),
@@ -91,6 +98,7 @@ def _content(who: Submitter, listed: Manifest) -> Iterator[Finding]:
         yield breach(
             listed.path,
             None,
+            "S4.results",
             f"the manifest does not bind {printable(', '.join(wrong))[:200]} to what is here",
             expected="system, code and definition of each result",
             hint=PACK,
@@ -111,6 +119,7 @@ def _code_of_logs(who: Submitter) -> Iterator[Finding]:
                 yield breach(
                     run.path,
                     event.line,
+                    "S4.code",
                     f"the log was not written by the code under benchmarks/{printable(benchmark)}/",
                     expected=shown(expected),
                     got=shown(event.value),

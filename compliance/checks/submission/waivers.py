@@ -16,6 +16,7 @@ def waivers(who: Submitter) -> Iterator[Finding]:
         yield breach(
             who.waivers.path,
             problem.line,
+            "S9.form",
             printable(problem.message)[:300],
             expected="rule, path, reason, who and until for each waiver, as S9 shows",
             got=problem.got,

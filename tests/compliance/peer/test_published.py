@@ -29,9 +29,11 @@ def test_the_readme_lists_every_disagreement() -> None:
 
 
 def test_what_is_said_alike_is_said_once() -> None:
-    missing = Finding("M1", "error", Path("x"), None, "epoch_stop is missing")
-    again = Finding("M1", "error", Path("x"), None, "epoch_start is missing")
-    other = Finding("T17", "error", Path("x"), 3, "the run did not converge: the log ends")
+    missing = Finding("M1.missing", "error", Path("x"), None, "epoch_stop is missing")
+    again = Finding("M1.missing", "error", Path("x"), None, "epoch_start is missing")
+    other = Finding(
+        "T17.not_converged", "error", Path("x"), 3, "the run did not converge: the log ends"
+    )
     pairs = [
         Compared("r", Path(f"a/result_{k}.txt"), "CRASH", "KeyError", (missing, again, other))
         for k in range(2)

@@ -51,8 +51,8 @@ def test_one_bad_waiver_does_not_hide_the_others(tmp_path: Path) -> None:
 def test_only_errors_are_waived(severity: str, tmp_path: Path) -> None:
     (first, _) = read(TEXT.encode(), tmp_path).waivers
     path = tmp_path / "results" / "a" / "result_0.txt"
-    error = Finding("T8", "error", path, 1, "late")
-    mild = Finding("T8", severity, path, 1, "late")  # type: ignore[arg-type]
+    error = Finding("T8.late", "error", path, 1, "late")
+    mild = Finding("T8.late", severity, path, 1, "late")  # type: ignore[arg-type]
     assert first.covers(error, tmp_path)
     assert not first.covers(mild, tmp_path)
 
@@ -71,7 +71,7 @@ def test_only_errors_are_waived(severity: str, tmp_path: Path) -> None:
 def test_a_waiver_of_one_log(name: str, is_covered: bool, tmp_path: Path) -> None:
     text = TEXT.replace("path: results/a", "path: results/a/result_0.txt")
     (first, _) = read(text.encode(), tmp_path).waivers
-    error = Finding("T8", "error", tmp_path / "results" / "a" / name, 1, "late")
+    error = Finding("T8.late", "error", tmp_path / "results" / "a" / name, 1, "late")
     assert first.covers(error, tmp_path) is is_covered
 
 

@@ -12,7 +12,7 @@ from rules.errors import UserError
 
 
 def _finding(severity: str) -> Finding:
-    return Finding("T9", severity, Path("a"), 1, "wrong", hint="mend it")  # type: ignore[arg-type]
+    return Finding("T9.value", severity, Path("a"), 1, "wrong", hint="change it")  # type: ignore[arg-type]
 
 
 def test_the_last_line_counts() -> None:

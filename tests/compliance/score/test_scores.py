@@ -115,7 +115,7 @@ def test_too_few_runs_are_provisional(tmp_path: Path) -> None:
 
 def test_an_error_rejects_and_a_note_does_not(tmp_path: Path) -> None:
     runs = _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0])
-    error = Finding("T9", "error", tmp_path, None, "wrong")
-    note = Finding("T17", "note", tmp_path, None, "so so")
+    error = Finding("T9.value", "error", tmp_path, None, "wrong")
+    note = Finding("T17.not_converged", "note", tmp_path, None, "so so")
     assert score(runs, MINI, [note, error]) == Rejected((error,), 5, 5, 5)
     assert isinstance(score(runs, MINI, [note]), Score)

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 # line: opening, records, blocks, closing, names, what is kept beside the log.
 MANY_RUNS = """
 import pathlib, sys
-from reference import results
+from reference.run import results
 from reference.run.config import configure
 from reference.run.interruption import Interruption
 from reference.run.log import RunLogWriter

@@ -110,7 +110,7 @@ def test_two_processes_cannot_write_to_one_result(config: RunConfig, tmp_path: P
         ("", "interrupted_result_0_0.txt"),  # the machine stopped
         (RUN_STOP.format(metadata='"status": "success"'), "result_0.txt"),
         (RUN_STOP.format(metadata='"status": "aborted", "reason": "too slow"'), "result_0.txt"),
-        (RUN_STOP.format(metadata='"reason": "broken off: x"'), "interrupted_result_0_0.txt"),
+        (RUN_STOP.format(metadata='"interrupted": true'), "interrupted_result_0_0.txt"),
     ],
 )
 def test_a_log_that_nobody_closed_gets_its_name_at_the_next_start(
