@@ -23,7 +23,7 @@ from reference import data
 from reference.run import checkpoint
 from reference.run.config import RunConfig, configure
 from reference.run.log import RunLogWriter
-from reference.run.loops import LOOPS
+from reference.run.loops import run_task
 from reference.run.report import Reports
 from reference.torch.distributed import TorchRanks, start_ranks
 from rules import definition, evidence, rcp, rounds
@@ -96,7 +96,7 @@ def used(task: Any) -> Any:
 def judged(task: Any, result: Any) -> Mapping[str, float]:
     """The quality of what ``used`` returned."""
     generates = task.config.definition.kind == "generate"
-    quality: Mapping[str, float] = task.quality(result) if generates else task.evaluate()
+    quality: Mapping[str, float] = task.evaluate(result) if generates else task.evaluate()
     return quality
 
 
@@ -286,7 +286,7 @@ def test_log_passes_the_checker(
     module = importlib.import_module(f"benchmarks.{name}.task")
     log = RunLogWriter(tmp_path / "result_0.txt")
     task = module.create(config, TorchRanks(0, 1, torch.device("cpu")))
-    assert LOOPS[chosen.kind](chosen, task, config, log).reached
+    assert run_task(task, config, log).reached
     path = log.close()
     assert path is not None
     # Not errors here: a seed that was given, and data that are not the reference's.
@@ -301,7 +301,7 @@ def test_report_changes_nothing_and_has_a_value_in_every_cell(name: str, data_ro
     task = built(config)
     if not isinstance(task, Reports):
         pytest.skip(f"{name} has no report: its quality says it all")
-    LOOPS[config.definition.kind](config.definition, task, config, RunLogWriter(None))
+    run_task(task, config, RunLogWriter(None))
     before = weights(task)
     told: list[tuple[int, int]] = []
     tables = task.report(lambda done, total: told.append((done, total)))

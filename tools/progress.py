@@ -4,15 +4,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from reference import data
-from reference.run import generate, loops
-from reference.run.train import Progress
+from reference.run.generate import GenerationProgress, Times
+from reference.run.progress import OnProgress, Progress, Stage
 from rules import evidence
 from rules.definition import Definition
 from rules.generation import percentile
@@ -76,18 +75,18 @@ class RunDisplay:
     def __call__(self, progress: Progress) -> None:
         """Show ``progress``; cheap enough to be called at every step."""
         now = time.monotonic()
-        if progress.stage == "training":
+        if progress.stage is Stage.TRAINING:
             self.started_seconds = self.started_seconds or now
             if now - self.drawn_seconds < REFRESH_SECONDS:
                 return
             self.drawn_seconds = now
-        if progress.stage == "initialising":
+        if progress.stage is Stage.INITIALISING:
             self.console.print("initialising: building, compiling, warming up (not timed)")
         over = progress.samples > self.expected_samples
         total = self.definition.timing.max_samples if over else self.expected_samples
         self.bar.update(
             self.task,
-            description=progress.stage,
+            description=progress.stage.value,
             completed=progress.samples,
             total=total,
             refresh=True,
@@ -120,18 +119,19 @@ class GenerationDisplay:
     def __exit__(self, *exception: object) -> None:
         self.bar.stop()
 
-    def __call__(self, progress: generate.Progress) -> None:
+    def __call__(self, progress: Progress) -> None:
         """Show ``progress``; cheap enough to be called before every repetition."""
+        assert isinstance(progress, GenerationProgress)
         now = time.monotonic()
-        if progress.stage == "generating" and now - self.drawn_seconds < REFRESH_SECONDS:
+        if progress.stage is Stage.GENERATING and now - self.drawn_seconds < REFRESH_SECONDS:
             return
         self.drawn_seconds = now
-        if progress.stage == "initialising":
+        if progress.stage is Stage.INITIALISING:
             self.console.print("initialising: building, compiling, warming up (not timed)")
         images = f" {progress.images:,} at a time" if progress.images else ""
         self.bar.update(
             self.task,
-            description=f"{progress.stage}{images}",
+            description=f"{progress.stage.value}{images}",
             completed=progress.done,
             total=self.repetitions.get(progress.images),
             refresh=True,
@@ -143,7 +143,7 @@ class GenerationDisplay:
             self.console.print("  ".join(["quality:", *parts]))
 
 
-def _times_line(times: generate.Times) -> str:
+def _times_line(times: Times) -> str:
     def milliseconds(values: Sequence[float], percent: float = 50) -> str:
         return f"{1000 * percentile(values, percent):,.2f}"
 
@@ -156,13 +156,11 @@ def _times_line(times: generate.Times) -> str:
     )
 
 
-def display_of(
-    definition: Definition, console: Console
-) -> AbstractContextManager[Callable[[loops.Progress], None]]:
-    """What shows a run of this benchmark."""
-    made: Any = GenerationDisplay if definition.kind == "generate" else RunDisplay
-    display: AbstractContextManager[Callable[[loops.Progress], None]] = made(definition, console)
-    return display
+def display_of(definition: Definition, console: Console) -> AbstractContextManager[OnProgress]:
+    """Return the display for runs of this kind of benchmark."""
+    if definition.kind == "generate":
+        return GenerationDisplay(definition, console)
+    return RunDisplay(definition, console)
 
 
 def _targets(definition: Definition, quality: Mapping[str, float]) -> list[str]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from reference.machine.energy import Sensors
     from reference.run.config import Execution, RunConfig
-    from reference.run.loops import Outcome
+    from reference.run.progress import Outcome
     from reference.run.ranks import Ranks
     from reference.run.results import ResultFolder
 
@@ -319,7 +319,7 @@ def _one_run(
     """
     from reference.machine.energy import Meter
     from reference.run.log import RunLogWriter
-    from reference.run.loops import LOOPS
+    from reference.run.loops import run_task
     from tools import run_check, run_energy, run_pictures, run_report
     from tools.progress import display_of
 
@@ -333,8 +333,7 @@ def _one_run(
     live = run_check.LiveCheck(folder.log(config.index) if folder else None, console)
     try:
         with interruption.possible(), meter, display_of(config.definition, console) as display:
-            run = LOOPS[config.definition.kind]
-            outcome: Outcome = run(config.definition, task, config, log, live.beside(display))
+            outcome = run_task(task, config, log, live.beside(display))
     finally:
         where = log.close()
         if folder and where == folder.log(config.index):

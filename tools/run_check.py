@@ -1,7 +1,6 @@
 """What the checker says of a run: while it goes on, and when its log is closed."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +15,9 @@ from rules import rounds
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from reference.run.loops import Progress
+    from reference.run.progress import OnProgress, Progress
 
 SHARE_OF_TIME = 0.01  # at most: judging happens between two blocks, while the clock runs
-BUSY = ("training", "generating")  # stages that are told of again and again, and begin no record
 CAN_BE_MENDED = ("T16",)  # by the runs that are still to be made
 
 
@@ -36,12 +34,12 @@ class LiveCheck:
         self._known, self._has_told = follow.KnownFindings(), False
         self._next_seconds = 0.0
 
-    def beside(self, show: Callable[["Progress"], None]) -> Callable[["Progress"], None]:
+    def beside(self, show: "OnProgress") -> "OnProgress":
         """``show``, and after it a look at the log wherever a block, or all of them, has ended."""
 
         def on_progress(progress: "Progress") -> None:
             show(progress)
-            if progress.stage not in BUSY:
+            if not progress.stage.is_repeated:
                 self.look()
 
         return on_progress

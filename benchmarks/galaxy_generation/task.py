@@ -154,7 +154,7 @@ class GalaxyGeneration:
         self.training, self.held_out = stamps[:train], stamps[train:]
 
     @torch.no_grad()
-    def quality(self, images: Tensor) -> dict[str, float]:
+    def evaluate(self, images: Tensor) -> dict[str, float]:
         """How they are distributed, whether they differ from each other and from the training
         images; see ``quality``."""
         self.judged = images[:MOST_SHOWN].clone()
@@ -166,7 +166,7 @@ class GalaxyGeneration:
         """Wait for the device."""
         self.ranks.barrier()
 
-    def measured(self, times: Sequence[Times]) -> None:
+    def keep_times(self, times: Sequence[Times]) -> None:
         """Keep the times for the report."""
         self.times = times
 

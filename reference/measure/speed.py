@@ -16,10 +16,11 @@ from typing import Any, Protocol
 
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
-from reference.run.train import Progress, run
+from reference.run.progress import OnProgress
+from reference.run.train import run
 from rules.definition import Block, Definition
 
-Display = AbstractContextManager[Callable[[Progress], None]]
+Display = AbstractContextManager[OnProgress]
 UNREACHABLE = 1e9  # a quality target on the wrong side of everything: the loop spends its budget
 
 

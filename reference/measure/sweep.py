@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from reference.machine import energy, memory
-from reference.run.generate import Generator, repetition_seconds
+from reference.run.generate import Generator, time_repetition
 from reference.run.train import Task
 from rules.definition import Block
 
@@ -207,14 +207,14 @@ def generation(
     load = os.getloadavg()[0]
     task.build()
     task.warm_up(WARM_UP_IMAGES)
-    first_seconds = sum(repetition_seconds(task, images, 0)[0])
+    first_seconds = sum(time_repetition(task, images, 0)[0])
     repetitions = round(GENERATION_SECONDS / max(first_seconds, 1e-9))
     repetitions = min(max(repetitions, FEWEST_REPETITIONS), MOST_REPETITIONS)
     parts = []
     with energy.Meter(sensors) as meter:
         started = time.monotonic()
         for done in range(1, repetitions + 1):
-            parts.append(repetition_seconds(task, images, done)[0])
+            parts.append(time_repetition(task, images, done)[0])
             on_progress(done, repetitions)
         ended = time.monotonic()
     joules = meter.trace.energy_joules(started, ended) if meter.trace else None

@@ -6,13 +6,13 @@ from typing import Any
 
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
-from reference.run.loops import LOOPS, Progress
+from reference.run.loops import run_task
+from reference.run.progress import OnProgress, Progress
 from reference.torch.compilation import free_earlier_tasks
 from reference.torch.distributed import TorchRanks
 from rules.evidence import Curve
 
 TaskFactory = Callable[[RunConfig, TorchRanks], Any]
-TIMED_STAGES = ("training", "generating")
 
 
 def measure(
@@ -20,7 +20,7 @@ def measure(
     create: TaskFactory,
     config: RunConfig,
     ranks: TorchRanks,
-    on_progress: Callable[[Progress], None],
+    on_progress: OnProgress,
 ) -> tuple[Curve, Mapping[str, Any]]:
     """The quality curve of one run, to the targets or the full budget, and how it was computed."""
     evaluations: list[tuple[int, Mapping[str, float]]] = []
@@ -28,7 +28,7 @@ def measure(
 
     def record(progress: Progress) -> None:
         nonlocal started_seconds
-        if progress.stage in TIMED_STAGES and not started_seconds:
+        if progress.stage.is_repeated and not started_seconds:
             started_seconds = time.monotonic()
         if progress.quality is not None:
             evaluations.append((progress.samples, progress.quality))
@@ -36,6 +36,6 @@ def measure(
 
     free_earlier_tasks()
     task = create(config, ranks)
-    LOOPS[config.definition.kind](config.definition, task, config, RunLogWriter(None), record)
+    run_task(task, config, RunLogWriter(None), record)
     seconds = time.monotonic() - started_seconds
     return Curve(variant, config.seed, seconds, tuple(evaluations)), task.implementation()

@@ -1,23 +1,24 @@
 """The one timed generation loop. It knows the Generator protocol and the log, and no framework.
 
-What a repetition lasts (rule T24): the clock is read, noise is drawn and carried to latents, the
-device is waited for, the clock is read; latents become images in the memory of the host, the device
-is waited for, the clock is read. Nothing else happens in between.
+A repetition (rule T24) has two timed parts. The first part draws noise, carries it to latents and
+waits for the device. The second part decodes the latents to images in the memory of the host and
+waits for the device. Nothing else happens between the three readings of the clock.
 """
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
+from reference.run.progress import OnProgress, Outcome, Progress, Stage, ignore_progress
 from rules.definition import Definition
 
 Latents = Any
 Images = Any
-"""What a framework makes of them; the loop only hands them on."""
+"""Arrays of the framework. The loop only passes them on; their shapes are the generator's."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Times:
 
     @property
     def seconds(self) -> tuple[float, ...]:
-        """Sampling and decoding together."""
+        """Seconds of sampling and decoding together, for each repetition."""
         parts = zip(self.sampling_seconds, self.decoding_seconds, strict=True)
         return tuple(sampling + decoding for sampling, decoding in parts)
 
@@ -47,57 +48,53 @@ class Generator(Protocol):
         """Drop the data files from the file caches of the operating system (rule T6)."""
 
     def build(self) -> int:
-        """Read the weights; returns the number of parameters."""
+        """Read the weights, and return the number of parameters."""
 
     def warm_up(self, images: int) -> None:
-        """Compile, and generate at least so many images in every number at a time that will be
-        timed, from noise that no repetition draws."""
+        """Compile, and generate at least ``images`` images in every batch size that will be timed.
+
+        The noise is different from that of every repetition.
+        """
 
     def implementation(self) -> Mapping[str, Any]:
-        """Framework, device, precision, ranks: what a reader asks for beside a time."""
+        """Return what a reader needs beside a time: framework, device, precision, ranks."""
 
     def open_data(self) -> None:
-        """Touch the dataset for the first time."""
+        """Open the dataset. Nothing touches it before."""
 
     def sample(self, images: int, repetition: int) -> Latents:
-        """Draw the noise of this repetition, which is another one for every run, number of images
-        and repetition, and carry it to latents."""
+        """Draw the noise of this repetition and carry it to the latents of ``images`` images.
+
+        The noise differs between runs, numbers of images and repetitions.
+        """
 
     def decode(self, latents: Latents) -> Images:
-        """Images in the memory of the host. They are there until the next ones are decoded."""
+        """Return images in the memory of the host; they stay there until the next call."""
 
-    def quality(self, images: Images) -> dict[str, float]:
-        """All metrics of images that were timed."""
+    def evaluate(self, images: Images) -> dict[str, float]:
+        """Return all metrics of images that were timed."""
 
     def synchronize(self) -> None:
         """Wait for the device."""
 
-    def measured(self, times: Sequence[Times]) -> None:
-        """Take note, for a report, of what was measured."""
+    def keep_times(self, times: Sequence[Times]) -> None:
+        """Keep the measured times for a report."""
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What to tell somebody who waits: ``done`` repetitions of ``images`` images at a time, and
-    ``times`` when all of them are."""
+class GenerationProgress(Progress):
+    """A report of ``done`` repetitions of ``images`` images; ``times`` when all are done."""
 
-    stage: str
     images: int = 0
     done: int = 0
     times: Times | None = None
-    quality: Mapping[str, float] | None = None
-    samples: int = 0
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a run ended: whether every target holds, images generated, their quality, why not."""
+class GenerationOutcome(Outcome):
+    """The end of a run that generates; ``samples`` counts the images."""
 
-    reached: bool
-    samples: int
-    quality: Mapping[str, float]
-    times: tuple[Times, ...]
-    reason: str = ""
+    times: tuple[Times, ...] = ()
 
 
 def run(
@@ -105,90 +102,94 @@ def run(
     task: Generator,
     config: RunConfig,
     log: RunLogWriter,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
-) -> Outcome:
-    """Generate as the definition says, judge what was generated, and log it (T2, T24)."""
-    asked = definition.generation
-    assert asked is not None, "the definition of a benchmark that generates"
+    on_progress: OnProgress = ignore_progress,
+) -> GenerationOutcome:
+    """Generate as the definition says, evaluate the generated images, and log it (T2, T24)."""
+    schedule = definition.generation
+    assert schedule is not None, "the definition of a benchmark that generates"
     with log.before_the_clock():
-        log.identity(config)
+        log.write_identity(config)
         task.drop_caches()
         log.event("cache_clear", True)
         with log.initialisation():
-            on_progress(Progress("initialising"))
-            log.settings(config)
+            on_progress(GenerationProgress(Stage.INITIALISING))
+            log.write_settings(config)
             log.event("data_digest", task.data_digest)
             log.event("weights_digest", task.weights_digest)
             log.event("model_parameters", task.build())
-            task.warm_up(asked.warm_up_images)
+            task.warm_up(schedule.warm_up_images)
             log.event("implementation", dict(task.implementation()))
         task.synchronize()
     with log.timed_run() as timed:
         times, images = [], None
-        for count, repetitions in zip(asked.counts, asked.repetitions, strict=True):
-            images = None  # two lots at a time may be more than there is memory
-            log.generation_start(count)
-            taken, images = _repeated(task, count, repetitions, on_progress)
-            log.generation_stop(taken.images, taken.sampling_seconds, taken.decoding_seconds)
-            times.append(taken)
-            on_progress(Progress("generated", count, repetitions, taken))
-        task.measured(times)
-        outcome = _judged(definition, task, images, tuple(times), log, on_progress)
+        for count, repetitions in zip(schedule.counts, schedule.repetitions, strict=True):
+            images = None  # memory may not hold two batches of images at a time
+            log.start_generation(count)
+            measured, images = _repeat(task, count, repetitions, on_progress)
+            log.stop_generation(count, measured.sampling_seconds, measured.decoding_seconds)
+            times.append(measured)
+            on_progress(
+                GenerationProgress(Stage.GENERATED, images=count, done=repetitions, times=measured)
+            )
+        task.keep_times(times)
+        outcome = _evaluate(definition, task, images, log, on_progress)
+        outcome = replace(outcome, times=tuple(times))
         task.synchronize()
         timed.end(reached=outcome.reached, reason=outcome.reason)
     return outcome
 
 
-def _repeated(
-    task: Generator, count: int, repetitions: int, on_progress: Callable[[Progress], None]
+def _repeat(
+    task: Generator, count: int, repetitions: int, on_progress: OnProgress
 ) -> tuple[Times, Images]:
-    """Times of all repetitions, and the images of the last one."""
+    """Return the times of all repetitions, and the images of the last one."""
     sampling, decoding = [], []
     images = None
     for repetition in range(repetitions):
-        on_progress(Progress("generating", count, repetition))
-        (sampling_seconds, decoding_seconds), images = repetition_seconds(task, count, repetition)
+        on_progress(GenerationProgress(Stage.GENERATING, images=count, done=repetition))
+        (sampling_seconds, decoding_seconds), images = time_repetition(task, count, repetition)
         sampling.append(sampling_seconds)
         decoding.append(decoding_seconds)
     return Times(count, tuple(sampling), tuple(decoding)), images
 
 
-def repetition_seconds(
+def time_repetition(
     task: Generator, images: int, repetition: int
 ) -> tuple[tuple[float, float], Images]:
-    """Seconds of sampling and of decoding in one repetition, and the images."""
+    """Return the seconds of sampling and of decoding ``images`` images, and the images."""
     task.synchronize()
     started = time.perf_counter()
     latents = task.sample(images, repetition)
     task.synchronize()
     sampled = time.perf_counter()
-    made = task.decode(latents)
+    decoded_images = task.decode(latents)
     task.synchronize()
     decoded = time.perf_counter()
-    return (sampled - started, decoded - sampled), made
+    return (sampled - started, decoded - sampled), decoded_images
 
 
-def _judged(
+def _evaluate(
     definition: Definition,
     task: Generator,
     images: Images,
-    times: tuple[Times, ...],
     log: RunLogWriter,
-    on_progress: Callable[[Progress], None],
-) -> Outcome:
-    """The quality of the images that were timed last, on the dataset, which is opened only now."""
+    on_progress: OnProgress,
+) -> GenerationOutcome:
+    """Evaluate the images that were timed last, on the dataset, which is opened only now."""
     assert definition.generation is not None
     samples = definition.generation.images
-    on_progress(Progress("evaluating"))
-    log.judging_start()
+    on_progress(GenerationProgress(Stage.EVALUATING))
+    log.start_evaluation()
     task.open_data()
-    quality = task.quality(images)
+    quality = task.evaluate(images)
     broken = ", ".join(key for key, value in quality.items() if not math.isfinite(value))
     if broken:
-        return Outcome(False, samples, {}, times, f"the quality is not finite ({broken})")
-    log.judgement(quality, definition.quality[0].metric)
-    log.judging_stop()
-    on_progress(Progress("evaluated", quality=quality, samples=samples))
+        return GenerationOutcome(False, samples, {}, f"the quality is not finite ({broken})")
+    log.write_quality(quality, definition.quality[0].metric)
+    log.stop_evaluation()
+    on_progress(GenerationProgress(Stage.EVALUATED, samples, quality))
     missed = [target for target in definition.quality if not target.holds(quality[target.metric])]
     reason = " and ".join(f"{target.metric} is {quality[target.metric]:.4g}" for target in missed)
-    return Outcome(not missed, samples, quality, times, f"targets missed: {reason}" * bool(missed))
+    return GenerationOutcome(
+        not missed, samples, quality, f"targets missed: {reason}" if missed else ""
+    )

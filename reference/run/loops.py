@@ -1,16 +1,26 @@
-"""Which timed loop runs a benchmark: the one for its kind."""
+"""The choice of the timed loop: each kind of benchmark has its own."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from reference.run import generate, train
+from reference.run.config import RunConfig
+from reference.run.log import RunLogWriter
+from reference.run.progress import OnProgress, Outcome, ignore_progress
 from rules.events import Kind
 
-Progress = train.Progress | generate.Progress
-Outcome = train.Outcome | generate.Outcome
-
-LOOPS: Mapping[Kind, Callable[..., Any]] = MappingProxyType(
+LOOPS: Mapping[Kind, Callable[..., Outcome]] = MappingProxyType(
     {"train": train.run, "generate": generate.run}
 )
-"""Each takes definition, task, configuration, log and ``on_progress``, and returns its Outcome."""
+
+
+def run_task(
+    task: Any, config: RunConfig, log: RunLogWriter, on_progress: OnProgress = ignore_progress
+) -> Outcome:
+    """Run a task by the loop for its kind of benchmark, and return how the run ended.
+
+    ``task`` keeps the protocol of that loop: ``train.Task`` or ``generate.Generator``.
+    """
+    run = LOOPS[config.definition.kind]
+    return run(config.definition, task, config, log, on_progress)

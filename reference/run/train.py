@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
+from reference.run.progress import OnProgress, Outcome, Progress, Stage, ignore_progress
 from rules.definition import Block, Definition
 
 WHEN_NOT_FINITE = (
@@ -15,9 +15,9 @@ WHEN_NOT_FINITE = (
 
 
 class Task(Protocol):
-    """The code of a benchmark for one framework. On several ranks each one has its own.
+    """The code of a benchmark for one framework. On several ranks each rank has its own task.
 
-    One that has something to say beside its quality also keeps ``reference.run.report.Reports``.
+    A task that reports more than its quality also keeps ``reference.run.report.Reports``.
     """
 
     data_digest: str
@@ -27,57 +27,43 @@ class Task(Protocol):
         """Drop the data files from the file caches of the operating system (rule T6)."""
 
     def build(self) -> int:
-        """Make model and optimizer; returns the number of trainable parameters."""
+        """Make model and optimizer, and return the number of trainable parameters."""
 
     def warm_up(self) -> None:
         """Compile and run once on synthetic data of the real shape; the state stays as built."""
 
     def implementation(self) -> Mapping[str, Any]:
-        """Framework, device, precision, ranks: what a reader asks for beside a time."""
+        """Return what a reader needs beside a time: framework, device, precision, ranks."""
 
     def open_data(self) -> None:
-        """Touch the dataset for the first time."""
+        """Open the dataset. Nothing touches it before."""
 
     def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
-        """Train to ``block.samples``; returns the mean loss. Calls ``on_samples`` with the number
-        of samples trained since the start of the run after every step."""
+        """Train to ``block.samples`` and return the mean loss of the block.
+
+        After every step ``on_samples`` is called with the number of samples trained since the start
+        of the run.
+        """
 
     def evaluate(self) -> dict[str, float]:
-        """All metrics over the whole evaluation set, the same on every rank."""
+        """Return all metrics over the whole evaluation set, the same on every rank."""
 
     def synchronize(self) -> None:
         """Wait for this rank's device and for all other ranks."""
 
     def state(self) -> Mapping[str, Any]:
-        """All that going on needs, as tensors, numbers and strings."""
+        """Return the weights and all else that training needs to go on, for a checkpoint."""
 
 
 @runtime_checkable
 class MeasuresAfterwards(Protocol):
-    """A task that measures something once the clock has stopped, which enters no score."""
+    """A task that measures something after the clock has stopped, which enters no score."""
 
     def measure_afterwards(self) -> Mapping[str, float]:
-        """Events of the phase after ``run_stop`` and their values; called on every rank. The state
-        stays as it is."""
+        """Return the events of the phase after ``run_stop`` and their values.
 
-
-@dataclass(frozen=True)
-class Progress:
-    """What to tell somebody who waits."""
-
-    stage: str
-    samples: int = 0
-    quality: Mapping[str, float] | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended: whether every target holds, samples trained, the last quality, why not."""
-
-    reached: bool
-    samples: int
-    quality: Mapping[str, float]
-    reason: str = ""
+        It is called on every rank, and leaves the state of the task as it is.
+        """
 
 
 def run(
@@ -85,16 +71,16 @@ def run(
     task: Task,
     config: RunConfig,
     log: RunLogWriter,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: OnProgress = ignore_progress,
 ) -> Outcome:
     """Train until every quality target holds or the budget is spent, and log it (T2 to T11)."""
     with log.before_the_clock():
-        log.identity(config)
+        log.write_identity(config)
         task.drop_caches()
         log.event("cache_clear", True)
         with log.initialisation():
-            on_progress(Progress("initialising"))
-            log.settings(config)
+            on_progress(Progress(Stage.INITIALISING))
+            log.write_settings(config)
             log.event("data_digest", task.data_digest)
             log.event("model_parameters", task.build())
             task.warm_up()
@@ -102,45 +88,45 @@ def run(
         task.synchronize()
     with log.timed_run() as timed:
         task.open_data()
-        outcome = _until_reached(definition, task, config, log, on_progress)
+        outcome = _train_until_reached(definition, task, config, log, on_progress)
         task.synchronize()
         timed.end(reached=outcome.reached, reason=outcome.reason)
     if outcome.reached and isinstance(task, MeasuresAfterwards):
-        on_progress(Progress("measuring, not timed", outcome.samples))
+        on_progress(Progress(Stage.MEASURING, outcome.samples))
         for key, value in task.measure_afterwards().items():
             log.event(key, value)
     return outcome
 
 
-def _until_reached(
+def _train_until_reached(
     definition: Definition,
     task: Task,
     config: RunConfig,
     log: RunLogWriter,
-    on_progress: Callable[[Progress], None],
+    on_progress: OnProgress,
 ) -> Outcome:
-    """Train and evaluate, block after block, until an evaluation finds all targets to hold."""
+    """Train and evaluate, block after block, until all targets hold in an evaluation."""
     quality: Mapping[str, float] = {}
     samples = 0
     for block in definition.schedule(config.global_batch_size, config.eval_offset_epochs):
-        log.block_start(block)
-        loss = task.train(block, lambda samples: on_progress(Progress("training", samples)))
+        log.start_block(block)
+        loss = task.train(block, lambda samples: on_progress(Progress(Stage.TRAINING, samples)))
         samples = block.samples
         if not math.isfinite(loss):
             reason = f"the training loss is {loss}: {WHEN_NOT_FINITE}"
             return Outcome(False, samples, quality, reason)
-        log.block_stop(block, loss)
+        log.stop_block(block, loss)
 
-        on_progress(Progress("evaluating", samples))
-        log.eval_start(block)
+        on_progress(Progress(Stage.EVALUATING, samples))
+        log.start_evaluation()
         quality = task.evaluate()
         if not all(map(math.isfinite, quality.values())):
             broken = ", ".join(key for key, value in quality.items() if not math.isfinite(value))
             reason = f"the quality is not finite ({broken}): {WHEN_NOT_FINITE}"
             return Outcome(False, samples, {}, reason)
-        log.quality(quality, definition.quality[0].metric, samples / definition.train_samples)
-        log.eval_stop(block)
-        on_progress(Progress("evaluated", samples, quality))
+        log.write_quality(quality, definition.quality[0].metric, samples / definition.train_samples)
+        log.stop_evaluation()
+        on_progress(Progress(Stage.EVALUATED, samples, quality))
         if definition.reached(quality):
             return Outcome(True, samples, quality)
     reason = f"the targets were not reached within {definition.timing.max_samples} samples"

@@ -156,7 +156,7 @@ def test_pictures_show_real_and_generated_galaxies(config: RunConfig) -> None:
     made.build()
     made.open_data()
     generated = made.decode(made.sample(12, 0))
-    made.quality(generated)
+    made.evaluate(generated)
     made.decode(made.sample(12, 1))  # what was judged is shown, whatever came after it
     above, below = made.pictures().subfigs
     assert (len(above.axes), len(below.axes)) == (len(made.held_out), 12)

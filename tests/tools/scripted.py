@@ -132,6 +132,6 @@ if __name__ == "__main__":
     definition.load = small
     data.prepare = prepare  # type: ignore[assignment]
     run_check.SHARE_OF_TIME = 1e9  # blocks take no time here
-    frameworks.find_task_module = lambda chosen, framework: "tests.tools.scripted"
+    frameworks.find_task_module = lambda definition, framework: "tests.tools.scripted"
     sys.argv[1:1] = ["galaxy_shape", "--scale", "mini"]
     run_tool(run_benchmark.main)

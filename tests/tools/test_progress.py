@@ -8,7 +8,7 @@ pytest.importorskip("mlperf_logging", reason="the loop writes logs with mlperf-l
 
 from rich.console import Console
 
-from reference.run.train import Progress
+from reference.run.progress import Progress, Stage
 from rules import definition
 from tools.progress import RunDisplay, counted
 
@@ -18,11 +18,11 @@ MINI = definition.load("galaxy_shape", "mini")
 def test_a_line_for_every_evaluation() -> None:
     output = io.StringIO()
     with RunDisplay(MINI, Console(file=output, width=200)) as display:
-        display(Progress("initialising"))
+        display(Progress(Stage.INITIALISING))
         for samples in range(32, 3200, 32):
-            display(Progress("training", samples))
+            display(Progress(Stage.TRAINING, samples))
         good = {"e_rmse": 0.0, "nll": 9.0, "coverage_68": 0.7, "coverage_95": 0.9}
-        display(Progress("evaluated", 3200, good))
+        display(Progress(Stage.EVALUATED, 3200, good))
     lines = output.getvalue().splitlines()
     assert len(lines) == 2
     assert "3,200 samples" in lines[1]

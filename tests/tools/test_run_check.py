@@ -9,7 +9,7 @@ from rich.console import Console
 from compliance.finding import Finding
 from compliance.judge import follow
 from compliance.read.runlog import PARTIAL
-from reference.run.train import Progress
+from reference.run.progress import Progress, Stage
 from rules import definition
 from tests.compliance.builder import Record, line_of, run_records, write_result
 from tools import run_check
@@ -68,7 +68,7 @@ def test_what_nothing_can_mend_is_told_once_and_at_once(
     before, after = records()
     before[-1]["time_ms"] -= 3_600_000
     log.write(before)
-    log.live.beside(lambda progress: None)(Progress("evaluated", AT_SAMPLES))
+    log.live.beside(lambda progress: None)(Progress(Stage.EVALUATED, AT_SAMPLES))
     told = log.said()
     assert told.startswith("this run can no longer count:")
     assert f"{PARTIAL}:{len(before)}: T4" in told
@@ -105,7 +105,7 @@ def test_busy_stages_are_not_judged_and_other_ranks_judge_nothing(
     monkeypatch.setattr(LiveCheck, "look", lambda self: pytest.fail("judged"))
     shown: list[object] = []
     on_progress = log.live.beside(shown.append)
-    for stage in run_check.BUSY:
+    for stage in (Stage.TRAINING, Stage.GENERATING):
         on_progress(Progress(stage))
     assert len(shown) == 2
     monkeypatch.undo()

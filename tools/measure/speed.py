@@ -429,7 +429,7 @@ def peak_memory_bytes(
     from reference.measure.speed import shortened
     from reference.run.config import configure
     from reference.run.log import RunLogWriter
-    from reference.run.loops import LOOPS
+    from reference.run.loops import run_task
     from reference.torch.distributed import start_ranks
 
     short = shortened(definition.load(name, scale), blocks)
@@ -437,7 +437,7 @@ def peak_memory_bytes(
     with start_ranks() as ranks:
         module = import_task(short, "torch")
         task = getattr(module, "create_for_timing", module.create)(config, ranks)
-        LOOPS[short.kind](short, task, config, RunLogWriter(None))
+        run_task(task, config, RunLogWriter(None))
     return peak_resident_bytes()
 
 

@@ -183,13 +183,13 @@ class Generating:
         self.clock.now += 0.002 * latents
         return "images"
 
-    def quality(self, images: object) -> dict[str, float]:
+    def evaluate(self, images: object) -> dict[str, float]:
         raise AssertionError("nobody judges")
 
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
-    def measured(self, times: object) -> None:
+    def keep_times(self, times: object) -> None:
         raise AssertionError("not a run")
 
 

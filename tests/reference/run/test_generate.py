@@ -13,8 +13,10 @@ pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-l
 
 from reference.run import generate
 from reference.run.config import RunConfig, configure
-from reference.run.generate import Outcome, Progress, Times, run
+from reference.run.generate import GenerationOutcome as Outcome
+from reference.run.generate import GenerationProgress, Times, run
 from reference.run.log import RunLogWriter
+from reference.run.progress import Progress, Stage
 from rules import definition
 from rules.definition import Generation
 
@@ -61,14 +63,14 @@ class ScriptedGenerator:
         self.seconds += 2
         return f"{latents[0]} images of repetition {latents[1]}"
 
-    def quality(self, images: str) -> dict[str, float]:
+    def evaluate(self, images: str) -> dict[str, float]:
         self.judged = images
         return dict(self.found)
 
     def synchronize(self) -> None:
         self.diary.append("synchronize")
 
-    def measured(self, times: Sequence[Times]) -> None:
+    def keep_times(self, times: Sequence[Times]) -> None:
         self.times = times
 
 
@@ -161,11 +163,13 @@ def test_exactly_one_run_stop_on_errors(
     assert not (tmp_path / "result_0.txt").exists()
 
 
-def test_progress_tells_the_stages(config: RunConfig) -> None:
-    told: list[Progress] = []
-    run(config.definition, ScriptedGenerator(), config, RunLogWriter(None), told.append)
-    stages = [progress.stage for progress in told]
-    of_counts = ["generating"] * 3 + ["generated"] + ["generating"] * 2 + ["generated"]
-    assert stages == ["initialising", *of_counts, "evaluating", "evaluated"]
-    assert told[4].times is not None
-    assert told[-1].quality == GOOD
+def test_progress_reports_the_stages(config: RunConfig) -> None:
+    reports: list[Progress] = []
+    run(config.definition, ScriptedGenerator(), config, RunLogWriter(None), reports.append)
+    stages = [progress.stage for progress in reports]
+    first = [Stage.GENERATING] * 3 + [Stage.GENERATED]
+    second = [Stage.GENERATING] * 2 + [Stage.GENERATED]
+    assert stages == [Stage.INITIALISING, *first, *second, Stage.EVALUATING, Stage.EVALUATED]
+    assert isinstance(reports[4], GenerationProgress)
+    assert reports[4].times is not None
+    assert reports[-1].quality == GOOD

@@ -134,7 +134,7 @@ def test_an_interruption_that_a_library_swallows_comes_again() -> None:
 
 WATCHED = """
 import os, pathlib, signal, sys, time
-from reference import logfile, watcher
+from reference.run import logfile, watcher
 folder = pathlib.Path(sys.argv[1])
 lock = os.open(folder, os.O_RDONLY)
 with watcher.watched(folder, lock):

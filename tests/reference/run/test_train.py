@@ -13,7 +13,8 @@ pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-l
 
 from reference.run.config import RunConfig, configure
 from reference.run.log import RunLogWriter
-from reference.run.train import Outcome, Progress, run
+from reference.run.progress import Outcome, Progress, Stage
+from reference.run.train import run
 from rules import definition
 from rules.definition import Block, Timing
 from rules.errors import UserError
@@ -224,8 +225,9 @@ def test_logged_hyperparameters_are_those_of_the_configuration(
     assert logged["seed"] == config.seed
 
 
-def test_progress_tells_the_stages(config: RunConfig) -> None:
-    stages: list[Progress] = []
-    run(config.definition, ScriptedTask([GOOD]), config, RunLogWriter(None), stages.append)
-    assert [p.stage for p in stages] == ["initialising", "training", "evaluating", "evaluated"]
-    assert stages[-1].quality == GOOD
+def test_progress_reports_the_stages(config: RunConfig) -> None:
+    reports: list[Progress] = []
+    run(config.definition, ScriptedTask([GOOD]), config, RunLogWriter(None), reports.append)
+    stages = [progress.stage for progress in reports]
+    assert stages == [Stage.INITIALISING, Stage.TRAINING, Stage.EVALUATING, Stage.EVALUATED]
+    assert reports[-1].quality == GOOD
