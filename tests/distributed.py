@@ -1,31 +1,37 @@
 """Running a function on several gloo ranks in the tests, with every exit code checked."""
 
-import multiprocessing
 import os
 import socket
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
 from reference.run.placement import end_rank
+from tests.processes import take_place, warm_context
 
 JOIN_SECONDS = 180
 
 
 def on_ranks(world_size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """``function(*arguments)`` on each of ``world_size`` fresh processes that form a gloo group.
+    """Call ``function(*arguments)`` on each of ``world_size`` processes that form a gloo group.
 
-    Returns the results by rank. Fails with the rank's own traceback where a rank raises, and says
-    so where one hangs or dies.
+    They are forked for this call, so that nothing of an earlier one is left in them. Returns the
+    results by rank. Fails with the rank's own traceback where a rank raises, and says so where one
+    hangs or dies.
     """
-    context = multiprocessing.get_context("spawn")
-    port = _free_port()
+    context = warm_context()
+    deadline = time.monotonic() + JOIN_SECONDS
+    port = find_free_port()
     ranks = []
     for rank in range(world_size):
         receiving, sending = context.Pipe(duplex=False)
+        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
+        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         process = context.Process(
-            target=_rank_main, args=(rank, world_size, port, sending, function, arguments)
+            target=_run_rank,
+            args=({**os.environ, **place}, os.getcwd(), sending, function, arguments),
         )
         process.start()
         sending.close()
@@ -33,7 +39,7 @@ def on_ranks(world_size: int, function: Callable[..., Any], *arguments: Any) -> 
     results = []
     try:
         for rank, (process, receiving) in enumerate(ranks):
-            assert receiving.poll(JOIN_SECONDS), f"rank {rank} hangs"
+            assert receiving.poll(max(0, deadline - time.monotonic())), f"rank {rank} hangs"
             try:
                 raised, result = receiving.recv()
             except EOFError:
@@ -51,21 +57,14 @@ def on_ranks(world_size: int, function: Callable[..., Any], *arguments: Any) -> 
     return results
 
 
-def _rank_main(
-    rank: int,
-    world_size: int,
-    port: int,
+def _run_rank(
+    environment: dict[str, str],
+    folder: str,
     sending: Connection,
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> None:
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
+    take_place(environment, folder)
     try:
         sending.send((False, function(*arguments)))
     except BaseException:
@@ -76,7 +75,8 @@ def _rank_main(
     end_rank(0)
 
 
-def _free_port() -> int:
+def find_free_port() -> int:
+    """Return a port that nobody listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

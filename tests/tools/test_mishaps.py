@@ -23,7 +23,7 @@ pytest.importorskip("torch", reason="runs need the extra torch")
 from compliance.checks import Place, check_log
 from compliance.read.runlog import read
 from rules import definition, rounds
-from tests.distributed import _free_port
+from tests.distributed import find_free_port
 from tests.full_disk import LIMIT
 from tests.tools import scripted
 
@@ -44,7 +44,7 @@ def started(
     output: Path, *arguments: str, ranks: int = 1, mishap: str = "", prelude: str = ""
 ) -> list[subprocess.Popen[str]]:
     """The processes of `cepheid run`, one for each rank."""
-    port = str(_free_port())
+    port = str(find_free_port())
     program = f"{prelude}import runpy; runpy.run_module('tests.tools.scripted', None, '__main__')"
     line = [sys.executable, "-c", program, "--runs", "1", "--output", str(output), *arguments]
     processes = []
@@ -195,7 +195,7 @@ def test_ranks_that_cannot_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        monkeypatch.setattr("tests.tools.test_mishaps._free_port", lambda: port)
+        monkeypatch.setattr("tests.tools.test_mishaps.find_free_port", lambda: port)
         first, second = started(tmp_path / "out", ranks=2)
         _, err = first.communicate(timeout=SECONDS)
         second.terminate()  # it waits for the first one, which may still be about to start

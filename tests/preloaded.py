@@ -1,0 +1,27 @@
+"""What every process that tests fork has loaded already; only the fork server imports this."""
+
+import contextlib
+import gc
+import importlib
+
+from rules import definition
+
+MODULES = (
+    "torch",
+    "torch._dynamo",  # an optimizer imports it when it is made, for more than a second
+    "torch.distributed",
+    "matplotlib.figure",
+    "hypothesis",
+    "pytest",
+    "rich.console",
+    "scipy.stats",
+    "mlperf_logging.mllog",
+    *(f"benchmarks.{name}.task" for name in definition.names()),
+    "tools.cli",
+    "tools.run_benchmark",
+)
+
+for module in MODULES:
+    with contextlib.suppress(ImportError):  # an extra is missing; its tests are skipped
+        importlib.import_module(module)
+gc.freeze()  # a collection in a forked process would copy every page
