@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rules.definition import ROOT
-from tests.distributed import _free_port
+from tests.distributed import find_free_port
 
 HOSTS = ROOT / "docs" / "cluster" / "hosts.sh"
 
@@ -21,7 +21,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     ssh = tmp_path / "ssh"
     ssh.write_text('#!/bin/sh\nshift\nexec sh -c "exec $(echo "$*" | sed "s/^cd .* && //")"\n')
     ssh.chmod(0o755)
-    return {**os.environ, "SSH": str(ssh), "MASTER_PORT": str(_free_port()),
+    return {**os.environ, "SSH": str(ssh), "MASTER_PORT": str(find_free_port()),
             "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # fmt: skip
 
 
