@@ -11,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 
 from compliance.read import package, runlog
+from compliance.read.logs import read_logs
 from compliance.read.runlog import RunLog
 from rules import definition
 from rules.definition import Definition
@@ -107,7 +108,7 @@ def _chosen(path: Path, index: int | None) -> tuple[RunLog, list[RunLog]]:
     if len(results) > 1:
         names = "".join(f"\n  {result.path}" for result in results[:20])
         raise UserError(f"{path}: which result? give one of{names}")
-    runs = [run for result in results for run in result.runs]
+    runs = [run for result in results for run in read_logs(result).runs]
     found = [run for run in runs if run.index == index or (index is None and run.converged)]
     if not found:
         which = "that converged" if index is None else f"with number {index}"

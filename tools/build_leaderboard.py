@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     output = arguments.output or _default_output(arguments.paths[0])
     _refuse_foreign(output)
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
-    judgement = judge(packages, judged_in, parallel.judging(None, lambda done, total: None))
+    judgement = judge(packages, judged_in, parallel.use_processes(None), with_course=True)
     entries = tuple(site.entries(judgement))
     _check_reference(arguments.reference, entries)
     _write(output, site.build(site.Site(judgement.round, entries, output, arguments.reference)))

@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _follow(arguments, judged_in)
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     with _Progress() as progress:
-        judgement = judge(packages, judged_in, parallel.judging(arguments.jobs, progress))
+        judgement = judge(packages, judged_in, parallel.use_processes(arguments.jobs, progress))
     text = report.FORMATS[arguments.format](judgement.findings, judgement.logs, judgement.round)
     report.write(text, arguments.output)
     return EXIT_FINDINGS if has_error(judgement.findings) else EXIT_FINE

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from compliance.checks.submission.manifest import bound_results, digests_of
 from compliance.finding import Finding, has_error
-from compliance.judge.judgement import judge
+from compliance.judge.judgement import JudgedSubmitter, judge
 from compliance.read import manifest, package
 from compliance.read.manifest import FILE_NAME, Manifest
-from compliance.read.package import Submitter
 from compliance.report import formats as report
 from rules import rounds
 from rules.errors import UserError
@@ -42,15 +41,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Check and, without errors, pack. Exit code 1 where there is one."""
     folder: Path = parser().parse_args(argv).path
     _refuse_what_is_no_submission(folder)
-    read = package.read(folder)
-    (who,) = read.submitters
-    judgement = judge([read], rounds.load())
+    judgement = judge([package.read(folder)], rounds.load())
+    (judged,) = judgement.submitters
     findings = [found for found in judgement.findings if not _is_mended_by_packing(found)]
     if has_error(findings):
         print(report.FORMATS["text"](findings, judgement.logs, judgement.round))
         print(f"not packed: mend the errors, then `cepheid pack {folder}` again")
         return EXIT_FINDINGS
-    made = manifest_of(who)
+    made = manifest_of(judged)
     writing.replace(folder / FILE_NAME, manifest.text_of(made))
     for finding in findings:
         print(finding.text())
@@ -76,11 +74,16 @@ def _is_mended_by_packing(finding: Finding) -> bool:
     return finding.rule == "S4" and finding.code != "S4.code"
 
 
-def manifest_of(who: Submitter) -> Manifest:
-    """The manifest of a submission as it is."""
-    submitter = Path(os.path.abspath(who.path)).name
-    path = who.path / FILE_NAME
-    return Manifest(path, rounds.CURRENT, submitter, bound_results(who), digests_of(who))
+def manifest_of(judged: JudgedSubmitter) -> Manifest:
+    """Return the manifest of a submission as it is."""
+    who, summaries = judged.who, judged.summaries
+    return Manifest(
+        who.path / FILE_NAME,
+        rounds.CURRENT,
+        Path(os.path.abspath(who.path)).name,
+        bound_results(who, summaries),
+        digests_of(who, summaries),
+    )
 
 
 if __name__ == "__main__":

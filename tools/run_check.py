@@ -10,6 +10,7 @@ from compliance.finding import Finding
 from compliance.judge import follow
 from compliance.judge.judgement import place_of
 from compliance.read import package
+from compliance.read.logs import read_logs
 from rules import rounds
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ class LiveCheck:
             return
         self._growing.close()
         judged_in, place = rounds.load(), _place(self.log)
-        (result,) = package.read(self.log.parent).submitters[0].results
+        (folder,) = package.read(self.log.parent).submitters[0].results
+        result = read_logs(folder)
         for run in result.runs:
             if run.path.name == self.log.name:
                 self._tell(check_log(run, place, judged_in))

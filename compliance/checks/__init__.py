@@ -5,8 +5,9 @@ the folder around them. The round says which rules apply and how severe a breach
 says what a check needs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 # Importing the modules of the rules registers their checks.
 from compliance.checks import mlperf  # noqa: F401
@@ -30,8 +31,10 @@ from compliance.checks.registry import CHECKS, Needs, Place
 from compliance.checks.result import convergence, energy, runs  # noqa: F401
 from compliance.checks.submission import files, layout, manifest, waivers  # noqa: F401
 from compliance.finding import Finding, capped, in_order
-from compliance.read.package import ResultFolder, Submitter
+from compliance.read.contents import ResultFolder, Submitter
+from compliance.read.logs import ResultLogs
 from compliance.read.runlog import RunLog
+from compliance.read.summary import ResultSummary
 from rules.definition import Definition
 from rules.rounds import Round, RoundBenchmark
 
@@ -40,6 +43,7 @@ __all__ = [
     "Needs",
     "Place",
     "check_log",
+    "check_logs_of_submitter",
     "check_result",
     "check_submitter",
     "definition_named",
@@ -61,19 +65,19 @@ def check_log(run: RunLog, place: Place, judged_in: Round) -> list[Finding]:
             findings += _run(judged_in, Needs.TIMELINE, run, definition, place)
     judged_by: Definition | RoundBenchmark | None = definition or round_benchmark_of(run, place)
     if judged_by and not place.in_result:  # T15 and T17 speak of a single log too
-        alone = ResultFolder(run.path.parent, None, (run,))
+        alone = ResultLogs(ResultFolder(run.path.parent, None, (run.path,)), (run,))
         findings += _run(judged_in, Needs.RESULT, alone, judged_by, place, only=("T15", "T17"))
     return capped(in_order(findings), goes_on=run.grows)
 
 
-def check_result(folder: ResultFolder, place: Place, judged_in: Round) -> list[Finding]:
+def check_result(logs: ResultLogs, place: Place, judged_in: Round) -> list[Finding]:
     """The findings about the logs of a result together. There is at least one run."""
     judged_by: Definition | RoundBenchmark | None = None
-    for run in folder.runs:
+    for run in logs.runs:
         judged_by = judged_by or definition_of(run, place) or round_benchmark_of(run, place)
     if judged_by is None:
         return []  # T14, S1 or M2 says that there is no such benchmark
-    return in_order(_run(judged_in, Needs.RESULT, folder, judged_by, place))
+    return in_order(_run(judged_in, Needs.RESULT, logs, judged_by, place))
 
 
 def check_submitter(who: Submitter, judged_in: Round) -> list[Finding]:
@@ -81,10 +85,26 @@ def check_submitter(who: Submitter, judged_in: Round) -> list[Finding]:
     return in_order(_run(judged_in, Needs.SUBMITTER, who))
 
 
+def check_logs_of_submitter(
+    who: Submitter, summaries: Mapping[Path, ResultSummary], judged_in: Round
+) -> list[Finding]:
+    """Return the findings about a submitter's folder that need its logs to be judged first.
+
+    ``summaries`` are what remains of the logs of each result, by the folder of the result.
+    """
+    return in_order(_run(judged_in, Needs.SUMMARIES, who, summaries))
+
+
+Subject = (
+    RunLog | ResultLogs | Definition | RoundBenchmark | Place | Submitter
+    | Mapping[Path, ResultSummary]
+)  # fmt: skip
+
+
 def _run(
     judged_in: Round,
     needs: Needs,
-    *subject: RunLog | ResultFolder | Definition | RoundBenchmark | Place | Submitter,
+    *subject: Subject,
     only: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """The findings of all checks of one level, with the round's severity."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, shown
-from compliance.read.package import ResultFolder
+from compliance.read.logs import ResultLogs
 from compliance.read.records import Event
 from compliance.read.runlog import RunLog
 from rules import rounds
@@ -386,11 +386,11 @@ def _is_less(first: object, second: object) -> bool:
 
 @rule("M8", Needs.RESULT)
 def number_of_runs(
-    result: ResultFolder, judged_by: Definition | RoundBenchmark, place: Place
+    result: ResultLogs, judged_by: Definition | RoundBenchmark, place: Place
 ) -> Iterator[Finding]:
     """As many logs as the round asks for, whatever their numbers."""
     required, runs = judged_by.runs.required, len(result.runs)
-    is_weak = result.scale == "weak"  # in HPC: as many models as the submitter liked
+    is_weak = result.folder.scale == "weak"  # in HPC: as many models as the submitter liked
     if place.in_result and (runs < required or (runs > required and not is_weak)):
         yield breach(
             result.path,

@@ -22,6 +22,7 @@ class Needs(IntEnum):
     TIMELINE = 2  # and every event of the timed part, in order: (run, definition, place)
     RESULT = 3  # all logs of a result: (result, definition or the round's benchmark, place)
     SUBMITTER = 4  # a submitter's folder as it was read: (who)
+    SUMMARIES = 5  # and what remains of its logs once they are judged: (who, summaries)
 
 
 @dataclass(frozen=True)

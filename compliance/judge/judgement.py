@@ -1,4 +1,4 @@
-"""From what was read to what is found: every check that a round asks for, over a whole package."""
+"""Turn what was read into findings: every check that a round requires, over whole packages."""
 
 import datetime
 import os
@@ -6,72 +6,88 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 
 from compliance.checks import (
     Place,
-    check_log,
-    check_result,
+    check_logs_of_submitter,
     check_submitter,
-    definition_named,
-    definition_of,
     round_benchmark_of,
 )
 from compliance.finding import Finding, in_order
+from compliance.judge.unit import JudgedUnit, Unit, find_definition, judge_unit
 from compliance.read import waivers
 from compliance.read.package import Package, ResultFolder, Submitter
+from compliance.read.summary import ResultSummary, RunSummary
+from compliance.score.convergence import Convergence
 from rules.definition import Definition
 from rules.rounds import Round, RoundBenchmark
 
 
 @dataclass(frozen=True)
 class JudgedResult:
-    """A result with every finding that concerns it, also those about its system or submitter."""
+    """A result with every finding that concerns it, also those about its system or submitter.
 
-    folder: ResultFolder
-    place: Place
-    system: dict[str, object]
-    findings: tuple[Finding, ...]
-    is_history: bool = False  # of a round of MLPerf
-
-    @cached_property
-    def definition(self) -> Definition | None:
-        """What it is judged by in our own rounds; None where no benchmark of that name and scale
-        exists."""
-        if self.is_history:
-            return None
-        named = definition_named(self.place.benchmark, self.place.scale)
-        logged = (definition_of(run, self.place) for run in self.folder.runs)
-        return named or next(filter(None, logged), None)
-
-    @cached_property
-    def benchmark(self) -> RoundBenchmark | None:
-        """What it is judged by in a round of MLPerf; None where the round has no such benchmark."""
-        known = (round_benchmark_of(run, self.place) for run in self.folder.runs)
-        return next(filter(None, known), None) if self.is_history else None
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """All findings about one or more packages, in order, and the same by result."""
-
-    round: str
-    results: tuple[JudgedResult, ...]
-    findings: tuple[Finding, ...]
-    logs: int
-
-
-@dataclass(frozen=True)
-class Unit:
-    """The logs of one result: what can be judged by itself, in any process."""
+    ``system`` is the description of its system, empty without one.
+    """
 
     folder: ResultFolder
     place: Place
     judged_in: Round
+    system: Mapping[str, object]
+    findings: tuple[Finding, ...]
+    summary: ResultSummary
+    convergence: Convergence | None = None
+
+    @property
+    def runs(self) -> tuple[RunSummary, ...]:
+        """The runs that count."""
+        return self.summary.runs
+
+    @cached_property
+    def definition(self) -> Definition | None:
+        """What the result is judged by in our own rounds; None for an unknown benchmark."""
+        return None if self.judged_in.is_history else find_definition(self.runs, self.place)
+
+    @cached_property
+    def benchmark(self) -> RoundBenchmark | None:
+        """What the result is judged by in a round of MLPerf; None for an unknown benchmark."""
+        if not self.judged_in.is_history:
+            return None
+        known = (round_benchmark_of(run, self.place) for run in self.runs)
+        return next(filter(None, known), None)
 
 
-Each = Callable[[Callable[[Unit], list[Finding]], Sequence[Unit]], Iterable[list[Finding]]]
+@dataclass(frozen=True)
+class JudgedSubmitter:
+    """A submitter's folder, its results, and the findings about all of it."""
+
+    who: Submitter
+    results: tuple[JudgedResult, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def summaries(self) -> Mapping[Path, ResultSummary]:
+        """The summary of each result by its folder."""
+        return {result.folder.path: result.summary for result in self.results}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Everything that was found about one or more packages; ``findings`` are in order."""
+
+    round: str
+    submitters: tuple[JudgedSubmitter, ...]
+    findings: tuple[Finding, ...]
+    logs: int
+
+    @property
+    def results(self) -> tuple[JudgedResult, ...]:
+        """The results of all submitters."""
+        return tuple(result for submitter in self.submitters for result in submitter.results)
+
+
+Each = Callable[[Callable[[Unit], JudgedUnit], Sequence[Unit]], Iterable[JudgedUnit]]
 """Calls a function with each unit, and gives the answers in the order of the units."""
 
 
@@ -80,65 +96,52 @@ def judge(
     judged_in: Round,
     each: Each = map,
     today: datetime.date | None = None,
+    with_course: bool = False,
 ) -> Judgement:
-    """Check everything that was read; ``each`` says where the logs of each result are judged.
-    ``today``, by UTC, decides which waivers still hold.
+    """Judge everything that was listed, and parse each log once.
+
+    ``each`` decides in which process the logs of a result are judged. ``today`` (UTC) decides
+    which waivers still hold. ``with_course`` keeps what is needed to draw the runs.
     """
     today = today or today_by_utc()
-    units = [
-        Unit(
-            folder,
-            replace(place_of(folder, who, judged_in), in_result=not package.is_single_log),
-            judged_in,
-        )
-        for package in packages
-        for who in package.submitters
-        for folder in who.results
-    ]
-    judged = iter(zip(units, each(about_runs, units), strict=True))
-    results: list[JudgedResult] = []
-    findings: list[Finding] = []
-    for package in packages:
-        for who in package.submitters:
-            about_folder = check_submitter(who, judged_in)
-            if package.is_single_log:  # the question was about the log, not about the folder
-                about_folder = []
-            about_results = list(islice(judged, len(who.results)))
-            waived_in = (who.waivers, who.path, judged_in, today)
-            if who.is_whole:  # else what a waiver is about may not have been read
-                everything = sum((raw for _, raw in about_results), about_folder)
-                about_folder = [*about_folder, *waivers.without_effect(everything, *waived_in)]
-            about_folder = waivers.applied(about_folder, *waived_in)
-            findings += about_folder
-            touching = _by_result(about_folder, who)
-            for unit, raw in about_results:
-                about = waivers.applied(raw, *waived_in)
-                findings += about
-                results.append(_judged(unit, who, [*touching[unit.folder.path], *about]))
+    listed = [(package, who) for package in packages for who in package.submitters]
+    units_of = [list_units(who, package, judged_in, with_course) for package, who in listed]
+    answers = iter(list(each(judge_unit, [unit for units in units_of for unit in units])))
+    submitters = []
+    for (package, who), units in zip(listed, units_of, strict=True):
+        judged = [(unit, next(answers)) for unit in units]
+        submitters.append(_judge_submitter(who, package.is_single_log, judged, judged_in, today))
     return Judgement(
         judged_in.name,
-        tuple(results),
-        tuple(in_order(findings)),
+        tuple(submitters),
+        tuple(in_order(finding for judged in submitters for finding in judged.findings)),
         sum(package.logs for package in packages),
     )
 
 
 def today_by_utc() -> datetime.date:
-    """The day that decides which waivers hold, the same everywhere."""
+    """Return the day that decides which waivers hold, which is the same everywhere."""
     return datetime.datetime.now(datetime.UTC).date()
 
 
-def about_runs(unit: Unit) -> list[Finding]:
-    """The findings about the logs of a result, each by itself and all together."""
-    folder, place, judged_in = unit.folder, unit.place, unit.judged_in
-    found = [finding for run in folder.runs for finding in check_log(run, place, judged_in)]
-    if place.in_result and folder.runs:
-        found += check_result(folder, place, judged_in)
-    return found
+def list_units(
+    who: Submitter, package: Package, judged_in: Round, with_course: bool = False
+) -> list[Unit]:
+    """List the results of a submitter as units that can be judged by themselves."""
+    return [
+        Unit(
+            folder,
+            replace(place_of(folder, who, judged_in), in_result=not package.is_single_log),
+            judged_in,
+            with_digests=who.files is not None,
+            with_course=with_course,
+        )
+        for folder in who.results
+    ]
 
 
 def place_of(folder: ResultFolder, who: Submitter, judged_in: Round) -> Place:
-    """What the logs of a folder must say because of where it lies."""
+    """Return what the logs of a folder must say because of where the folder lies."""
     system = who.systems.get(folder.system or "")
     if judged_in.layout == "mlperf":
         return Place(
@@ -161,17 +164,53 @@ def place_of(folder: ResultFolder, who: Submitter, judged_in: Round) -> Place:
     )
 
 
-def _judged(unit: Unit, who: Submitter, findings: list[Finding]) -> JudgedResult:
+def _judge_submitter(
+    who: Submitter,
+    is_single_log: bool,
+    judged: Sequence[tuple[Unit, JudgedUnit]],
+    judged_in: Round,
+    today: datetime.date,
+) -> JudgedSubmitter:
+    """Judge the folder around the results, and apply the waivers that hold."""
+    waived_in = (who.waivers, who.path, judged_in, today)
+    about_folder: list[Finding] = []
+    if not is_single_log:  # of a single log only the log itself is judged
+        summaries = {unit.folder.path: answer.summary for unit, answer in judged}
+        about_folder += check_submitter(who, judged_in)
+        about_folder += check_logs_of_submitter(who, summaries, judged_in)
+        about_folder = in_order(about_folder)
+    if who.is_whole:  # else the file that a waiver names may not have been read
+        about_logs = [finding for _, answer in judged for finding in answer.findings]
+        about_folder += waivers.without_effect([*about_folder, *about_logs], *waived_in)
+    about_folder = waivers.applied(about_folder, *waived_in)
+    touching = _by_result(about_folder, who)
+    findings, results = list(about_folder), []
+    for unit, answer in judged:
+        about = waivers.applied(answer.findings, *waived_in)
+        findings += about
+        results.append(_judged(unit, answer, who, [*touching[unit.folder.path], *about]))
+    return JudgedSubmitter(who, tuple(results), tuple(findings))
+
+
+def _judged(
+    unit: Unit, answer: JudgedUnit, who: Submitter, findings: Sequence[Finding]
+) -> JudgedResult:
     system = who.systems.get(unit.folder.system or "")
-    described = dict(system.content or {}) if system else {}
-    is_history = unit.judged_in.is_history
-    return JudgedResult(unit.folder, unit.place, described, tuple(in_order(findings)), is_history)
+    return JudgedResult(
+        unit.folder,
+        unit.place,
+        unit.judged_in,
+        dict(system.content or {}) if system else {},
+        tuple(in_order(findings)),
+        answer.summary,
+        answer.convergence,
+    )
 
 
 def _by_result(findings: Iterable[Finding], who: Submitter) -> Mapping[Path, list[Finding]]:
-    """Which findings about a submitter's folder touch which result, by the result's path.
+    """Sort the findings about a submitter's folder by the result that they touch.
 
-    One about a result or a system touches that alone; one about anything else touches all.
+    One about a result or a system touches that alone; one about anything else touches all results.
     """
     folders = {result.path for result in who.results}
     of_system = {folder.parent for folder in folders}

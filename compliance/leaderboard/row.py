@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from compliance.checks.result.convergence import convergence_of
 from compliance.finding import Finding, printable
 from compliance.judge.judgement import JudgedResult, Judgement
-from compliance.read.runlog import RunLog
-from compliance.score.convergence import Convergence
+from compliance.read.summary import RunSummary
 from compliance.score.scores import (
     Estimate,
     GenerationScore,
@@ -27,14 +25,12 @@ from compliance.score.scores import (
     historical_score,
     score,
 )
-from rules import rcp
 from rules.definition import Definition
-from rules.events import CHOICES, is_integer
+from rules.events import is_integer
 from rules.generation import METRICS
 
 Verdict = Literal["scored", "provisional", "rejected", "pass", "fail"]
 
-ORIGINS = CHOICES["origin"]
 RANKED_BY = METRICS[-1].name  # where a benchmark generates
 _ORDER: Mapping[str, int] = {"scored": 0, "pass": 0, "fail": 0, "provisional": 1, "rejected": 2}
 
@@ -148,8 +144,8 @@ def groups(table: Iterable[Row]) -> dict[tuple[str, str, str], list[Row]]:
 
 
 def row_of(result: JudgedResult) -> Row:
-    """The row of one result. Reads its logs."""
-    definition, benchmark, runs = result.definition, result.benchmark, result.folder.runs
+    """Return the row of one result."""
+    definition, benchmark, runs = result.definition, result.benchmark, result.runs
     scored: Score | GenerationScore | Provisional | Rejected | None = None
     if definition and runs:
         scored = score(runs, definition, result.findings)
@@ -161,11 +157,11 @@ def row_of(result: JudgedResult) -> Row:
     errors = [finding for finding in result.findings if finding.is_error]
     warnings = [finding for finding in result.findings if finding.severity == "warning"]
     verdict: Verdict = "scored" if number or generated else "rejected" if errors else "provisional"
-    if result.is_history:
+    if result.judged_in.is_history:
         verdict = "fail" if errors else "pass"
     samples, quality = _course(result) if verdict != "rejected" else (None, {})
     asked = definition or benchmark
-    against_reference = compared(result)
+    against_reference = result.convergence
     names = _names(result)
     system = _machine(result)
     return Row(
@@ -213,32 +209,29 @@ def _told_once(findings: Iterable[Finding]) -> Iterator[str]:
 
 def _energy(result: JudgedResult) -> dict[str, Any]:
     """Energy of a run, and what its sensors did not measure; nothing without power logs."""
-    power, definition = result.folder.power, result.definition
-    if not power or definition is None:
+    not_measured, definition = result.summary.not_measured, result.definition
+    if not_measured is None or definition is None:
         return {}
     dropped = definition.runs.drop_fastest, definition.runs.drop_slowest
-    joules = energy_joules(result.folder.runs, power, *dropped)
-    return {"energy_joules": joules, "not_measured": printable(power[0].not_measured)}
+    return {"energy_joules": energy_joules(result.runs, *dropped), "not_measured": not_measured}
 
 
-def _update_time_ratio(runs: Sequence[RunLog]) -> float | None:
+def _update_time_ratio(runs: Sequence[RunSummary]) -> float | None:
     """The median over the converged runs that tell it."""
-    ratios = [ratio for run in runs if run.converged and (ratio := run.update_time_ratio)]
+    ratios = [ratio for run in runs if (ratio := run.update_time_ratio)]
     return statistics.median(ratios) if ratios else None
 
 
-def _seeds(runs: Sequence[RunLog]) -> str:
+def _seeds(runs: Sequence[RunSummary]) -> str:
     """Where the seeds come from: ``derived``, ``given``, or both."""
-    events = [event for run in runs if (event := run.first("seed"))]
-    origins = {origin for event in events if (origin := event.metadata.get("origin")) in ORIGINS}
-    return " and ".join(sorted(map(str, origins)))
+    return " and ".join(sorted({run.seed_origin for run in runs} - {""}))
 
 
 def _names(result: JudgedResult) -> dict[str, Any]:
     """Who, what and where: as the folders say, else as the first log says. The benchmark of an
     MLPerf result is called as the logs call it, whatever the folder is called.
     """
-    place, runs = result.place, result.folder.runs
+    place, runs = result.place, result.runs
 
     def logged(key: str) -> str | None:
         return next(filter(None, (run.text(key) for run in runs)), None)
@@ -247,11 +240,15 @@ def _names(result: JudgedResult) -> dict[str, Any]:
         return printable((next(filter(None, texts), None) or "unknown")[:64])
 
     benchmark = (place.benchmark, logged("submission_benchmark"))
-    scale = place.scale if result.is_history else named(place.scale, logged("submission_scale"))
+    scale = (
+        place.scale
+        if result.judged_in.is_history
+        else named(place.scale, logged("submission_scale"))
+    )
     return {
         "submitter": named(place.submitter, logged("submission_org")),
         "system": named(place.system, logged("submission_platform")),
-        "benchmark": named(*(reversed(benchmark) if result.is_history else benchmark)),
+        "benchmark": named(*(reversed(benchmark) if result.judged_in.is_history else benchmark)),
         "scale": scale,
         "division": named(place.division, logged("submission_division")),
     }
@@ -259,13 +256,13 @@ def _names(result: JudgedResult) -> dict[str, Any]:
 
 def _course(result: JudgedResult) -> tuple[float | None, dict[str, float]]:
     """Samples to target and final quality, each the median over the converged runs."""
-    converged = [run for run in result.folder.runs if run.converged and run.quality_curve]
+    converged = [run for run in result.runs if run.converged and run.metrics is not None]
     if not converged or result.definition is None:
         return None, {}
-    samples = [count for run in converged if (count := run.samples_to_target) is not None]
+    samples = [run.samples for run in converged if run.samples is not None]
     if result.definition.kind == "generate":
         samples = []  # none were trained on
-    last = [run.quality_curve[-1].metrics for run in converged]
+    last = [run.metrics or {} for run in converged]
     metrics = _metrics_of(result.definition)
     return statistics.median(samples) if samples else None, {
         name: statistics.median(found[name] for found in last)
@@ -276,20 +273,11 @@ def _course(result: JudgedResult) -> tuple[float | None, dict[str, float]]:
 
 def _epochs(result: JudgedResult) -> float | None:
     """Epochs to the target in a round of MLPerf, the median over the converged runs."""
-    if not result.is_history:
+    if not result.judged_in.is_history:
         return None
-    epochs = [run.epochs_to_target for run in result.folder.runs]
+    epochs = [run.epochs for run in result.runs]
     known = [value for value in epochs if value is not None]
     return statistics.median(known) if known else None
-
-
-def compared(result: JudgedResult) -> Convergence | None:
-    """The samples to target against the reference's."""
-    definition = result.definition
-    if definition is None or not result.folder.runs:
-        return None
-    points = rcp.load(definition.name, definition.scale)
-    return convergence_of(result.folder, definition, result.place, points)
 
 
 def _metrics_of(definition: Definition) -> list[str]:
@@ -303,10 +291,9 @@ def _text(system: Mapping[str, object], key: str) -> str:
 
 def _machine(result: JudgedResult) -> Mapping[str, object]:
     """The system's description; without one, what logs of MLPerf HPC say of nodes."""
-    if result.system or not (result.is_history and result.folder.runs):
+    if result.system or not (result.judged_in.is_history and result.runs):
         return result.system
-    first = result.folder.runs[0]
-    return {key: first.value(key) for key in ("number_of_nodes", "accelerators_per_node")}
+    return result.runs[0].nodes
 
 
 def _accelerators(system: Mapping[str, object]) -> int | None:

@@ -99,7 +99,7 @@ def _below(members: Sequence[Row]) -> list[str]:
     lines = []
     for row in members:
         slow = row.runs - row.converged
-        if row.judged.is_history and row.score_minutes is not None and slow:
+        if row.judged.judged_in.is_history and row.score_minutes is not None and slow:
             runs = "1 run did" if slow == 1 else f"{slow} runs did"
             lines.append(f"  {row.submitter}/{row.system}: {runs} not converge: the slowest")
         if row.energy_joules is not None:

@@ -1,15 +1,16 @@
-"""What folders hold, as it was read: results, systems, submitters. Nothing here judges."""
+"""What folders hold: submitters, systems, results and the paths of their logs.
+
+No log is opened here. ``compliance.read.logs`` parses the logs of one result where it is judged.
+"""
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from compliance.read.manifest import Manifest
-from compliance.read.powerlog import PowerLog
-from compliance.read.runlog import RunLog
 from compliance.read.waivers import Waivers
 from rules.definition import NAME as NAME
 
@@ -19,13 +20,13 @@ LEFT_BY_TOOLS = ("checkpoints", "leaderboard")  # folders that no submission hol
 
 
 def is_like_log(path: Path) -> bool:
-    """True for a name that was probably meant to be that of a run log."""
+    """Return True for a name that was probably meant to be that of a run log."""
     return path.name.lower().startswith("result") and path.name != "results"
 
 
 @dataclass(frozen=True)
 class Refused:
-    """Something that was not read, and why."""
+    """Something that was not read, and the reason."""
 
     path: Path
     why: str
@@ -33,7 +34,10 @@ class Refused:
 
 @dataclass(frozen=True)
 class SystemFile:
-    """``systems/<name>.json``. ``content`` is None where it is no JSON object, see ``problem``."""
+    """The file ``systems/<name>.json``.
+
+    ``content`` is None where the file holds no JSON object; ``problem`` says why.
+    """
 
     path: Path
     name: str
@@ -41,34 +45,36 @@ class SystemFile:
     problem: str = ""
 
     def text(self, key: str) -> str | None:
-        """A field of the description if it is a string."""
+        """Return a field of the description if it is a string."""
         value = self.content.get(key) if self.content else None
         return value if isinstance(value, str) else None
 
 
 @dataclass(frozen=True)
 class ResultFolder:
-    """The run logs of one result. ``system`` is None for a folder that lies in no layout.
+    """The folder of one result and the paths of its logs. No log has been read.
 
-    ``interrupted`` are the logs of runs that do not count, ``power`` the power logs of those that
-    do. ``has_readme`` tells of a README.md with something in it. ``benchmark`` and ``scale`` (HPC:
-    strong or weak) are given only in the layout of MLPerf.
+    ``system`` is None for a folder that lies outside any layout. ``runs`` are the run logs that
+    count, ``interrupted`` those that do not, ``power`` the power logs of the runs that count.
+    ``unfinished`` are logs of runs that still go on or were killed. ``has_readme`` is True for a
+    README.md that is not empty. Only the layout of MLPerf sets ``benchmark`` and ``scale`` (HPC:
+    strong or weak).
     """
 
     path: Path
     system: str | None
-    runs: Sequence[RunLog]
-    unfinished: tuple[Path, ...] = ()  # logs of runs that are going on, or were killed
-    interrupted: Sequence[RunLog] = ()
+    runs: tuple[Path, ...]
+    unfinished: tuple[Path, ...] = ()
+    interrupted: tuple[Path, ...] = ()
     unexpected: tuple[Path, ...] = ()
-    power: Sequence[PowerLog] = ()
+    power: tuple[Path, ...] = ()
     has_readme: bool = False
     benchmark: str | None = None
     scale: str | None = None
 
     @property
     def parts(self) -> tuple[str, str, str] | None:
-        """Benchmark, scale and division as the folder's name says them, or None."""
+        """Benchmark, scale and division as the folder's name gives them, or None."""
         names = Path(os.path.abspath(self.path)).name.rsplit("-", 2)
         if self.system is None or len(names) != 3 or not all(names):
             return None
@@ -79,7 +85,8 @@ class ResultFolder:
 class SubmittedFile:
     """A file or folder of a submission; ``name`` is its path relative to the submitter's folder.
 
-    ``sha256`` is empty for a folder, and for a file that is too large or cannot be read.
+    ``sha256`` is empty for a folder, for a file that is too large or cannot be read, and for the
+    log of a result, which is hashed when it is judged.
     """
 
     name: PurePosixPath
@@ -90,11 +97,13 @@ class SubmittedFile:
 
 @dataclass(frozen=True)
 class Submitter:
-    """A folder with ``systems`` and ``results``. ``name`` is given only under ``submissions/``.
+    """A folder with ``systems`` and ``results``.
 
-    ``left_by_tools`` are the folders beside those that only its owner needs. ``files`` is all that
-    lies in a submission, None where only a part of the folder was read or it is no submission;
-    ``unfilled`` are the READMEs among that in which a person has still to write something.
+    ``name`` is set only for a folder under ``submissions/``. ``left_by_tools`` are the folders
+    beside the results that only their owner needs. ``is_whole`` is True where all results were
+    found, not only one or those of one system. ``files`` is everything that lies in a submission;
+    it is None where only a part of the folder was read, or where it is no submission.
+    ``unfilled`` are the READMEs among the files in which a person still has to write something.
     """
 
     path: Path
@@ -104,7 +113,7 @@ class Submitter:
     results: tuple[ResultFolder, ...]
     refused: tuple[Refused, ...] = ()
     left_by_tools: tuple[Path, ...] = ()
-    is_whole: bool = False  # all results were read, not only one or those of one system
+    is_whole: bool = False
     files: tuple[SubmittedFile, ...] | None = None
     waivers: Waivers | None = None
     manifest: Manifest | None = None

@@ -1,20 +1,21 @@
-"""Walking through folders of logs in the layout of our rounds and in that of MLPerf's, each once.
+"""Walks through folders of logs in the layout of our rounds, and in that of MLPerf.
 
-What was not read is in ``refused`` with the reason. Links are never followed: a submission must not
-be able to show a file that is not in it. Logs are found at once and read when somebody asks for
-their content.
+Everything that was left out is in ``refused`` with the reason. Links are never followed, since a
+submission must not be able to show a file that is not in it. Only the paths of logs are listed
+here; each log is opened later, once, by whoever judges its result.
 """
 
+import errno
 import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
-from compliance.read import manifest, powerlog, runlog, waivers
+from compliance.read import manifest, waivers
 from compliance.read.contents import (
     LEFT_BY_TOOLS,
     LOG_NAME,
@@ -25,7 +26,7 @@ from compliance.read.contents import (
     Submitter,
     SystemFile,
 )
-from compliance.read.logs import Logs
+from compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
 from compliance.read.powerlog import POWER_NAME
 from compliance.read.records import FILE_BYTES_MAX as DIGESTED_BYTES_MAX
 from rules import digests
@@ -116,7 +117,9 @@ class Reader:
             for entry in self.entries(root, quiet=True)
             if entry.name in LEFT_BY_TOOLS
         ]
-        files = tuple(self.files(root)) if self.is_submission(root) and not only_system else None
+        files = None
+        if self.is_submission(root) and not only_system:
+            files = tuple(self.list_files(root, _hashed_later(results)))
         listed = root / manifest.FILE_NAME
         has_manifest = files is not None and listed.is_file() and not listed.is_symlink()
         return replace(
@@ -136,8 +139,11 @@ class Reader:
         """Whether the rules for packages hold: under ``submissions/``, or with a manifest."""
         return root.parent.name == "submissions" or (root / manifest.FILE_NAME).is_file()
 
-    def files(self, root: Path) -> Iterator[SubmittedFile]:
-        """All files and folders of a submission, within bounds; what is refused is recorded."""
+    def list_files(self, root: Path, hashed_later: frozenset[str]) -> Iterator[SubmittedFile]:
+        """List all files and folders of a submission within bounds, and record what is refused.
+
+        ``hashed_later`` are the absolute paths of the logs that are hashed when they are judged.
+        """
         count, waiting = 0, [root]
         while waiting:
             folder = waiting.pop()
@@ -151,7 +157,10 @@ class Reader:
                 path, is_folder = folder / entry.name, entry.is_dir(follow_symlinks=False)
                 size_bytes = 0 if is_folder else entry.stat(follow_symlinks=False).st_size
                 name = PurePosixPath(path.relative_to(root))
-                sha256 = "" if is_folder else self.digest(path, size_bytes)
+                is_hashed = not is_folder and not self.leaves_to_judge(
+                    path, size_bytes, hashed_later
+                )
+                sha256 = self.digest(path, size_bytes) if is_hashed else ""
                 yield SubmittedFile(name, size_bytes, is_folder, sha256)
                 if is_folder and is_deep:
                     why = f"folders deeper than {DEPTH_MAX}"
@@ -159,9 +168,17 @@ class Reader:
                 elif is_folder:
                     waiting.append(path)
 
+    def leaves_to_judge(self, path: Path, size_bytes: int, hashed_later: frozenset[str]) -> bool:
+        """Return True for a log that is hashed when it is judged; refuse one without permission."""
+        is_log = str(path) in hashed_later
+        if is_log and not os.access(path, os.R_OK):
+            why = f"cannot be read: {os.strerror(errno.EACCES)}"
+            self.refused.append(Refused(self.shown(path), why))
+        return is_log and (path.suffix != ".csv" or size_bytes <= POWER_BYTES_MAX)
+
     def digest(self, path: Path, size_bytes: int) -> str:
-        """SHA-256 of a file, within bounds; what is refused is recorded."""
-        if size_bytes > DIGESTED_BYTES_MAX:  # too large for S5 anyway
+        """Return the SHA-256 of a file within bounds, and record what is refused."""
+        if size_bytes > DIGESTED_BYTES_MAX:  # S5 finds it too large anyway
             return ""
         try:
             return digests.of_file(path)
@@ -179,7 +196,7 @@ class Reader:
         return self.made(root, self.systems(root, system), [result])
 
     def single_log(self, file: Path) -> Submitter:
-        runs = Logs([self.shown(file)], runlog.read)
+        runs = (self.shown(file),)
         folder = file.parent
         if not self.is_in_layout(folder):
             return self.made(folder, {}, [ResultFolder(self.shown(folder), None, runs)])
@@ -229,11 +246,11 @@ class Reader:
         return ResultFolder(
             self.shown(folder),
             system,
-            Logs(logs[:LOGS_MAX], runlog.read),
+            tuple(logs[:LOGS_MAX]),
             tuple(unfinished),
-            Logs(interrupted[:LOGS_MAX], runlog.read),
+            tuple(interrupted[:LOGS_MAX]),
             tuple(unexpected),
-            Logs(power[:LOGS_MAX], powerlog.read),
+            tuple(power[:LOGS_MAX]),
             has_readme,
         )
 
@@ -306,8 +323,7 @@ class MlperfReader(Reader):
 
     def single_log(self, file: Path) -> Submitter:
         root = self.root_of(file.parent)
-        runs = Logs([self.shown(file)], runlog.read)
-        result = replace(self.at(file.parent, read=False), runs=runs)
+        result = replace(self.at(file.parent, read=False), runs=(self.shown(file),))
         return self.made(root, self.described(root, [result]), [result])
 
     def described(self, root: Path, results: list[ResultFolder]) -> dict[str, SystemFile]:
@@ -354,6 +370,15 @@ class MlperfReader(Reader):
             if parent.name == "results" and 0 < above < FOLDERS_DEEP_MAX:
                 return folder.parts[-above - 1 :]
         return ()
+
+
+def _hashed_later(results: Sequence[ResultFolder]) -> frozenset[str]:
+    """Return the absolute paths of all logs, which are hashed when they are judged."""
+    return frozenset(
+        os.path.abspath(path)
+        for result in results
+        for path in (*result.runs, *result.interrupted, *result.power)
+    )
 
 
 def _holds(path: Path, text: str) -> bool:

@@ -1,37 +1,43 @@
-"""The logs of a result, run logs or power logs, without reading more of them than is asked for."""
+"""The logs of one result, parsed: what the process that judges it holds, and nobody else."""
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, overload
 
-Log = TypeVar("Log")
+from compliance.read import powerlog, runlog
+from compliance.read.contents import ResultFolder
+from compliance.read.powerlog import PowerLog
+from compliance.read.runlog import RunLog
 
 
-class Logs(Sequence[Log]):
-    """The logs of some files, each read when it is first asked for: counting them reads nothing.
+@dataclass(frozen=True)
+class ResultLogs:
+    """All logs of a result: ``runs`` count, ``interrupted`` do not, ``power`` belongs to runs."""
 
-    A copy that goes to another process is made of the paths alone.
-    """
+    folder: ResultFolder
+    runs: Sequence[RunLog]
+    interrupted: Sequence[RunLog] = ()
+    power: Sequence[PowerLog] = ()
 
-    def __init__(self, paths: Iterable[Path], read: Callable[[Path], Log]) -> None:
-        self._paths = tuple(paths)
-        self._read_one = read
-        self._read: list[Log | None] = [None] * len(self._paths)
+    @property
+    def path(self) -> Path:
+        """The folder that the logs lie in."""
+        return self.folder.path
 
-    def __len__(self) -> int:
-        return len(self._paths)
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """The SHA-256 of each file that was hashed, by its absolute path."""
+        logs = chain[RunLog | PowerLog](self.runs, self.interrupted, self.power)
+        return {os.path.abspath(log.path): log.sha256 for log in logs if log.sha256}
 
-    @overload
-    def __getitem__(self, index: int) -> Log: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Log]: ...
-    def __getitem__(self, index: int | slice) -> Log | Sequence[Log]:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        log = self._read[index]
-        if log is None:
-            log = self._read[index] = self._read_one(self._paths[index])
-        return log
 
-    def __reduce__(self) -> tuple[type["Logs[Any]"], tuple[Any, ...]]:
-        return Logs, (self._paths, self._read_one)
+def read_logs(folder: ResultFolder, with_digests: bool = False) -> ResultLogs:
+    """Parse every log of a result once. ``with_digests`` also hashes them from the same bytes."""
+    return ResultLogs(
+        folder,
+        tuple(runlog.read(path, with_digests) for path in folder.runs),
+        tuple(runlog.read(path, with_digests) for path in folder.interrupted),
+        tuple(powerlog.read(path, with_digests) for path in folder.power),
+    )

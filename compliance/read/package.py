@@ -1,6 +1,7 @@
 """What lies under a path: a run log, a result, a submitter's folder or a collection of those.
 
-Nothing here judges: the checks S1, S2 and S5 make findings of what was read or refused.
+Only paths are listed: each log is opened once, by whoever judges its result. The checks S1, S2 and
+S5 turn what was listed or refused into findings.
 """
 
 import os

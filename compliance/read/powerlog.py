@@ -9,6 +9,7 @@ the sensors, then one row for each reading, with the monotonic clock of the run 
     5000500.0,815.1,801.5
 """
 
+import hashlib
 import math
 import os
 import re
@@ -16,7 +17,7 @@ import stat
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 POWER_NAME = re.compile(r"power_(0|[1-9][0-9]{0,5})\.csv")
@@ -70,6 +71,7 @@ class PowerLog:
     not_measured: str
     sensors: tuple[Sensor, ...]
     problems: tuple[PowerProblem, ...] = ()
+    sha256: str = ""  # of the file, where the reader was asked for it and could read all of it
 
     @property
     def index(self) -> int:
@@ -83,8 +85,11 @@ class PowerLog:
         return math.fsum(sensor.energy_joules(start_ms, stop_ms) for sensor in self.sensors)
 
 
-def read(path: Path) -> PowerLog:
-    """Read a power log, up to the first thing that is wrong with it; that is in ``problems``."""
+def read(path: Path, with_digest: bool = False) -> PowerLog:
+    """Read a power log up to the first thing that is wrong with it, which is in ``problems``.
+
+    ``with_digest`` also hashes the file from the same bytes.
+    """
     try:
         # Without O_NONBLOCK, opening a named pipe waits for a writer that may never come.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -99,7 +104,8 @@ def read(path: Path) -> PowerLog:
             data = file.read(FILE_BYTES_MAX)
     except OSError as error:
         return _broken(path, None, f"the file cannot be read: {error.strerror}")
-    return _parsed(path, data)
+    log = _parsed(path, data)
+    return replace(log, sha256=hashlib.sha256(data).hexdigest()) if with_digest else log
 
 
 def _broken(

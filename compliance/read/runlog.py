@@ -3,24 +3,33 @@
 Nothing is raised for what a log holds: what is wrong with it is in ``problems``.
 """
 
+import io
 import math
 import os
 import re
 import stat
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from compliance.read import records
+from compliance.read.hashing import HashingFile
 from compliance.read.records import Event, Problem, Reading
 from rules import generation
 from rules.events import GENERATION_SECONDS, STATUS_SUCCESS, is_integer, is_number
 from rules.rounds import Dialect
 
 PARTIAL = ".partial"  # behind the name of a log until its run has ended
+
+
+class HasTexts(Protocol):
+    """A run log, or what remains of one, that can be asked for the texts of its records."""
+
+    def text(self, key: str) -> str | None:
+        """Return the value of the first record of a key if it is a string."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,7 @@ class RunLog:
     dialects: Mapping[Dialect, int] = field(default_factory=dict)  # and the first line of each
     ended: bool = True
     grows: bool = False
+    sha256: str = ""  # of the file, where the reader was asked for it and could read all of it
 
     @cached_property
     def by_key(self) -> Mapping[str, tuple[Event, ...]]:
@@ -202,12 +212,13 @@ def _is_time(value: object) -> bool:
     return is_number(value) and 0 <= value < math.inf
 
 
-def read(path: Path) -> RunLog:
+def read(path: Path, with_digest: bool = False) -> RunLog:
     """Read a run log. What is wrong with it is in ``problems``; nothing is raised for its content.
 
-    A path that is no regular file gives a log without events and one problem.
+    A path that is no regular file gives a log without events and one problem. ``with_digest`` also
+    hashes the file from the same bytes.
     """
-    reading = Reading()
+    reading, sha256 = Reading(), ""
     try:
         # Without O_NONBLOCK, opening a named pipe waits for a writer that may never come.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -216,12 +227,12 @@ def read(path: Path) -> RunLog:
         reading.problem(None, "file", "the file cannot be opened", str(reason), lost=True)
         return RunLog(path, (), tuple(reading.problems))
     try:
-        _read_file(descriptor, reading)
+        sha256 = _read_file(descriptor, reading, with_digest)
     except OSError as error:
         reading.problem(None, "file", "the file cannot be read", str(error.strerror), lost=True)
     finally:
         os.close(descriptor)
-    return run_log(path, reading)
+    return replace(run_log(path, reading), sha256=sha256)
 
 
 def run_log(path: Path, reading: Reading) -> RunLog:
@@ -230,13 +241,21 @@ def run_log(path: Path, reading: Reading) -> RunLog:
     return RunLog(path, tuple(reading.events), problems, not_finite, reading.dialects)
 
 
-def _read_file(descriptor: int, reading: Reading) -> None:
+def _read_file(descriptor: int, reading: Reading, with_digest: bool) -> str:
+    """Read all lines of an open file, and return its digest if that is wanted."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         reading.problem(None, "file", "this is not a regular file", lost=True)
     elif status.st_size > records.FILE_BYTES_MAX:
         message = f"the file is larger than {records.FILE_BYTES_MAX // 2**20} MiB"
         reading.problem(None, "file", message, f"{status.st_size:,} bytes", lost=True)
+    elif with_digest:
+        hashed = HashingFile(descriptor)
+        file = io.BufferedReader(hashed)
+        reading.lines(file)
+        file.detach()
+        return hashed.finish()
     else:
-        with open(descriptor, "rb", closefd=False) as file:
-            reading.lines(file)
+        with open(descriptor, "rb", closefd=False) as plain:
+            reading.lines(plain)
+    return ""

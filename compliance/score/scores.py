@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compliance.finding import Finding
-from compliance.read.powerlog import PowerLog
-from compliance.read.runlog import RunLog
+from compliance.read.summary import RunSummary
 from rules.definition import Definition, Runs
 from rules.generation import METRICS
 from rules.rounds import RoundBenchmark
@@ -71,12 +70,12 @@ class Rejected:
 
 
 def score(
-    runs: Sequence[RunLog], definition: Definition, findings: Iterable[Finding]
+    runs: Sequence[RunSummary], definition: Definition, findings: Iterable[Finding]
 ) -> Score | GenerationScore | Provisional | Rejected:
     """Score a result by its logs and by everything that was found about it."""
     is_generation = definition.kind == "generate"
     required = definition.runs.required
-    minutes = [run_minutes(run) for run in runs]
+    minutes = [run.minutes for run in runs]
     converged = [value for value in minutes if math.isfinite(value)]
     counted = (len(runs), required, len(converged))
     errors = tuple(finding for finding in findings if finding.is_error)
@@ -90,7 +89,7 @@ def score(
     return _trimmed(minutes, definition.runs, counted)
 
 
-def _generation_scores(runs: Sequence[RunLog], asked: Runs) -> Mapping[str, Estimate]:
+def _generation_scores(runs: Sequence[RunSummary], asked: Runs) -> Mapping[str, Estimate]:
     """Each score by itself: the fastest run by one may not be that by another."""
     found = {}
     for metric in METRICS:
@@ -102,13 +101,13 @@ def _generation_scores(runs: Sequence[RunLog], asked: Runs) -> Mapping[str, Esti
     return found
 
 
-def _generation_so_far(runs: Sequence[RunLog]) -> Mapping[str, float]:
+def _generation_so_far(runs: Sequence[RunSummary]) -> Mapping[str, float]:
     measured = [run.generation for run in runs if run.generation]
     names = [metric.name for metric in METRICS] if measured else []
     return {name: _mean([scores[name] for scores in measured]) for name in names}
 
 
-def historical_score(runs: Sequence[RunLog], benchmark: RoundBenchmark) -> Score | None:
+def historical_score(runs: Sequence[RunSummary], benchmark: RoundBenchmark) -> Score | None:
     """The score that a published result has whatever is found about it, or None.
 
     None where runs are missing, or more did not converge than are dropped at the slow end. A run
@@ -116,7 +115,7 @@ def historical_score(runs: Sequence[RunLog], benchmark: RoundBenchmark) -> Score
     never averaged. Google's v0.6 ResNet-50 on tpu-v3-1024 has 2.304 minutes so; the raw time of its
     aborted run would make it 2.273.
     """
-    minutes, asked = [run_minutes(run) for run in runs], benchmark.runs
+    minutes, asked = [run.minutes for run in runs], benchmark.runs
     converged = sum(map(math.isfinite, minutes))
     if len(runs) < asked.required or len(runs) - converged > asked.drop_slowest:
         return None
@@ -135,37 +134,14 @@ def _estimate(values: Sequence[float], drop_lowest: int, drop_highest: int) -> E
     return Estimate(mean, max(0.0, mean - half_width), mean + half_width)
 
 
-def run_minutes(run: RunLog) -> float:
-    """Time of a run in minutes; infinite for one that did not converge: it is the slowest. So is
-    one whose clock does not advance (rules T7 and M5 tell of it).
-    """
-    if not run.converged or run.seconds is None or run.seconds <= 0:
-        return math.inf
-    return run.seconds / 60
-
-
-def energy_joules(
-    runs: Sequence[RunLog], power: Sequence[PowerLog], drop_fastest: int, drop_slowest: int
-) -> float | None:
-    """Mean energy of a run over the runs that the score is a mean of (rule T23).
+def energy_joules(runs: Sequence[RunSummary], drop_fastest: int, drop_slowest: int) -> float | None:
+    """Return the mean energy of a run over the runs that the score is a mean of (rule T23).
 
     None where one of those has no power log.
     """
-    kept = kept_by_trimming([run_minutes(run) for run in runs], drop_fastest, drop_slowest)
-    energies = [run_joules(runs[number], power) for number in kept]
-    known = [energy for energy in energies if energy is not None]
-    return _mean(known) if known and len(known) == len(energies) else None
-
-
-def run_joules(run: RunLog, power: Sequence[PowerLog]) -> float | None:
-    """Σ Pᵢ·Δtᵢ over all sensors from run_start to run_stop, or None without a power log."""
-    log = next((log for log in power if log.index == run.index), None)
-    start, stop = run.first("run_start"), run.first("run_stop")
-    if log is None or log.problems or start is None or stop is None:
-        return None
-    if start.monotonic_ms is None or stop.monotonic_ms is None:
-        return None
-    return log.energy_joules(start.monotonic_ms, stop.monotonic_ms)
+    kept = kept_by_trimming([run.minutes for run in runs], drop_fastest, drop_slowest)
+    known = [energy for number in kept if (energy := runs[number].joules) is not None]
+    return _mean(known) if known and len(known) == len(kept) else None
 
 
 def kept_by_trimming(values: Sequence[float], drop_lowest: int, drop_highest: int) -> Sequence[int]:

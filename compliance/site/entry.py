@@ -1,99 +1,36 @@
-"""What the site shows of a result, taken from its logs once; the logs themselves are let go.
-
-A site of thousands of results would not fit into memory otherwise.
-"""
+"""What the site shows of a result: its row, its runs, its picture and the code that made it."""
 
 import hashlib
 import math
 import os
 import re
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from compliance.finding import printable
 from compliance.judge.judgement import JudgedResult, Judgement
 from compliance.leaderboard import Row, place_in_table, row_of
-from compliance.leaderboard.row import RANKED_BY, compared
-from compliance.read.records import INTEGER_MAX
-from compliance.read.runlog import RunLog, repetitions_seconds
+from compliance.leaderboard.row import RANKED_BY
+from compliance.read.course import Course
+from compliance.read.summary import RunSummary
 from compliance.score.comparison import Level, level
 from compliance.score.convergence import Convergence
-from compliance.score.scores import kept_by_trimming, run_joules, run_minutes
+from compliance.score.scores import kept_by_trimming
 from rules.definition import Definition, Runs
-from rules.events import is_integer
 
-SPANS_MAX = 600  # of one run on the time line; more would be thinner than a hair
 PICTURE_BYTES_MAX = 2**20
 PNG = b"\x89PNG\r\n\x1a\n"
-BATCH_SIZE = "global_batch_size"
-
-_SPANS = {  # what begins a stretch of the time line, what ends it, and how it is called
-    "init_start": ("init_stop", "init"),
-    "block_start": ("block_stop", "block"),
-    "eval_start": ("eval_stop", "evaluation"),
-    "generation_start": ("generation_stop", "generation"),
-}
-
-
-@dataclass(frozen=True)
-class Span:
-    """A stretch of a run, in seconds since the first event of its initialisation."""
-
-    kind: str
-    start_seconds: float
-    stop_seconds: float
-    note: str
-
-
-@dataclass(frozen=True)
-class Point:
-    """An evaluation; seconds count from run_start."""
-
-    seconds: float
-    samples: int
-    metrics: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Timing:
-    """How long the repetitions of generating ``images`` at a time took: the median, in seconds."""
-
-    images: int
-    seconds: float
-    repetitions: int
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run. ``minutes`` is infinite where it did not converge; ``counts`` tells whether the
-    score is a mean over it. ``run_start_seconds`` and spans count from the first ``init_start``."""
+    """A run as the site shows it. ``counts`` is True where the score is a mean over it."""
 
-    number: int
-    path: Path
-    minutes: float
-    seconds: float | None
-    status: str
+    summary: RunSummary
+    course: Course
     counts: bool
-    samples: int | None
-    epochs: float | None
-    batch_size: int | None
-    seed: int | None
-    joules: float | None
-    curve: tuple[Point, ...]
-    spans: tuple[Span, ...]
-    left_out_spans: int
-    run_start_seconds: float | None
-    timings: tuple[Timing, ...]
-    generation: Mapping[str, float]
-
-    @property
-    def converged(self) -> bool:
-        """True where it reached its targets."""
-        return self.status == "success"
 
 
 @dataclass(frozen=True)
@@ -193,31 +130,30 @@ def _told_apart(found: Sequence[Entry]) -> Iterable[Entry]:
 
 
 def _entry(judged: JudgedResult) -> Entry:
-    folder = judged.folder
-    fresh = replace(
-        judged, folder=replace(folder, runs=copy(folder.runs), power=copy(folder.power))
-    )
-    row, definition = row_of(fresh), fresh.definition
-    asked = definition.runs if definition else fresh.benchmark.runs if fresh.benchmark else None
-    kept = _kept(fresh.folder.runs, asked) if row.has_score and asked else frozenset()
-    runs = tuple(
-        _run(run, position, position in kept, fresh)
-        for position, run in enumerate(fresh.folder.runs)
-    )
-    batch_sizes = {run.batch_size for run in runs}
+    row, definition = row_of(judged), judged.definition
+    asked = definition.runs if definition else judged.benchmark.runs if judged.benchmark else None
+    kept = _kept(judged.runs, asked) if row.has_score and asked else frozenset()
+    runs = tuple(_run(run, place in kept) for place, run in enumerate(judged.runs))
+    batch_sizes = {run.batch_size for run in judged.runs}
     return Entry(
         id=_id(row),
-        row=replace(row, judged=judged),
+        row=row,
         definition=definition,
         runs=runs,
-        level=_level(row, runs, asked) if row.has_score and asked else None,
-        convergence=compared(fresh),
+        level=_level(row, judged.runs, asked) if row.has_score and asked else None,
+        convergence=judged.convergence,
         availability=_availability(judged.system),
         batch_size=batch_sizes.pop() if len(batch_sizes) == 1 else None,
-        picture=_picture(runs),
+        picture=_picture(judged.runs),
         code=_code(judged, row),
         system=judged.system,
     )
+
+
+def _run(summary: RunSummary, counts: bool) -> Run:
+    if summary.course is None:
+        raise ValueError(f"{summary.path}: judged without its course; judge(…, with_course=True)")
+    return Run(summary, summary.course, counts)
 
 
 def _id(row: Row) -> str:
@@ -230,12 +166,12 @@ def _availability(system: Mapping[str, object]) -> str:
     return printable(status[:40]) if isinstance(status, str) else ""
 
 
-def _kept(runs: Sequence[RunLog], asked: Runs) -> frozenset[int]:
-    minutes = [run_minutes(run) for run in runs]
+def _kept(runs: Sequence[RunSummary], asked: Runs) -> frozenset[int]:
+    minutes = [run.minutes for run in runs]
     return frozenset(kept_by_trimming(minutes, asked.drop_fastest, asked.drop_slowest))
 
 
-def _level(row: Row, runs: Sequence[Run], asked: Runs) -> Level | None:
+def _level(row: Row, runs: Sequence[RunSummary], asked: Runs) -> Level | None:
     """By time to train, or by seconds per image, of which the least is the fastest."""
     if row.generates:
         speeds = [run.generation.get(RANKED_BY, 0.0) for run in runs]
@@ -245,71 +181,7 @@ def _level(row: Row, runs: Sequence[Run], asked: Runs) -> Level | None:
     return level(costs, asked.drop_fastest, asked.drop_slowest)
 
 
-def _run(run: RunLog, position: int, counts: bool, result: JudgedResult) -> Run:
-    started = run.first("init_start") or run.first("run_start")
-    start = run.first("run_start")
-    spans = _spans(run, started.time_ms) if started else []
-    return Run(
-        number=position if run.index is None else run.index,
-        path=run.path,
-        minutes=run_minutes(run),
-        seconds=run.seconds,
-        status=printable((run.status or "no run_stop")[:40]),
-        counts=counts,
-        samples=_count(run.samples_to_target),
-        epochs=run.epochs_to_target,
-        batch_size=_count(run.value(BATCH_SIZE)) or None,
-        seed=_count(run.value("seed")),
-        joules=run_joules(run, result.folder.power),
-        curve=tuple(
-            Point(point.seconds, _count(point.samples) or 0, dict(point.metrics))
-            for point in run.quality_curve
-        ),
-        spans=tuple(spans[:SPANS_MAX]),
-        left_out_spans=max(0, len(spans) - SPANS_MAX),
-        run_start_seconds=(start.time_ms - started.time_ms) / 1000 if start and started else None,
-        timings=tuple(_timings(run)),
-        generation=dict(run.generation),
-    )
-
-
-def _spans(run: RunLog, zero_ms: float) -> list[Span]:
-    """Stretches between an event and the next one that ends it, in the order of their ends."""
-    stops = {stop: start for start, (stop, _) in _SPANS.items()}
-    going_on: dict[str, float] = {}
-    found = []
-    for event in run.events:
-        if event.key in _SPANS:
-            going_on[event.key] = event.time_ms
-        elif event.key in stops and stops[event.key] in going_on:
-            key = stops[event.key]
-            since, until = (going_on.pop(key) - zero_ms) / 1000, (event.time_ms - zero_ms) / 1000
-            if until >= since:
-                found.append(Span(_SPANS[key][1], since, until, _note(event.metadata)))
-    return found
-
-
-def _note(metadata: Mapping[str, object]) -> str:
-    for key, what in (("samples_count", "samples"), ("images_count", "images at a time")):
-        count = _count(metadata.get(key))
-        if count is not None:
-            return f"{count:,} {what}"
-    return ""
-
-
-def _count(value: object) -> int | None:
-    """A number of something; a log may hold integers that no float can be made of."""
-    return value if is_integer(value) and 0 <= value < INTEGER_MAX else None
-
-
-def _timings(run: RunLog) -> Iterable[Timing]:
-    for event in run.all("generation_times"):
-        images, seconds = _count(event.metadata.get("images_count")), repetitions_seconds(event)
-        if images and seconds:
-            yield Timing(images, statistics.median(seconds), len(seconds))
-
-
-def _picture(runs: Sequence[Run]) -> Path | None:
+def _picture(runs: Sequence[RunSummary]) -> Path | None:
     """The picture of the first run that has one, if it is one and not too large."""
     for run in runs:
         path = run.path.with_name(f"pictures_{run.number}.png")
@@ -323,7 +195,7 @@ def _picture(runs: Sequence[Run]) -> Path | None:
 
 def _code(judged: JudgedResult, row: Row) -> Path | None:
     """The submitted code of the benchmark: ``benchmarks/<name>`` beside ``results``."""
-    if judged.is_history or not judged.folder.parts:
+    if judged.judged_in.is_history or not judged.folder.parts:
         return None
     folder = Path(os.path.abspath(judged.folder.path)).parents[2] / "benchmarks" / row.benchmark
     return folder if folder.is_dir() and not folder.is_symlink() else None

@@ -63,15 +63,15 @@ def _result(site: Site, entry: Entry, rank: int | None) -> dict[str, Any]:
 
 def _run(site: Site, run: Run) -> dict[str, Any]:
     return {
-        "run": run.number,
-        "log": link_from(FILE, site.folder, run.path),
-        "status": run.status,
-        "minutes": run.minutes if math.isfinite(run.minutes) else None,
+        "run": run.summary.number,
+        "log": link_from(FILE, site.folder, run.summary.path),
+        "status": run.summary.ending,
+        "minutes": run.summary.minutes if math.isfinite(run.summary.minutes) else None,
         "counts": run.counts,
-        "samples_to_target": run.samples,
-        "seed": run.seed,
-        "energy_joules": run.joules if _is_finite(run.joules) else None,
-        **({"generation": _numbers(run.generation)} if run.generation else {}),
+        "samples_to_target": run.summary.samples,
+        "seed": run.summary.seed,
+        "energy_joules": run.summary.joules if _is_finite(run.summary.joules) else None,
+        **({"generation": _numbers(run.summary.generation)} if run.summary.generation else {}),
     }
 
 

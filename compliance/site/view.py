@@ -201,8 +201,8 @@ def half_width_of(entries: Iterable[Entry]) -> float:
 
 def _values(entry: Entry) -> list[tuple[float, Run]]:
     if entry.row.generates:
-        return [(run.generation.get(RANKED_BY, math.inf), run) for run in entry.runs]
-    return [(run.minutes, run) for run in entry.runs]
+        return [(run.summary.generation.get(RANKED_BY, math.inf), run) for run in entry.runs]
+    return [(run.summary.minutes, run) for run in entry.runs]
 
 
 def _deviation(entry: Entry) -> float:
@@ -225,14 +225,16 @@ def spread(entry: Entry, half_width: float) -> Spread | None:
 
     unit = unit_of(entry.row)
     dots = []
-    for value, run in sorted(_values(entry), key=lambda found: (found[0], found[1].number)):
+    for value, run in sorted(_values(entry), key=lambda found: (found[0], found[1].summary.number)):
         if not math.isfinite(value):
-            dots.append(Dot(_SPREAD_WIDTH, "missed", f"run {run.number} did not converge"))
+            dots.append(Dot(_SPREAD_WIDTH, "missed", f"run {run.summary.number} did not converge"))
             continue
         kind, note = ("counted", "") if run.counts else ("dropped", ", dropped from the mean")
         if entry.row.generates:
             kind, note = "counted", ""  # each metric drops other runs
-        dots.append(Dot(place(value), kind, f"run {run.number}: {digits(value)} {unit}{note}"))
+        dots.append(
+            Dot(place(value), kind, f"run {run.summary.number}: {digits(value)} {unit}{note}")
+        )
     title = f"{len(dots)} runs around {digits(mean)} {unit}"
     ends = (mean if low is None else low, mean if high is None else high)
     return Spread(tuple(dots), place(ends[0]), place(ends[1]), _SPREAD_WIDTH / 2, title)

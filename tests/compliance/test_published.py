@@ -70,7 +70,7 @@ def test_published_logs(row: dict[str, str]) -> None:
     """Time, status and verdict of each log by itself; ours always answers, also with FAILED."""
     round_name = row["log"].split("/")[0]
     judgement = judged(PUBLISHED / row["log"], round_name)
-    run = judgement.results[0].folder.runs[0]
+    run = judgement.results[0].runs[0]
     assert (run.status or "") == row["status"]
     if row["seconds_run_start_to_run_stop"]:
         seconds = float(row["seconds_run_start_to_run_stop"])
@@ -132,7 +132,7 @@ def test_drops_are_those_of_the_benchmark(tmp_path: Path) -> None:
             tmp_path / f"result_{index}.txt",
             mllog_lines(resnet_40(index, status=status, epoch_ms=10_000 + 10 * index), index),
         )
-    runs = package.read(tmp_path, "mlperf").submitters[0].results[0].runs
+    runs = judged(tmp_path, "mlperf-training-4.0").results[0].runs
     found = score.historical_score(runs, unet)
     assert found is not None
     kept = [run.seconds for run in runs[8:]]  # four aborted, the four fastest are dropped

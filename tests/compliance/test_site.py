@@ -12,9 +12,7 @@ import pytest
 
 from compliance import site
 from compliance.judge.judgement import judge
-from compliance.judge.parallel import judging
 from compliance.read import package
-from compliance.read.logs import Logs
 from compliance.site import index
 from compliance.site.entry import slug
 from compliance.site.reported import load, scores
@@ -62,7 +60,7 @@ class Page(HTMLParser):
 
 def built(*paths: Path, folder: Path = Path("site"), reference: str = "") -> dict[str, str]:
     """Every file of the site by its name."""
-    judgement = judge([package.read(path) for path in paths], rounds.load("v1.0"))
+    judgement = judge([package.read(path) for path in paths], rounds.load("v1.0"), with_course=True)
     made = site.Site(judgement.round, tuple(site.entries(judgement)), folder, reference)
     return {name: content.decode("utf-8", "replace") for name, content in site.build(made)}
 
@@ -222,14 +220,11 @@ def test_the_same_results_give_the_same_bytes(star_shape: Definition) -> None:
     assert built(Path("submissions")) == built(Path("submissions"))
 
 
-def test_no_log_is_kept(star_shape: Definition) -> None:
-    """Thousands of results fit into memory because their logs are let go."""
-    write_mixed(Path("out"), star_shape)
-    judgement = judge([package.read(Path("out"))], rounds.load("v1.0"), judging(1, lambda *_: None))
-    made = site.Site("v1.0", tuple(site.entries(judgement)), Path("site"))
-    list(site.build(made))
-    logs = [entry.row.judged.folder.runs for entry in made.entries]
-    assert all(isinstance(runs, Logs) and runs._read == [None] * len(runs) for runs in logs)
+def test_what_was_judged_without_its_course_cannot_be_drawn(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    judgement = judge([package.read(Path("out"))], rounds.load("v1.0"))
+    with pytest.raises(ValueError, match="with_course=True"):
+        site.entries(judgement)
 
 
 def test_no_result(star_shape: Definition) -> None:
@@ -324,7 +319,9 @@ def test_the_aggregate_ignores_competitors(star_shape: Definition) -> None:
     images = definition.load("star_images", "mini")
 
     def ratios() -> dict[str, float]:
-        judgement = judge([package.read(Path("submissions"))], rounds.load("v1.0"))
+        judgement = judge(
+            [package.read(Path("submissions"))], rounds.load("v1.0"), with_course=True
+        )
         made = site.Site("v1.0", tuple(site.entries(judgement)), Path("site"))
         (tab,) = [tab for tab in made.tabs if tab.name == "mini-closed"]
         found = aggregate(tab, "")

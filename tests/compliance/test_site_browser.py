@@ -47,7 +47,9 @@ def field(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     with pytest.MonkeyPatch.context() as patch:
         mini = small.install(root / "benchmarks", patch)
         write_field(root / "submissions", mini)
-        judgement = judge([package.read(root / "submissions")], rounds.load("v1.0"))
+        judgement = judge(
+            [package.read(root / "submissions")], rounds.load("v1.0"), with_course=True
+        )
         entries = tuple(site.entries(judgement))
         made = site.Site(judgement.round, entries, root / "site")
         for name, content in site.build(made):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, shown
-from compliance.read.runlog import RunLog
+from compliance.read.runlog import HasTexts, RunLog
 from rules import definition, rounds
 from rules.definition import Definition
 from rules.errors import did_you_mean
@@ -22,7 +22,7 @@ _IDENTITY = {
 }
 
 
-def definition_of(run: RunLog, place: Place) -> Definition | None:
+def definition_of(run: HasTexts, place: Place) -> Definition | None:
     """The definition that a log is judged by: that of its folder, else the one that it names.
 
     None where there is no such benchmark or scale, and in a round of MLPerf.
@@ -41,7 +41,7 @@ def definition_named(benchmark: str | None, scale: str | None) -> Definition | N
     return None
 
 
-def round_benchmark_of(run: RunLog, place: Place) -> RoundBenchmark | None:
+def round_benchmark_of(run: HasTexts, place: Place) -> RoundBenchmark | None:
     """The benchmark of a round of MLPerf: the one that the log names, else that of its folder."""
     judged_in = rounds.load(place.round)
     named = judged_in.benchmark(run.text("submission_benchmark"))

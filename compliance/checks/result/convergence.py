@@ -7,7 +7,7 @@ from compliance.checks.log.identity import division_of, has_digest_of
 from compliance.checks.log.timing import batch_size
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding
-from compliance.read.package import ResultFolder
+from compliance.read.logs import ResultLogs
 from compliance.score import convergence
 from compliance.score.convergence import Convergence
 from rules import rcp
@@ -16,7 +16,7 @@ from rules.definition import Definition
 
 @rule("T21", Needs.RESULT, kinds=("train",))
 def plausible_convergence(
-    result: ResultFolder, definition: Definition, place: Place
+    result: ResultLogs, definition: Definition, place: Place
 ) -> Iterator[Finding]:
     """The mean of samples to target is not below what the reference makes plausible."""
     points = rcp.load(definition.name, definition.scale)
@@ -66,7 +66,7 @@ def plausible_convergence(
 
 
 def convergence_of(
-    result: ResultFolder, definition: Definition, place: Place, points: rcp.ReferencePoints | None
+    result: ResultLogs, definition: Definition, place: Place, points: rcp.ReferencePoints | None
 ) -> Convergence | None:
     """How the result stands to the reference, or None where T21 does not ask.
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, printable
-from compliance.read.package import ResultFolder
+from compliance.read.logs import ResultLogs
 from compliance.read.powerlog import PowerLog, Sensor
 from compliance.read.runlog import RunLog
 from rules.definition import Definition
@@ -18,7 +18,7 @@ TELLING_READINGS_MIN = 10  # different ones; two idle machines may agree in a fe
 
 
 @rule("T23", Needs.RESULT)
-def power(result: ResultFolder, definition: Definition, place: Place) -> Iterator[Finding]:
+def power(result: ResultLogs, definition: Definition, place: Place) -> Iterator[Finding]:
     """Power logs belong to runs, are well formed, and cover the timed region of each."""
     by_index = {run.index: run for run in result.runs}
     sound = []

@@ -12,7 +12,7 @@ from compliance.checks.log.identity import division_of, has_digest_of
 from compliance.checks.log.timing import BATCH_SIZE
 from compliance.checks.registry import Needs, Place, breach, rule
 from compliance.finding import Finding, shown
-from compliance.read.package import ResultFolder
+from compliance.read.logs import ResultLogs
 from compliance.read.records import Event
 from compliance.read.runlog import QualityPoint, RunLog
 from rules import rounds
@@ -24,7 +24,7 @@ from rules.seeds import derived_seed
 
 @rule("T15", Needs.RESULT)
 def seeds(
-    result: ResultFolder, definition: Definition | RoundBenchmark, place: Place
+    result: ResultLogs, definition: Definition | RoundBenchmark, place: Place
 ) -> Iterator[Finding]:
     """Seeds differ, one called derived is the derived one, and no completed run is set aside."""
     if isinstance(definition, RoundBenchmark):
@@ -47,7 +47,7 @@ def seeds(
         yield from _set_aside(run, definition)
 
 
-def _seeds_of_history(result: ResultFolder, place: Place) -> Iterator[Finding]:
+def _seeds_of_history(result: ResultLogs, place: Place) -> Iterator[Finding]:
     """Logs of MLPerf may hold several seeds: no two runs have one in common, of the same source."""
     owners: dict[object, RunLog] = {}
     for run in result.runs:
@@ -173,7 +173,7 @@ def _not_derived(run: RunLog, definition: Definition) -> Finding | None:
 
 
 @rule("T16", Needs.RESULT)
-def number_of_runs(result: ResultFolder, definition: Definition, place: Place) -> Iterator[Finding]:
+def number_of_runs(result: ResultLogs, definition: Definition, place: Place) -> Iterator[Finding]:
     """As many logs as the definition requires, numbered from 0."""
     if not place.in_result:
         return
@@ -216,7 +216,7 @@ def number_of_runs(result: ResultFolder, definition: Definition, place: Place) -
 
 @rule("T17", Needs.RESULT)
 def not_converged(
-    result: ResultFolder, definition: Definition | RoundBenchmark, place: Place
+    result: ResultLogs, definition: Definition | RoundBenchmark, place: Place
 ) -> Iterator[Finding]:
     """At most `runs.drop.slowest` runs ended aborted; by itself an aborted run is an error.
 
@@ -271,7 +271,7 @@ _SHARED = (
 
 
 @rule("T18", Needs.RESULT)
-def sameness(result: ResultFolder, definition: Definition, place: Place) -> Iterator[Finding]:
+def sameness(result: ResultLogs, definition: Definition, place: Place) -> Iterator[Finding]:
     """Runs of a result differ in seed and time alone. The odd ones out are named."""
     closed = division_of(result.runs[0], place) == "closed"
     for key in _SHARED:
@@ -319,7 +319,7 @@ def _logged(run: RunLog, key: str) -> str:
 
 @rule("T19", Needs.RESULT)
 def copies(
-    result: ResultFolder, definition: Definition | RoundBenchmark, place: Place
+    result: ResultLogs, definition: Definition | RoundBenchmark, place: Place
 ) -> Iterator[Finding]:
     """No two runs have quality, losses or times in common, and none ran while another did."""
     if isinstance(definition, RoundBenchmark):  # whose runs may share a system at the same time

@@ -154,7 +154,7 @@ def _beside_the_logs(result: ResultFolder, in_submission: bool) -> Iterator[Find
             hint="wait for the run, or make the missing runs with the same `cepheid run` command",
         )
     if result.interrupted:
-        names = ", ".join(printable(run.path.name) for run in result.interrupted[:5])
+        names = ", ".join(printable(path.name) for path in result.interrupted[:5])
         yield breach(
             result.path,
             None,

@@ -1,12 +1,15 @@
 """S4: the manifest, which binds logs, systems and code together."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from compliance.checks.registry import Needs, breach, rule
 from compliance.finding import Finding, printable, shown
 from compliance.read import manifest
 from compliance.read.manifest import Manifest
-from compliance.read.package import ResultFolder, Submitter
+from compliance.read.package import Submitter
+from compliance.read.summary import ResultSummary
 from rules import rounds
 
 PROBLEMS_MAX = 20  # that are told one by one
@@ -19,8 +22,12 @@ SAYS = {
 }
 
 
-@rule("S4", Needs.SUBMITTER)
-def bound(who: Submitter) -> Iterator[Finding]:
+Summaries = Mapping[Path, ResultSummary]
+"""What remains of the logs of each result, by the folder of the result."""
+
+
+@rule("S4", Needs.SUMMARIES)
+def bound(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
     """Files, code, systems and definitions are those of the manifest; logs name that code."""
     if who.files is None or not who.results:
         return
@@ -33,9 +40,9 @@ def bound(who: Submitter) -> Iterator[Finding]:
             hint="`cepheid pack` writes it, once nothing else is to be changed",
             severity="warning",
         )
-        yield from _code_of_logs(who)
+        yield from _code_of_logs(who, summaries)
         return
-    found = [*_content(who, who.manifest)]
+    found = [*_content(who, who.manifest, summaries)]
     yield from found[:PROBLEMS_MAX]
     if len(found) > PROBLEMS_MAX:
         yield breach(
@@ -45,10 +52,10 @@ def bound(who: Submitter) -> Iterator[Finding]:
             f"{len(found) - PROBLEMS_MAX} more files are not as the manifest lists them",
             hint=PACK,
         )
-    yield from _code_of_logs(who)
+    yield from _code_of_logs(who, summaries)
 
 
-def _content(who: Submitter, listed: Manifest) -> Iterator[Finding]:
+def _content(who: Submitter, listed: Manifest, summaries: Summaries) -> Iterator[Finding]:
     if listed.problem:
         yield breach(
             listed.path,
@@ -78,7 +85,7 @@ def _content(who: Submitter, listed: Manifest) -> Iterator[Finding]:
             got=shown(listed.submitter),
             hint=PACK,
         )
-    there = digests_of(who)
+    there = digests_of(who, summaries)
     differing = list(manifest.differences(listed.files, there))
     for name, how in differing:
         is_gone = how == "missing"
@@ -91,7 +98,7 @@ def _content(who: Submitter, listed: Manifest) -> Iterator[Finding]:
             got=there.get(name, ""),
             hint=f"put back what was reviewed; {PACK}",
         )
-    results = bound_results(who)
+    results = bound_results(who, summaries)
     if not differing and listed.results != results:
         names = sorted(listed.results.keys() | results.keys())
         wrong = [name for name in names if listed.results.get(name) != results.get(name)]
@@ -105,51 +112,52 @@ def _content(who: Submitter, listed: Manifest) -> Iterator[Finding]:
         )
 
 
-def _code_of_logs(who: Submitter) -> Iterator[Finding]:
+def _code_of_logs(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
     """A log that names the digest of its submitter's own code names that of the code here."""
-    there = digests_of(who)
+    there = digests_of(who, summaries)
     for result in who.results:
         if not result.parts:
             continue
         benchmark = result.parts[0]
         expected = manifest.code_of(there, benchmark)
-        for run in result.runs:
-            event = run.first("task_digest")
-            if event and event.value != expected:
+        for run in summaries[result.path].runs:
+            if run.code and run.code.value != expected:
                 yield breach(
                     run.path,
-                    event.line,
+                    run.code.line,
                     "S4.code",
                     f"the log was not written by the code under benchmarks/{printable(benchmark)}/",
                     expected=shown(expected),
-                    got=shown(event.value),
+                    got=run.code.shown,
                     hint="put the code there that ran, or run again with the code that is there",
                 )
 
 
-def digests_of(who: Submitter) -> dict[str, str]:
-    """The digests of the files of a submission that a manifest lists."""
-    return {
-        str(file.name): file.sha256
-        for file in who.files or ()
-        if file.sha256 and manifest.is_listed(file.name)
-    }
+def digests_of(who: Submitter, summaries: Summaries) -> dict[str, str]:
+    """Return the digests of the files of a submission that a manifest lists."""
+    of_logs = {path: sha for summary in summaries.values() for path, sha in summary.digests.items()}
+    root, digests = os.path.abspath(who.path), {}
+    for file in who.files or ():
+        sha256 = file.sha256 or of_logs.get(os.path.join(root, file.name), "")
+        if sha256 and manifest.is_listed(file.name):
+            digests[str(file.name)] = sha256
+    return digests
 
 
-def bound_results(who: Submitter) -> dict[str, manifest.BoundResult]:
-    """What each result with logs stands on."""
-    there = digests_of(who)
-    found = {}
+def bound_results(who: Submitter, summaries: Summaries) -> dict[str, manifest.BoundResult]:
+    """Return what each result with logs stands on."""
+    there = digests_of(who, summaries)
+    bound = {}
     for result in who.results:
         if result.runs and result.parts:
             name = f"results/{result.system}/{result.path.name}"
-            found[name] = manifest.BoundResult(
+            bound[name] = manifest.BoundResult(
                 system=there.get(f"systems/{result.system}.json", ""),
                 code=manifest.code_of(there, result.parts[0]),
-                definition_digest=_logged_definition(result),
+                definition_digest=_logged_definition(summaries[result.path]),
             )
-    return found
+    return bound
 
 
-def _logged_definition(result: ResultFolder) -> str:
-    return next(filter(None, (run.text("definition_digest") for run in result.runs)), "")
+def _logged_definition(summary: ResultSummary) -> str:
+    return next(filter(None, (run.text("definition_digest") for run in summary.runs)), "")

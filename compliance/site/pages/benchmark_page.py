@@ -87,7 +87,7 @@ def _page(site: Site, page: str, entries: Sequence[Entry]) -> str:
         metrics=[target.metric for target in definition.quality] if definition else [],
         generation=METRICS if row.generates else (),
         elsewhere=sets_about(row.benchmark),
-        is_history=row.judged.is_history,
+        is_history=row.judged.judged_in.is_history,
     )
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from compliance.finding import Finding
 from compliance.leaderboard.numbers import digits, minutes, rcp_cell
-from compliance.site.entry import Entry, Run, Span
+from compliance.read.course import Span
+from compliance.site.entry import Entry, Run
 from compliance.site.plots import curves, scaling
 from compliance.site.plots.plot import Scale, Tick
 from compliance.site.view import Site, half_width_of, link_from, name_of, render, score_cell
@@ -121,22 +122,22 @@ def _short(finding: Finding, root: Path) -> str:
 
 
 def _run_line(site: Site, entry: Entry, run: Run, metrics: list[str]) -> RunLine:
-    last = run.curve[-1].metrics if run.curve else {}
+    last = run.course.curve[-1].metrics if run.course.curve else {}
     fate = "" if not entry.row.has_score or entry.row.generates or run.counts else "dropped"
     return RunLine(
         run,
-        link_from(entry.page, site.folder, run.path),
+        link_from(entry.page, site.folder, run.summary.path),
         fate,
-        "" if run.seconds is None else minutes(run.seconds / 60),
-        "" if run.samples is None else f"{run.samples:,}",
-        "" if run.joules is None else digits(run.joules / 1000),
+        "" if run.summary.seconds is None else minutes(run.summary.seconds / 60),
+        "" if run.summary.samples is None else f"{run.summary.samples:,}",
+        "" if run.summary.joules is None else digits(run.summary.joules / 1000),
         tuple(f"{last[name]:.4g}" if name in last else "" for name in metrics),
     )
 
 
 def time_lines(runs: tuple[Run, ...]) -> TimeLines | None:
     """Bars for every run; None where no run has any."""
-    longest = max((span.stop_seconds for run in runs for span in run.spans), default=0.0)
+    longest = max((span.stop_seconds for run in runs for span in run.course.spans), default=0.0)
     if longest <= 0:
         return None
     across = Scale(0.0, longest, False, LINE_LEFT, LINE_WIDTH - 10)
@@ -147,18 +148,20 @@ def time_lines(runs: tuple[Run, ...]) -> TimeLines | None:
                 span.kind,
                 across(span.start_seconds),
                 round(max(0.4, across(span.stop_seconds) - across(span.start_seconds)), 1),
-                f"run {run.number}, {said(span)}",
+                f"run {run.summary.number}, {said(span)}",
             )
-            for span in run.spans
+            for span in run.course.spans
         )
-        start = None if run.run_start_seconds is None else across(run.run_start_seconds)
-        lines.append(TimeLine(run.number, 8 + position * LINE_HEIGHT, bars, start))
+        start = (
+            None if run.course.run_start_seconds is None else across(run.course.run_start_seconds)
+        )
+        lines.append(TimeLine(run.summary.number, 8 + position * LINE_HEIGHT, bars, start))
     return TimeLines(
         tuple(lines),
         across.ticks(lambda value: f"{value:g} s"),
         8 + len(runs) * LINE_HEIGHT,
-        sum(run.left_out_spans for run in runs),
-        tuple((run.number, span) for run in runs for span in run.spans),
+        sum(run.course.left_out_spans for run in runs),
+        tuple((run.summary.number, span) for run in runs for span in run.course.spans),
     )
 
 

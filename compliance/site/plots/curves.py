@@ -39,7 +39,9 @@ def quality_plots(
 ) -> list[Plot]:
     """One plot for each metric: a line for every run, a dashed one that did not converge."""
     drawn = [entry for entry in entries if entry.id in colours][:RESULTS_MAX]
-    ends = [run.curve[-1].seconds for entry in drawn for run in entry.runs if run.curve]
+    ends = [
+        run.course.curve[-1].seconds for entry in drawn for run in entry.runs if run.course.curve
+    ]
     is_log = bool(ends) and max(ends) > LOG_RATIO * min(ends) > 0
     found = []
     for target in metrics:
@@ -69,11 +71,11 @@ def quality_plots(
 def _series(entry: Entry, run: Run, metric: str, colour: int) -> Series:
     points = tuple(
         (point.seconds / 60, point.metrics[metric])
-        for point in run.curve
+        for point in run.course.curve
         if metric in point.metrics
     )
     name = name_of(entry)
-    line: Line = "solid" if run.converged else "dashed"
+    line: Line = "solid" if run.summary.converged else "dashed"
     return Series(name, points, colour, line, "none", in_legend=colour < COLOURS)
 
 
@@ -83,14 +85,14 @@ def _numbers(entries: Sequence[Entry], metric: str) -> Table:
         (
             (
                 name_of(entry),
-                run.number,
+                run.summary.number,
                 minutes(point.seconds / 60),
                 f"{point.samples:,}",
                 f"{point.metrics[metric]:.4g}",
             )
             for entry in entries
             for run in entry.runs
-            for point in run.curve
+            for point in run.course.curve
             if metric in point.metrics
         ),
     )
@@ -103,10 +105,10 @@ def other_targets(entries: Sequence[Entry], target: QualityTarget) -> Table | No
     """
     told = [entry for entry in entries if entry.row.has_score][:COLOURS]
     firsts = [
-        run.curve[0].metrics[target.metric]
+        run.course.curve[0].metrics[target.metric]
         for entry in told
         for run in entry.runs
-        if run.curve and target.metric in run.curve[0].metrics
+        if run.course.curve and target.metric in run.course.curve[0].metrics
     ]
     if not firsts:
         return None
@@ -140,7 +142,7 @@ def _median_minutes(entry: Entry, target: QualityTarget, level: float) -> str:
 
 def minutes_to(run: Run, target: QualityTarget) -> float | None:
     """Minutes until the first evaluation at which ``target`` holds, or None."""
-    for point in run.curve:
+    for point in run.course.curve:
         if target.metric in point.metrics and target.holds(point.metrics[target.metric]):
             return point.seconds / 60
     return None
@@ -154,10 +156,10 @@ def generation_plots(entries: Sequence[Entry], colours: Mapping[str, int], name:
             images: statistics.median(
                 timing.seconds
                 for run in entry.runs
-                for timing in run.timings
+                for timing in run.course.timings
                 if timing.images == images
             )
-            for images in sorted({t.images for run in entry.runs for t in run.timings})
+            for images in sorted({t.images for run in entry.runs for t in run.course.timings})
         }
         for entry in drawn
     }

@@ -88,9 +88,11 @@ def convergence_plot(
     series, rows = [], []
     for entry in entries:
         values = [
-            run.samples / samples_in_epoch if definition and run.samples else run.epochs
+            run.summary.samples / samples_in_epoch
+            if definition and run.summary.samples
+            else run.summary.epochs
             for run in entry.runs
-            if run.converged
+            if run.summary.converged
         ]
         known = [value for value in values if value is not None]
         if entry.id not in colours or entry.batch_size is None or not known:
@@ -170,7 +172,9 @@ def rcp_plot(entry: Entry) -> Plot | None:
         if point.is_usable
         for count in point.samples
     )
-    own = tuple((float(found.batch_size), float(r.samples)) for r in entry.runs if r.samples)
+    own = tuple(
+        (float(found.batch_size), float(r.summary.samples)) for r in entry.runs if r.summary.samples
+    )
     mean = ((float(found.batch_size), found.samples),)
     series = [
         Series("runs of the reference", runs, COLOURS, "none"),

@@ -3,14 +3,13 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from compliance.checks import Place
-from compliance.finding import Finding
-from compliance.judge.judgement import Each, Unit, judge
-from compliance.judge.parallel import judging
+from compliance.judge.judgement import Each, judge
+from compliance.judge.parallel import use_processes
+from compliance.judge.unit import JudgedUnit, Unit
 from compliance.read import package
 from rules import definition, rounds
 from tests.compliance.builder import SYSTEM, edited, run_records, write_log, write_result
@@ -18,10 +17,6 @@ from tests.compliance.builder import SYSTEM, edited, run_records, write_log, wri
 ROUND = rounds.load(rounds.CURRENT)
 MINI = definition.load("galaxy_shape", "mini")
 PLACE = Place(rounds.CURRENT)
-
-
-def silent(done: int, total: int) -> None:
-    pass
 
 
 @pytest.fixture
@@ -40,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 def test_any_number_of_processes_finds_the_same_in_the_same_order(folder: Path) -> None:
     found = [
         judge([package.read(folder)], ROUND, each).findings
-        for each in (map, judging(1, silent), judging(2, silent), judging(5, silent))
+        for each in (map, use_processes(1), use_processes(2), use_processes(5))
     ]
     assert found[0] == found[1] == found[2] == found[3]
     assert [f.rule for f in found[0] if f.is_error] == ["T12"] * 3
@@ -48,33 +43,21 @@ def test_any_number_of_processes_finds_the_same_in_the_same_order(folder: Path) 
 
 def test_progress_counts_logs(folder: Path) -> None:
     seen: list[tuple[int, int]] = []
-    judge([package.read(folder)], ROUND, judging(2, lambda *counts: seen.append(counts)))
+    judge([package.read(folder)], ROUND, use_processes(2, lambda *counts: seen.append(counts)))
     assert seen == [(done, 12) for done in range(2, 13, 2)]
 
 
-def test_no_log_is_kept(folder: Path) -> None:
-    """2,000 logs must not be in memory together."""
-    (power,) = {log.with_name("power_0.csv") for log in folder.rglob("box0/*/result_0.txt")}
-    power.write_text("# not measured: nothing\nmonotonic_ms,node0\n0,1\n")
-    read = package.read(folder)
-    judge([read], ROUND, judging(1, silent))
-    results = [result for who in read.submitters for result in who.results]
-    kept: list[Any] = [logs for result in results for logs in (result.runs, result.power)]
-    assert sum(map(len, kept)) == 13
-    assert all(log is None for logs in kept for log in logs._read)
-
-
-def raising(unit: Unit) -> list[Finding]:
+def raise_error(unit: Unit) -> JudgedUnit:
     raise ZeroDivisionError("our bug")
 
 
-def dying(unit: Unit) -> list[Finding]:
+def die(unit: Unit) -> JudgedUnit:
     os._exit(1)
 
 
-@pytest.mark.parametrize("function", [raising, dying])
+@pytest.mark.parametrize("function", [raise_error, die])
 def test_a_failure_in_a_process_is_a_failure_here(folder: Path, function: object) -> None:
-    each: Each = judging(2, silent)
+    each: Each = use_processes(2)
     units = [
         Unit(result, replace(PLACE, system=result.system), ROUND)
         for who in package.read(folder).submitters

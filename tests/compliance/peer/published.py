@@ -72,7 +72,7 @@ def compare(logs: Path, round_name: str) -> Iterator[Compared]:
     if not judged_in.is_history or not folder.is_dir():
         return
     for who in package.read(folder, judged_in.layout).submitters:
-        for path in (run.path for result in who.results for run in result.runs):
+        for path in (path for result in who.results for path in result.runs):
             alone = judge([package.read(path, judged_in.layout)], judged_in)
             peer, says = ask_peer(path, round_name)
             yield Compared(round_name, path.relative_to(folder), peer, says, alone.findings)

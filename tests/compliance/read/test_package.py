@@ -44,7 +44,7 @@ def test_every_entrance_leads_to_the_same_result(
     assert findings_of(Path(".")) == []
     read = package.read(Path("result_1.txt"))
     assert read.is_single_log
-    assert read.submitters[0].results[0].runs[0].path == Path("result_1.txt")
+    assert read.submitters[0].results[0].runs[0] == Path("result_1.txt")
 
 
 def test_paths_are_shown_as_they_were_asked_for(

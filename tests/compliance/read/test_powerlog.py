@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from compliance import leaderboard
 from compliance.judge.judgement import judge
 from compliance.read import package, powerlog, runlog
+from compliance.read.summary import summarize_run
 from compliance.score.scores import energy_joules, kept_by_trimming
 from rules import definition, rounds
 from tests.compliance.builder import power_lines, run_records, write_log, write_result
@@ -108,7 +109,7 @@ def test_energy_is_that_of_the_runs_of_the_score(tmp_path: Path) -> None:
     """The fastest and the slowest run do not count, whatever they used."""
     times = [5.0, 1.0, math.inf, 2.0, 4.0]
     assert sorted(kept_by_trimming(times, 1, 1)) == [0, 3, 4]
-    runs, power = [], []
+    runs, power, summaries = [], [], []
     for index in range(5):
         records = run_records(MINI, index)
         watts = 1e6 if index in (0, 4) else 100.0
@@ -117,6 +118,7 @@ def test_energy_is_that_of_the_runs_of_the_score(tmp_path: Path) -> None:
         path = tmp_path / f"power_{index}.csv"
         path.write_text("\n".join(lines))
         power.append(powerlog.read(path))
+        summaries.append(summarize_run(runs[-1], power=power[-1]))
     assert [run.seconds for run in runs] == sorted(run.seconds or 0 for run in runs)
     seconds = [
         (stop.monotonic_ms - start.monotonic_ms) / 1000
@@ -124,9 +126,10 @@ def test_energy_is_that_of_the_runs_of_the_score(tmp_path: Path) -> None:
         if (start := run.first("run_start")) and (stop := run.first("run_stop"))
         if start.monotonic_ms is not None and stop.monotonic_ms is not None
     ]
-    assert energy_joules(runs, power, 1, 1) == pytest.approx(100 * sum(seconds) / 3)
-    assert energy_joules(runs, power[:3], 1, 1) is None
-    assert energy_joules(runs, [], 1, 1) is None
+    assert energy_joules(summaries, 1, 1) == pytest.approx(100 * sum(seconds) / 3)
+    without = [*summaries[:3], *map(summarize_run, runs[3:])]
+    assert energy_joules(without, 1, 1) is None
+    assert energy_joules([summarize_run(run) for run in runs], 1, 1) is None
 
 
 def test_energy_is_shown_beside_the_score(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from scipy import stats
 
 from compliance.finding import Finding
 from compliance.read import runlog
+from compliance.read.summary import RunSummary, summarize_run
 from compliance.score.scores import Provisional, Rejected, Score, score, trimmed_mean
 from rules import definition
 from tests.compliance.builder import run_records, write_log
@@ -86,14 +87,15 @@ def test_the_mean_lies_within_the_runs(values: list[float]) -> None:
     assert min(values) - 1e-9 <= mean <= max(values) + 1e-9
 
 
-def _runs(folder: Path, minutes: list[float | None]) -> list[runlog.RunLog]:
+def _runs(folder: Path, minutes: list[float | None]) -> list[RunSummary]:
     """Logs of runs that took so long; None for one that did not converge."""
     runs = []
     for index, wanted in enumerate(minutes):
         records = run_records(MINI, index, converged=wanted is not None)
         stop, start = records[-1], next(r for r in records if r["key"] == "run_start")
         stop["time_ms"] = start["time_ms"] + int(60_000 * (wanted or 1))
-        runs.append(runlog.read(write_log(folder / f"result_{index}.txt", records)))
+        log = runlog.read(write_log(folder / f"result_{index}.txt", records))
+        runs.append(summarize_run(log))
     return runs
 
 

@@ -10,7 +10,8 @@ import pytest
 from compliance.checks import Place, check_log, check_result
 from compliance.finding import Finding
 from compliance.read import runlog
-from compliance.read.package import ResultFolder
+from compliance.read.contents import ResultFolder
+from compliance.read.logs import ResultLogs
 from rules import definition, rounds
 from rules.definition import Definition
 from tests.compliance.builder import (
@@ -175,7 +176,7 @@ def test_times_may_not_be_copied(star_images: Definition, tmp_path: Path) -> Non
         write_log(folder / "result_0.txt", first)
         write_log(folder / "result_1.txt", records)
         runs = tuple(runlog.read(folder / f"result_{k}.txt") for k in (0, 1))
-        found = check_result(ResultFolder(folder, None, runs), PLACE, ROUND)
+        found = check_result(ResultLogs(ResultFolder(folder, None, ()), runs), PLACE, ROUND)
         assert [finding.rule for finding in found if finding.is_error] == expected
 
 

@@ -30,7 +30,7 @@ def save(mini: Definition, samples: Mapping[int, Sequence[int | None]]) -> None:
 
 
 def judged(path: Path = Path("out")) -> Judgement:
-    return judge([package.read(path)], rounds.load("v1.0"))
+    return judge([package.read(path)], rounds.load("v1.0"), with_course=True)
 
 
 def found() -> list[Finding]:

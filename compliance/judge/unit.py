@@ -1,0 +1,81 @@
+"""Judge the logs of one result: the only place where submitted logs are opened and parsed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compliance.checks import Place, check_log, check_result, definition_named, definition_of
+from compliance.checks.result.convergence import convergence_of
+from compliance.finding import Finding
+from compliance.read.contents import ResultFolder
+from compliance.read.logs import ResultLogs, read_logs
+from compliance.read.runlog import HasTexts
+from compliance.read.summary import ResultSummary, summarize
+from compliance.score.convergence import Convergence
+from rules import rcp
+from rules.definition import Definition
+from rules.rounds import Round
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The logs of one result, which can be judged by themselves in any process.
+
+    ``with_digests`` asks for the digests of the files, ``with_course`` for what is needed to draw
+    the runs.
+    """
+
+    folder: ResultFolder
+    place: Place
+    judged_in: Round
+    with_digests: bool = False
+    with_course: bool = False
+
+
+@dataclass(frozen=True)
+class JudgedUnit:
+    """What the judging of a unit leaves; the logs themselves are gone.
+
+    ``convergence`` compares the result with the reference, None where rule T21 does not apply.
+    """
+
+    findings: tuple[Finding, ...]
+    summary: ResultSummary
+    convergence: Convergence | None = None
+
+
+def judge_unit(unit: Unit) -> JudgedUnit:
+    """Parse each log of a result once, run every check, and keep a summary."""
+    logs = read_logs(unit.folder, unit.with_digests)
+    return JudgedUnit(
+        tuple(_find(unit, logs)),
+        summarize(logs, unit.with_course),
+        _compare_with_reference(logs, unit.place),
+    )
+
+
+def _find(unit: Unit, logs: ResultLogs) -> list[Finding]:
+    """Return the findings about each log by itself, then those about all of them together."""
+    place, judged_in = unit.place, unit.judged_in
+    found = [finding for run in logs.runs for finding in check_log(run, place, judged_in)]
+    if place.in_result and logs.runs:
+        found += check_result(logs, place, judged_in)
+    return found
+
+
+def _compare_with_reference(logs: ResultLogs, place: Place) -> Convergence | None:
+    definition = find_definition(logs.runs, place)
+    if definition is None or not logs.runs:
+        return None
+    points = rcp.load(definition.name, definition.scale)
+    return convergence_of(logs, definition, place, points)
+
+
+def find_definition(runs: Sequence[HasTexts], place: Place) -> Definition | None:
+    """Return the definition that a result of our own rounds is judged by.
+
+    That is the one that the folder names, else the first one that a log names; None where there is
+    no benchmark of that name and scale.
+    """
+    named = definition_named(place.benchmark, place.scale)
+    logged = (definition_of(run, place) for run in runs)
+    return named or next(filter(None, logged), None)

@@ -1,0 +1,158 @@
+"""What remains of a run log once its result is judged: small, frozen and picklable.
+
+The process that judges a result parses its logs and lets them go. Manifests, scores, rows and the
+site work on these summaries, so no log is parsed a second time.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compliance.finding import printable, shown
+from compliance.read.course import Course, read_count, trace_course
+from compliance.read.logs import ResultLogs
+from compliance.read.powerlog import PowerLog
+from compliance.read.runlog import RunLog
+from rules.events import CHOICES, STATUS_SUCCESS
+
+TEXT_MAX = 200  # characters of a text that are kept: no name that we accept is as long
+STATUS_MAX = 40
+BATCH_SIZE = "global_batch_size"
+ORIGINS = CHOICES["origin"]
+_TEXTS = (
+    "submission_org", "submission_platform", "submission_benchmark", "submission_scale",
+    "submission_division", "definition_digest",
+)  # fmt: skip
+_NODES = ("number_of_nodes", "accelerators_per_node")
+
+
+@dataclass(frozen=True)
+class CodeDigest:
+    """The digest of the submitter's own code that a log names, and the line that names it."""
+
+    line: int
+    value: str | None  # None where it is not a text
+    shown: str
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run as its log tells it.
+
+    ``number`` is k of ``result_<k>.txt``, else the place of the log in its result. ``seconds`` is
+    the time from run_start to run_stop. ``samples`` and ``epochs`` are those to the target.
+    ``metrics`` are those of the last evaluation, ``generation`` the scores of rule T26 of a run
+    that converged. ``joules`` is the energy of the run by its power log. ``nodes`` is what logs of
+    MLPerf HPC say of their machine. ``course`` is there only where it is to be drawn.
+    """
+
+    path: Path
+    number: int
+    status: str | None
+    seconds: float | None
+    texts: Mapping[str, str] = field(default_factory=dict)
+    batch_size: int | None = None
+    seed: int | None = None
+    seed_origin: str = ""
+    samples: int | None = None
+    epochs: float | None = None
+    metrics: Mapping[str, float] | None = None
+    generation: Mapping[str, float] = field(default_factory=dict)
+    update_time_ratio: float | None = None
+    joules: float | None = None
+    nodes: Mapping[str, int | str | None] = field(default_factory=dict)
+    code: CodeDigest | None = None
+    course: Course | None = None
+
+    def text(self, key: str) -> str | None:
+        """Return the value of the first record of a key, if it is a text that is kept."""
+        return self.texts.get(key)
+
+    @property
+    def converged(self) -> bool:
+        """True where the log says that the run reached its targets."""
+        return self.status == STATUS_SUCCESS
+
+    @property
+    def ending(self) -> str:
+        """How the run ended, as people read it."""
+        return printable(self.status or "no run_stop")
+
+    @property
+    def minutes(self) -> float:
+        """Time of the run in minutes; infinite for one that did not converge: it is the slowest.
+
+        So is one whose clock does not advance, which rules T7 and M5 report.
+        """
+        if not self.converged or self.seconds is None or self.seconds <= 0:
+            return math.inf
+        return self.seconds / 60
+
+
+@dataclass(frozen=True)
+class ResultSummary:
+    """What remains of the logs of a result. ``digests`` has the SHA-256 of each file by its
+    absolute path; ``not_measured`` is what the power logs leave out, None without power logs."""
+
+    runs: tuple[RunSummary, ...] = ()
+    not_measured: str | None = None
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+
+def summarize(logs: ResultLogs, with_course: bool = False) -> ResultSummary:
+    """Summarize the logs of a result; ``with_course`` keeps what is needed to draw the runs."""
+    power_of: dict[int | None, PowerLog] = {power.index: power for power in logs.power}
+    return ResultSummary(
+        tuple(
+            summarize_run(run, place, power_of.get(run.index), with_course)
+            for place, run in enumerate(logs.runs)
+        ),
+        printable(logs.power[0].not_measured) if logs.power else None,
+        logs.digests,
+    )
+
+
+def summarize_run(
+    run: RunLog, place: int = 0, power: PowerLog | None = None, with_course: bool = False
+) -> RunSummary:
+    """Summarize one log. ``place`` numbers a log whose name has no number."""
+    seed, code = run.first("seed"), run.first("task_digest")
+    origin = seed.metadata.get("origin") if seed else None
+    return RunSummary(
+        path=run.path,
+        number=place if run.index is None else run.index,
+        status=None if run.status is None else run.status[:STATUS_MAX],
+        seconds=run.seconds,
+        texts={key: text[:TEXT_MAX] for key in _TEXTS if (text := run.text(key)) is not None},
+        batch_size=read_count(run.value(BATCH_SIZE)) or None,
+        seed=read_count(seed.value) if seed else None,
+        seed_origin=str(origin) if origin in ORIGINS else "",
+        samples=read_count(run.samples_to_target),
+        epochs=run.epochs_to_target,
+        metrics=dict(run.quality_curve[-1].metrics) if run.quality_curve else None,
+        generation=dict(run.generation),
+        update_time_ratio=run.update_time_ratio if run.converged else None,
+        joules=measure_joules(run, power),
+        nodes={key: _keep_scalar(run.value(key)) for key in _NODES if run.first(key)},
+        code=CodeDigest(code.line, _keep_text(code.value), shown(code.value)) if code else None,
+        course=trace_course(run) if with_course else None,
+    )
+
+
+def measure_joules(run: RunLog, power: PowerLog | None) -> float | None:
+    """Return Σ Pᵢ·Δtᵢ over all sensors from run_start to run_stop, or None without a power log."""
+    start, stop = run.first("run_start"), run.first("run_stop")
+    if power is None or power.problems or start is None or stop is None:
+        return None
+    if start.monotonic_ms is None or stop.monotonic_ms is None:
+        return None
+    return power.energy_joules(start.monotonic_ms, stop.monotonic_ms)
+
+
+def _keep_text(value: object) -> str | None:
+    return value[:TEXT_MAX] if isinstance(value, str) else None
+
+
+def _keep_scalar(value: object) -> int | str | None:
+    return value if isinstance(value, int) else _keep_text(value)
