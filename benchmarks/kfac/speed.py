@@ -1,46 +1,43 @@
-"""An update with K-FAC over one without, beside its peer kfac-pytorch (gpauloski), all in turns in
-one process of the mini scale::
+"""The measurements that `cepheid measure speed kfac` adds: an update against SGD and a peer."""
 
-    pip install --no-deps git+https://github.com/gpauloski/kfac-pytorch
-    python -m benchmarks.kfac.speed --data data
-"""
-
-import argparse
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from benchmarks.kfac.task import PreconditionedResNet50, create
-from reference import data
-from reference.measure.speed import step_seconds
+from reference.measure.speed import Measure, Measurement, Row, Subject
+from reference.measure.turns import time_in_turns, time_steps
 from reference.run.config import RunConfig, configure
-from reference.torch.distributed import TorchRanks
-from rules import definition
-from rules.definition import Definition
-from rules.errors import UserError
 
 UPDATES = 10  # of each turn
+SETTLE_UPDATES = 125  # after which stale factors have found their intervals
 RUN_UPDATES = 8  # of each turn of a whole run
-ALONE = TorchRanks(0, 1, torch.device("cpu"))
-SIDES = {
-    "SGD": ["opt_preconditioner=none"],
+SGD, STALE, PEER = "SGD", "K-FAC, stale", "kfac-pytorch, every step"
+SETTINGS: Mapping[str, list[str]] = {
+    SGD: ["opt_preconditioner=none"],
     "K-FAC, every step": ["kfac_stale=false"],
-    "K-FAC, stale": [],
-    "kfac-pytorch, every step": ["opt_preconditioner=none"],
+    STALE: [],
+    PEER: ["opt_preconditioner=none"],
 }
 
 
-class Peer(PreconditionedResNet50):
-    """SGD on gradients that kfac-pytorch preconditions, with explicit inverses, which are the
-    faster of its two ways here; factors and inverses at every step."""
+class PeerTask(PreconditionedResNet50):
+    """SGD on gradients that kfac-pytorch preconditions.
+
+    Inverses are explicit, which is the faster of the peer's two ways on CPUs. Factors and inverses
+    are computed at every step.
+    """
 
     def build(self) -> int:
-        """As ever; the peer wants weights in the usual memory layout and a process group."""
+        """Build the network and the peer's preconditioner.
+
+        The peer needs weights in torch's default memory layout and a process group.
+        """
         from kfac.preconditioner import KFACPreconditioner
 
         count = super().build()
@@ -59,7 +56,7 @@ class Peer(PreconditionedResNet50):
         return count
 
     def apply_gradients(self) -> None:
-        """Precondition, then as SGD."""
+        """Precondition the gradients, then update as SGD does."""
         for parameter in self.model.parameters():
             assert parameter.grad is not None
             parameter.grad = parameter.grad.contiguous()
@@ -67,99 +64,100 @@ class Peer(PreconditionedResNet50):
         super().apply_gradients()
 
 
-def configured(
-    chosen: Definition, name: str, precision: str, data_root: Path, seed: int
-) -> RunConfig:
-    """The configuration of one of the ``SIDES``."""
-    settings = [f"precision={precision}", *SIDES[name]]
-    return configure(chosen, division="open", overrides=settings, data_root=data_root, seed=seed)
+def compare_updates(subject: Subject) -> Measurement:
+    """An update of K-FAC, with fresh and with stale factors, against SGD and kfac-pytorch."""
+    has_peer = find_spec("kfac") is not None
+    names = [name for name in SETTINGS if name != PEER or has_peer]
+    tasks = {name: _make_settled_task(subject, name) for name in names}
+    timings = time_in_turns(
+        subject.rounds, {name: partial(time_steps, task, UPDATES) for name, task in tasks.items()}
+    )
+    rows, facts = [], {}
+    for timing in timings:
+        pairs = zip(timing.seconds, timings[0].seconds, strict=True)
+        ratios = [seconds / of_sgd for seconds, of_sgd in pairs]
+        ratio = statistics.mean(ratios)
+        rows.append(
+            Row(
+                timing.label,
+                f"{ratio:.2f} times an update of SGD ({min(ratios):.2f} to {max(ratios):.2f})",
+                f"{1000 * statistics.mean(timing.seconds):.1f} ms",
+            )
+        )
+        facts[timing.label] = {"seconds": timing.seconds, "ratio_to_sgd": ratio}
+    if not has_peer:
+        rows.append(Row(PEER, "left out: kfac-pytorch is not installed; see the README"))
+    return Measurement(rows, facts)
 
 
-def ready(config: RunConfig, name: str, settle: int) -> PreconditionedResNet50:
-    """A task after ``settle`` updates."""
-    task = (Peer if name.startswith("kfac-pytorch") else create)(config, ALONE)
-    task.build()
-    task.open_data()
-    task.model.train()
-    for _ in range(settle if name.endswith("stale") else 1):
-        task.step()
-    return task
+def compare_whole_runs(subject: Subject) -> Measurement:
+    """All updates of a run of K-FAC and as many of SGD, in turns; the rounds are the seeds."""
+    rows, ratios = [], []
+    for seed in range(1, subject.rounds + 1):
+        of_sgd, seconds = _time_whole_run(subject, seed)
+        ratios.append(seconds / of_sgd)
+        rows.append(
+            Row(
+                f"{STALE}, seed {seed}",
+                f"{ratios[-1]:.2f} times an update of SGD",
+                f"{1000 * seconds:.1f} ms",
+                f"{SGD}: {1000 * of_sgd:.1f} ms",
+            )
+        )
+    median = statistics.median(ratios)
+    rows.append(Row(f"{STALE}, all seeds", f"median {median:.2f}"))
+    return Measurement(rows, {"ratios_to_sgd": ratios, "median": median})
 
 
-def whole_run(
-    chosen: Definition, precision: str, data_root: Path, seed: int
-) -> tuple[float, float]:
-    """Mean seconds of an update of SGD and of one of K-FAC over as many updates as the learning
-    rate takes to fall to 0, from the first on, in turns."""
+def _time_whole_run(subject: Subject, seed: int) -> tuple[float, float]:
+    """Return the mean seconds of an update of SGD and of K-FAC, from the first update on.
+
+    As many updates are made as the learning rate of K-FAC takes to fall to 0.
+    """
     tasks: list[PreconditionedResNet50] = []
-    for name in ("SGD", "K-FAC, stale"):
-        config = configured(chosen, name, precision, data_root, seed)
-        task = create(config, ALONE)
+    for name in (SGD, STALE):
+        config = _configure(subject, name, seed)
+        task = create(config, subject.ranks)
         task.build()
         task.warm_up()
         task.open_data()
         tasks.append(task)
-    last_sample = (
-        float(config.hyperparameters["opt_learning_rate_decay_epochs"]) * chosen.train_samples
-    )
+    decay_epochs = float(config.hyperparameters["opt_learning_rate_decay_epochs"])
+    last_sample = decay_epochs * config.definition.train_samples
     seconds, updates = [0.0, 0.0], 0
     while tasks[0].samples < last_sample:
         for side, task in enumerate(tasks):
-            seconds[side] += RUN_UPDATES * step_seconds(task, RUN_UPDATES)
+            seconds[side] += RUN_UPDATES * time_steps(task, RUN_UPDATES)
         updates += RUN_UPDATES
     return seconds[0] / updates, seconds[1] / updates
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    add = parser.add_argument
-    add("--rounds", type=int, default=5, metavar="N", help="turns of each side (default: 5)")
-    add("--settle", type=int, default=125, metavar="N", help="updates before stale ones are timed")
-    add("--precision", default="fp32", choices=["fp32", "bf16"])
-    add(
-        "--whole-run",
-        action="store_true",
-        help="instead: all updates of a run of K-FAC and as many of SGD, N times with seeds 1 to N",
+def _configure(subject: Subject, name: str, seed: int) -> RunConfig:
+    """Return the configuration of one side, in the precision of the reference's task."""
+    precision: str = subject.task.execution.precision
+    return configure(
+        subject.config.definition,
+        division="open",
+        overrides=[*subject.overrides, f"precision={precision}", *SETTINGS[name]],
+        data_root=subject.config.data_root,
+        seed=seed,
     )
-    add("--data", type=Path, default=Path("data"))
-    arguments = parser.parse_args(argv)
-    chosen = definition.load("kfac", "mini")
-    data.prepare(chosen.data, arguments.data)
-    if arguments.whole_run:
-        ratios = []
-        for seed in range(1, arguments.rounds + 1):
-            plain, ours = whole_run(chosen, arguments.precision, arguments.data, seed)
-            ratios.append(ours / plain)
-            print(f"seed {seed}: {1000 * plain:.1f} and {1000 * ours:.1f} ms, {ratios[-1]:.2f}")
-        print(f"K-FAC, stale, of SGD: median {statistics.median(ratios):.2f}")
-        return
-    has_peer = find_spec("kfac") is not None
-    if not has_peer:
-        print("kfac-pytorch is not installed: its side is left out")
-    tasks = {}
-    for name in SIDES:
-        if name.startswith("kfac-pytorch") and not has_peer:
-            continue
-        config = configured(chosen, name, arguments.precision, arguments.data, seed=1)
-        tasks[name] = ready(config, name, arguments.settle)
-    taken: dict[str, list[float]] = {name: [] for name in tasks}
-    for turn in range(arguments.rounds + 1):
-        for name in list(tasks)[:: -1 if turn % 2 else 1]:
-            seconds = step_seconds(tasks[name], UPDATES)
-            if turn:  # the first does not count
-                taken[name].append(seconds)
-    print(f"{torch.get_num_threads()} thread(s), {arguments.precision}, mean of each turn")
-    for name, values in taken.items():
-        ratios = [ours / plain for ours, plain in zip(values, taken["SGD"], strict=True)]
-        print(
-            f"{name}: {1000 * statistics.mean(values):.1f} ms; of SGD {statistics.mean(ratios):.2f}"
-            f" ({min(ratios):.2f} to {max(ratios):.2f})"
-        )
 
 
-if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        raise SystemExit(f"problem: {error}") from error
+def _make_settled_task(subject: Subject, name: str) -> PreconditionedResNet50:
+    """Return a task that has made some updates."""
+    make: Callable[..., PreconditionedResNet50] = PeerTask if name == PEER else create
+    task = make(_configure(subject, name, seed=1), subject.ranks)
+    task.build()
+    task.open_data()
+    task.model.train()
+    for _ in range(SETTLE_UPDATES if name == STALE else 1):
+        task.step()
+    return task
+
+
+MEASUREMENTS: Mapping[str, Measure] = {
+    "updates": compare_updates,
+    "whole_run": compare_whole_runs,
+}
+ON_REQUEST = tuple(MEASUREMENTS)

@@ -1,237 +1,369 @@
-"""How fast the reference is against something simpler that does the same, in one process.
+"""Measure how fast the reference is: the parts of ``cepheid measure speed``.
 
-The two take turns, so that whatever else the machine does meets both; medians are compared, and
-their spread is told beside them.
+A benchmark adds measurements of its own by a module ``benchmarks/<name>/speed.py`` with
+``MEASUREMENTS``, names and functions like those here.
 """
 
-import math
+import importlib
+import importlib.util
+import multiprocessing
 import statistics
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from reference.run.config import RunConfig
-from reference.run.log import RunLogWriter
-from reference.run.progress import OnProgress
-from reference.run.train import run
-from rules.definition import Block, Definition
+from reference.measure.reporter import Display
+from reference.measure.turns import (
+    Comparison,
+    Timing,
+    compare_in_turns,
+    time_each,
+    time_steps,
+)
+from reference.run.config import Execution, RunConfig, configure
+from reference.run.frameworks import import_task
+from rules import definition as definitions
+from rules.definition import Definition
+from rules.errors import UserError, did_you_mean
+from rules.events import Kind
 
-Display = AbstractContextManager[OnProgress]
-UNREACHABLE = 1e9  # a quality target on the wrong side of everything: the loop spends its budget
+if TYPE_CHECKING:
+    from reference.run.ranks import Ranks
+    from reference.torch.distributed import TorchRanks
 
-
-class SteppingTask(Protocol):
-    """A task (``train.Task``) whose steps can be taken one by one; ``samples`` counts them."""
-
-    model: Any
-    samples: int
-
-    def step(self) -> Any:
-        """One training step."""
-
-    def evaluate(self) -> dict[str, float]:
-        """All metrics over the whole evaluation set."""
-
-    def synchronize(self) -> None:
-        """Wait for the device."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Repeated measurements of one thing."""
-
-    label: str
-    seconds: tuple[float, ...]
-
-    @property
-    def median_seconds(self) -> float:
-        """The middle one."""
-        return statistics.median(self.seconds)
-
-    @property
-    def quartiles_seconds(self) -> tuple[float, float]:
-        """A quarter of them is below the first, a quarter above the second."""
-        first, _, third = statistics.quantiles(self.seconds, n=4, method="inclusive")
-        return first, third
+STEPS = 10  # of each turn
+PLAIN = "plain eager float32"
+HARNESS_BLOCKS = 1  # many short turns, because the speed of a machine drifts within seconds
+MEMORY_BLOCKS = 2
+MIB = 1024**2
+IMAGES_PER_TURN, MOST_REPETITIONS = 100, 10  # few images at a time take too little time to measure
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two timings of the same work that were taken in turns."""
+class Row:
+    """A line of the table: what was measured, against what, and the result."""
 
     what: str
-    baseline: Timing
-    reference: Timing
-
-    @property
-    def ratio(self) -> float:
-        """How many times as long as the reference the baseline takes, in the median."""
-        return self.baseline.median_seconds / self.reference.median_seconds
-
-    @property
-    def overhead(self) -> float:
-        """The time that the reference takes beyond the baseline, as a share of the baseline."""
-        return self.reference.median_seconds / self.baseline.median_seconds - 1
-
-    def as_json(self) -> dict[str, Any]:
-        """All measurements and what is computed from them."""
-        return {
-            **asdict(self),
-            "ratio_of_medians": self.ratio,
-            "overhead": self.overhead,
-        }
-
-
-def in_turns(what: str, rounds: int, measures: Mapping[str, Callable[[], float]]) -> Comparison:
-    """Measure a baseline and the reference, in this order, ``rounds`` times in turns.
-
-    Each of the two ``measures`` returns seconds. A round before the first one does not count. Which
-    of the two begins changes from round to round, so that neither always follows the other.
-    """
-    seconds: dict[str, list[float]] = {label: [] for label in measures}
-    for turn in range(rounds + 1):
-        for label in list(measures)[:: -1 if turn % 2 else 1]:
-            taken = measures[label]()
-            if turn:
-                seconds[label].append(taken)
-    baseline, reference = (Timing(label, tuple(values)) for label, values in seconds.items())
-    return Comparison(what, baseline, reference)
-
-
-def step_seconds(task: SteppingTask, steps: int) -> float:
-    """Of one training step, as a run does it: read, reorient, forwards, backwards, update."""
-    task.model.train()
-    task.synchronize()
-    started = time.perf_counter()
-    for _ in range(steps):
-        task.step()
-    task.synchronize()
-    return (time.perf_counter() - started) / steps
-
-
-def seconds_each(do: Callable[[Any], object], items: Sequence[Any]) -> float:
-    """Mean time that ``do`` takes for one of ``items``."""
-    started = time.perf_counter()
-    for item in items:
-        do(item)
-    return (time.perf_counter() - started) / len(items)
-
-
-def bare_loop_seconds(task: SteppingTask, config: RunConfig) -> float:
-    """Of all steps and evaluations of a run, and nothing else."""
-    task.samples = 0
-    started = time.perf_counter()
-    for block in config.definition.schedule(config.global_batch_size, config.eval_offset_epochs):
-        task.model.train()
-        while task.samples < block.samples:
-            task.step()
-        task.evaluate()
-    task.synchronize()
-    return time.perf_counter() - started
+    result: str
+    reference: str = ""
+    against: str = ""
 
 
 @dataclass(frozen=True)
-class TimedLoop:
-    """From ``run_start`` to ``run_stop``, and how much of that the task's own code did not take."""
+class Measurement:
+    """The lines that a reader sees, and all facts for the JSON file."""
 
-    seconds: float
-    harness_seconds: float
-
-    @property
-    def harness_share(self) -> float:
-        """Of the loop."""
-        return self.harness_seconds / self.seconds
+    rows: Sequence[Row]
+    facts: Mapping[str, Any]
 
 
-def timed_loop(task: Any, config: RunConfig, display: Display) -> TimedLoop:
-    """The same steps and evaluations in ``train.run``, with its log and a display."""
-    task.samples = 0
-    with tempfile.TemporaryDirectory() as folder, display as on_progress:
-        log = RunLogWriter(Path(folder) / "result_0.txt")
-        initialised = Initialised(task)
-        run(config.definition, initialised, config, log, on_progress)
-        seconds = time.perf_counter() - initialised.started_seconds
-        log.close()
-        return TimedLoop(seconds, seconds - initialised.task_seconds)
+@dataclass(frozen=True)
+class Subject:
+    """The task of the reference, ready to train, and how to measure it.
+
+    ``overrides`` are the settings of ``--set``; ``rounds`` is the number of turns of each side;
+    ``open_display`` makes the display with which the timed loop is measured.
+    """
+
+    config: RunConfig
+    ranks: "TorchRanks"
+    task: Any
+    overrides: Sequence[str]
+    rounds: int
+    open_display: Callable[[Definition], Display] = field(repr=False)
+
+    def compare(
+        self, what: str, baseline: str, time_baseline: Callable[[], float],
+        time_reference: Callable[[], float],
+    ) -> Comparison:  # fmt: skip
+        """Compare the reference with a baseline in turns."""
+        measures = {baseline: time_baseline, "reference": time_reference}
+        return compare_in_turns(what, self.rounds, measures)
 
 
-class Initialised:
-    """A task that is already built and has its data open: only the loop is left to do."""
-
-    def __init__(self, task: Any) -> None:
-        self.task = task
-        self.data_digest: str = task.data_digest
-        self.started_seconds = math.nan
-        self.task_seconds = 0.0
-
-    def drop_caches(self) -> None:
-        """Done."""
-
-    def build(self) -> int:
-        """Done."""
-        return 0
-
-    def warm_up(self) -> None:
-        """Done."""
-
-    def open_data(self) -> None:
-        """Done; the timed part begins here."""
-        self.task_seconds = 0.0
-        self.started_seconds = time.perf_counter()
-
-    def implementation(self) -> Mapping[str, Any]:
-        """The task's."""
-        told: Mapping[str, Any] = self.task.implementation()
-        return told
-
-    def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
-        """The task's, without the time that ``on_samples`` takes."""
-
-        def timed_on_samples(samples: int) -> None:
-            before = time.perf_counter()
-            on_samples(samples)
-            self.task_seconds -= time.perf_counter() - before
-
-        with self._timed():
-            loss: float = self.task.train(block, timed_on_samples)
-        return loss
-
-    def evaluate(self) -> dict[str, float]:
-        """The task's."""
-        with self._timed():
-            quality: dict[str, float] = self.task.evaluate()
-        return quality
-
-    def synchronize(self) -> None:
-        """The task's."""
-        with self._timed():
-            self.task.synchronize()
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        before = time.perf_counter()
-        yield
-        self.task_seconds += time.perf_counter() - before
-
-    def state(self) -> Mapping[str, Any]:
-        """The task's."""
-        state: Mapping[str, Any] = self.task.state()
-        return state
+Measure = Callable[[Subject], Measurement]
+Create = Callable[[RunConfig, Any], Any]
 
 
-def shortened(definition: Definition, blocks: int) -> Definition:
-    """``definition`` with targets out of reach and a budget of so many blocks; where it generates,
-    with one repetition of each number of images."""
-    if asked := definition.generation:
-        once = replace(asked, repetitions=(1,) * len(asked.counts))
-        return replace(definition, generation=once)
-    quality = tuple(
-        replace(target, target=-UNREACHABLE if target.better == "lower" else UNREACHABLE)
-        for target in definition.quality
+def pick_create(module: Any) -> Create:
+    """Return ``create_for_timing``, which needs no trained weights, or else ``create``."""
+    create: Create = getattr(module, "create_for_timing", module.create)
+    return create
+
+
+def make_ready_task(create: Create, config: RunConfig, ranks: "Ranks") -> Any:
+    """Create a task, build and warm it up, and open its data."""
+    task = create(config, ranks)
+    task.build()
+    if generation := config.definition.generation:
+        task.warm_up(generation.warm_up_images)
+    else:
+        task.warm_up()
+        task.open_data()
+    return task
+
+
+def make_plain_task(subject: Subject) -> Any:
+    """Create the task of the benchmark's ``plain.py``, ready, on as many threads."""
+    module = importlib.import_module(f"benchmarks.{subject.config.definition.name}.plain")
+    threads = str(subject.task.implementation()["threads_per_rank"])
+    execution = replace(subject.config.execution, precision="fp32", compile="off", threads=threads)
+    config = replace(subject.config, execution=execution)
+    return make_ready_task(module.create, config, subject.ranks)
+
+
+def describe_comparison(compared: Comparison, result: str = "") -> Row:
+    """Return the line of the table for a comparison, by default with its ratio as the result."""
+    return Row(
+        what=compared.what,
+        against=f"{compared.baseline.label}: {format_timing(compared.baseline)}",
+        reference=format_timing(compared.reference),
+        result=result or f"{compared.ratio:.2f} times as fast",
     )
-    timing = replace(definition.timing, max_samples=blocks * definition.timing.eval_every_samples)
-    return replace(definition, quality=quality, timing=timing)
+
+
+def format_timing(timing: Timing) -> str:
+    """Return the median and the middle half in milliseconds."""
+    first, third = (1000 * seconds for seconds in timing.quartiles_seconds)
+    digits = 1 if first < 1000 else 0
+    median = f"{1000 * timing.median_seconds:,.{digits}f}"
+    return f"{median} ms ({first:,.{digits}f} to {third:,.{digits}f})"
+
+
+def compare_steps(subject: Subject) -> Measurement:
+    """One training step against the plain version of the same network (plain.py)."""
+    plain = make_plain_task(subject)
+    compared = subject.compare(
+        f"step of {subject.config.global_batch_size} samples",
+        PLAIN,
+        lambda: time_steps(plain, STEPS),
+        lambda: time_steps(subject.task, STEPS),
+    )
+    return Measurement([describe_comparison(compared)], compared.as_json())
+
+
+def measure_harness(subject: Subject) -> Measurement:
+    """The timed loop with run log and display against the bare loop over the same work."""
+    from reference.measure.harness import (
+        TimedLoop,
+        shorten_definition,
+        time_bare_loop,
+        time_run_loop,
+    )
+
+    short = shorten_definition(subject.config.definition, HARNESS_BLOCKS)
+    config = replace(subject.config, definition=short)
+    loops: list[TimedLoop] = []
+
+    def time_with_log_and_display() -> float:
+        loops.append(time_run_loop(subject.task, config, subject.open_display(short)))
+        return loops[-1].seconds
+
+    compared = subject.compare(
+        f"loop of {short.timing.max_samples:,} samples",
+        "bare loop",
+        lambda: time_bare_loop(subject.task, config),
+        time_with_log_and_display,
+    )
+    share = statistics.median(loop.harness_share for loop in loops[1:])
+    result = f"overhead {compared.overhead:+.2%}; outside the task's code {share:.2%}"
+    facts = {**compared.as_json(), "share_outside_the_task": share}
+    return Measurement([describe_comparison(compared, result)], facts)
+
+
+def measure_profile(subject: Subject) -> Measurement:
+    """Where the time of a training step goes, by phase, and what harness and log add."""
+    from reference.measure.harness import shorten_definition, time_run_loop
+    from reference.measure.step_profiler import profile_steps
+
+    task, steps = subject.task, subject.rounds * STEPS
+    batch = subject.config.global_batch_size
+    task.model.train()
+    task.step()
+    profile = profile_steps(task, steps)
+    # A run of as many steps, with its log and display, shows what these add.
+    timing = replace(subject.config.definition.timing, eval_every_samples=steps * batch)
+    short = shorten_definition(replace(subject.config.definition, timing=timing), 1)
+    values = {**subject.config.hyperparameters, definitions.EVAL_OFFSET: 0}
+    config = replace(subject.config, definition=short, hyperparameters=values)
+    loop = time_run_loop(task, config, subject.open_display(short))
+    shares = dict(profile.shares)
+    shares["harness and log"] = loop.harness_seconds / (steps * profile.seconds)
+    milliseconds = 1000 * profile.seconds
+    row = Row(
+        what=f"step of {batch} samples",
+        reference=f"{milliseconds:,.1f} ms",
+        result=", ".join(f"{phase} {share:.1%}" for phase, share in shares.items()),
+    )
+    return Measurement([row], {"milliseconds": milliseconds, "shares": shares})
+
+
+def compare_frameworks(subject: Subject) -> Measurement:
+    """One training step in PyTorch against the same in Keras on TensorFlow (keras_task.py)."""
+    from reference.keras import backend as keras_backend
+
+    threads = str(subject.task.implementation()["threads_per_rank"])
+    config = replace(subject.config, framework="keras", execution=Execution(threads=threads))
+    with keras_backend.start_ranks() as alone:
+        keras = make_ready_task(import_task(config.definition, "keras").create, config, alone)
+    facts = keras.implementation()
+    compared = subject.compare(
+        f"step of {config.global_batch_size} samples",
+        f"keras, {facts['precision']}, {facts['training_step']}",
+        lambda: time_each(lambda _: float(keras.step()), range(STEPS)),
+        lambda: time_steps(subject.task, STEPS),
+    )
+    return Measurement(
+        [describe_comparison(compared)], {**compared.as_json(), "keras": dict(facts)}
+    )
+
+
+def compare_sampling(subject: Subject) -> Measurement:
+    """Noise to latents, against the plain version (plain.py), for three numbers of images."""
+    return _compare_generation(subject, lambda task, images: partial(task.sample, images))
+
+
+def compare_decoding(subject: Subject) -> Measurement:
+    """Latents to images, against the plain version, for three numbers of images."""
+
+    def start_decoding(task: Any, images: int) -> Callable[[int], object]:
+        latents = subject.task.sample(images, 0)  # the same for both sides
+        return lambda turn: task.decode(latents)
+
+    return _compare_generation(subject, start_decoding)
+
+
+def compare_generation(subject: Subject) -> Measurement:
+    """Noise to images, against the plain version, for three numbers of images."""
+    return _compare_generation(
+        subject, lambda task, images: lambda turn: task.decode(task.sample(images, turn))
+    )
+
+
+def _compare_generation(
+    subject: Subject, start: Callable[[Any, int], Callable[[int], object]]
+) -> Measurement:
+    """Compare the fewest, some and the most images at a time.
+
+    ``start(task, images)`` returns the function to time; it is called with 0, 1, ….
+    """
+    generation = subject.config.definition.generation
+    assert generation is not None
+    counts = generation.counts
+    plain = make_plain_task(subject)
+    rows, facts = [], {}
+    for images in (counts[0], counts[(len(counts) - 1) // 2], counts[-1]):
+        turns = range(min(MOST_REPETITIONS, max(1, IMAGES_PER_TURN // images)))
+        compared = subject.compare(
+            f"{images:,} images" if images > 1 else "1 image",
+            PLAIN,
+            partial(time_each, start(plain, images), turns),
+            partial(time_each, start(subject.task, images), turns),
+        )
+        rows.append(describe_comparison(compared))
+        facts[str(images)] = compared.as_json()
+    return Measurement(rows, facts)
+
+
+def measure_memory(subject: Subject) -> Measurement:
+    """The largest resident memory of a short run, in a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        chosen = subject.config.definition
+        arguments = (chosen.name, chosen.scale, subject.overrides, subject.config.data_root)
+        peak_bytes = pool.apply(measure_peak_bytes, (*arguments, MEMORY_BLOCKS))
+    what = "each number of images once" if chosen.generation else f"run of {MEMORY_BLOCKS} blocks"
+    row = Row(what, f"peak {peak_bytes / MIB:,.0f} MiB")
+    return Measurement([row], {"peak_resident_bytes": peak_bytes})
+
+
+def measure_peak_bytes(
+    name: str, scale: str, overrides: Sequence[str], data_root: Path, blocks: int
+) -> int:
+    """Make a short run in this process and return its largest resident memory in bytes.
+
+    The run has ``blocks`` blocks, or generates each number of images once.
+    """
+    from reference.machine.memory import peak_resident_bytes
+    from reference.measure.harness import shorten_definition
+    from reference.run.log import RunLogWriter
+    from reference.run.loops import run_task
+    from reference.torch.distributed import start_ranks
+
+    short = shorten_definition(definitions.load(name, scale), blocks)
+    config = configure(short, overrides=overrides, data_root=data_root, seed=1)
+    with start_ranks() as ranks:
+        task = pick_create(import_task(short, "torch"))(config, ranks)
+        run_task(task, config, RunLogWriter(None))
+    return peak_resident_bytes()
+
+
+MEASUREMENTS: Mapping[Kind, Mapping[str, Measure]] = {
+    "train": {
+        "step": compare_steps,
+        "profile": measure_profile,
+        "harness": measure_harness,
+        "framework": compare_frameworks,
+        "memory": measure_memory,
+    },
+    "generate": {
+        "sampling": compare_sampling,
+        "decoding": compare_decoding,
+        "generation": compare_generation,
+        "memory": measure_memory,
+    },
+}
+"""What can be measured of every benchmark of a kind."""
+ON_REQUEST = ("profile",)
+"""What is measured only where --only names it."""
+AGAINST_PLAIN = ("step", "sampling", "decoding", "generation")
+
+
+def find_measurements(definition: Definition) -> Mapping[str, Measure]:
+    """Return all measurements of a benchmark: those of its kind, then its own."""
+    own: Mapping[str, Measure] = getattr(_import_own(definition), "MEASUREMENTS", {})
+    return {**MEASUREMENTS[definition.kind], **own}
+
+
+def pick_measurements(definition: Definition, only: Sequence[str]) -> Mapping[str, Measure]:
+    """Return the measurements that ``only`` names; without names all that are not on request.
+
+    Raises UserError for a name that the benchmark does not have.
+    """
+    known = find_measurements(definition)
+    for name in only:
+        if name not in known:
+            raise UserError(
+                f"--only {name}: {definition.name} has no such measurement"
+                f"{did_you_mean(name, known)} (all: {', '.join(known)})"
+            )
+        if lacking := _find_lacking_file(definition, name):
+            raise UserError(f"--only {name}: {lacking} is missing, so there is nothing to compare")
+    names = only or known.keys() - list_left_out(definition).keys()
+    return {name: measure for name, measure in known.items() if name in names}
+
+
+def list_left_out(definition: Definition) -> Mapping[str, str]:
+    """Return the measurements that are made only where --only names them, and why."""
+    own: Sequence[str] = getattr(_import_own(definition), "ON_REQUEST", ())
+    reasons = dict.fromkeys((*ON_REQUEST, *own), "only on request")
+    if not (importlib.util.find_spec("tensorflow") and importlib.util.find_spec("keras")):
+        reasons["framework"] = "needs the extra keras"
+    for name in find_measurements(definition):
+        if lacking := _find_lacking_file(definition, name):
+            reasons[name] = f"not possible: {lacking} is missing"
+    return reasons
+
+
+def _find_lacking_file(definition: Definition, name: str) -> str:
+    """Return the file that a measurement needs and the benchmark lacks, or an empty text."""
+    needed = "plain.py" if name in AGAINST_PLAIN else "keras_task.py" if name == "framework" else ""
+    has_file = (definitions.BENCHMARKS / definition.name / needed).exists()
+    return "" if has_file else f"benchmarks/{definition.name}/{needed}"
+
+
+def _import_own(definition: Definition) -> Any:
+    """Import the module of a benchmark's own measurements, if it has one."""
+    has_own = (definitions.BENCHMARKS / definition.name / "speed.py").is_file()
+    return importlib.import_module(f"benchmarks.{definition.name}.speed") if has_own else None

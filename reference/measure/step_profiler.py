@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 PHASES = ("data", "forward", "backward", "communication", "update")
 """The phases of every task; a task may have more."""
@@ -31,7 +33,42 @@ class StepProfiler:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + elapsed - self._inner_seconds
         self._inner_seconds = outer_seconds + elapsed
 
-    def shares(self, total_seconds: float) -> Mapping[str, float]:
-        """Return the share of each phase in ``total_seconds``, and that of all other time."""
-        shares = {phase: seconds / total_seconds for phase, seconds in self.seconds.items()}
-        return {**shares, "other": 1 - sum(shares.values())}
+
+@dataclass(frozen=True)
+class StepProfile:
+    """The mean seconds of a step, and those of each of its phases."""
+
+    seconds: float
+    phase_seconds: Mapping[str, float]
+
+    @property
+    def other_seconds(self) -> float:
+        """The mean seconds of a step outside all phases."""
+        return self.seconds - sum(self.phase_seconds.values())
+
+    @property
+    def phases_ms(self) -> Mapping[str, float]:
+        """The milliseconds of each phase and of all other time."""
+        phases = {**self.phase_seconds, "other": self.other_seconds}
+        return {phase: 1000 * seconds for phase, seconds in phases.items()}
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """The share of each phase and of all other time."""
+        phases = {**self.phase_seconds, "other": self.other_seconds}
+        return {phase: seconds / self.seconds for phase, seconds in phases.items()}
+
+
+def profile_steps(task: Any, steps: int, on_step: Callable[[], None] = lambda: None) -> StepProfile:
+    """Take ``steps`` training steps of a ``TorchTask`` and profile them."""
+    before = task.phase
+    task.phase = profiler = StepProfiler(task.synchronize)
+    task.synchronize()
+    start = time.perf_counter()
+    for _ in range(steps):
+        task.step()
+        on_step()
+    task.synchronize()
+    seconds = (time.perf_counter() - start) / steps
+    task.phase = before
+    return StepProfile(seconds, {phase: total / steps for phase, total in profiler.seconds.items()})

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import time
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +13,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from benchmarks.resnet50.model import ResNet, is_exempt, scaled_pixels
 from benchmarks.resnet50.task import ResNet50, create, schedule_of
 from reference import data
-from reference.measure.step_profiler import StepProfiler
+from reference.measure.step_profiler import profile_steps
 from reference.optim.lars import Lars
 from reference.run.config import RunConfig, configure
 from reference.torch.distributed import TorchRanks
@@ -244,10 +243,7 @@ def test_collapsed_decay_sees_whole_images(data_root: Path) -> None:
 
 def test_the_step_profiler_accounts_for_a_step(data_root: Path) -> None:
     task = trained(small_config(data_root))
-    task.phase = profiler = StepProfiler(task.synchronize)
-    started = time.perf_counter()
-    task.step()
-    shares = profiler.shares(time.perf_counter() - started)
+    shares = profile_steps(task, 1).shares
     assert sum(shares.values()) == pytest.approx(1)
     assert 0 < shares["other"] < 0.2
     assert all(shares[phase] > 0 for phase in ("data", "forward", "backward", "update"))

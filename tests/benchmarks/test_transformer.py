@@ -3,11 +3,9 @@
 import dataclasses
 import functools
 import math
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +26,7 @@ from benchmarks.transformer.task import Translation, create, signature
 from reference import data
 from reference.data.wmt.pairs import END, PADDING
 from reference.data.wmt.sentence_batches import Batches
+from reference.measure.speed import Subject, make_plain_task
 from reference.optim.schedules import inverse_square_root
 from reference.run.config import RunConfig, configure
 from reference.torch.compilation import free_earlier_tasks
@@ -40,8 +39,6 @@ from tests.benchmarks.several_ranks import (
     assert_four_ranks_do_what_one_does,
     result_on_this_rank,
 )
-from tools.measure import speed as measure_speed
-from tools.measure.speed import Subject
 
 FULL, MINI = (definition.load("transformer", scale) for scale in ("full", "mini"))
 ALONE = TorchRanks(0, 1, torch.device("cpu"))
@@ -224,6 +221,12 @@ def built(config: RunConfig, ranks: TorchRanks = ALONE) -> Translation:
     return task
 
 
+def subject_of(config: RunConfig, task: Translation | None = None) -> Subject:
+    """What a measurement of this configuration begins with; it shows nothing."""
+    overrides = ["global_batch_size=16"]
+    return Subject(config, ALONE, task, overrides, 3, lambda chosen: nullcontext(print))
+
+
 def trained(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 32) -> Translation:
     task = built(config, ranks)
     task.train(Block(1, 0, samples), lambda samples: None)
@@ -283,7 +286,7 @@ def test_the_schedule_peaks_at_the_end_of_the_warm_up() -> None:
 
 def test_what_it_is_timed_against_computes_the_batch_as_it_comes(data_root: Path) -> None:
     task = built(small_config(data_root, "pass_tokens=512"))
-    plain = measure_speed._plain(Subject(task.config, ALONE, task, [], 3))
+    plain = make_plain_task(subject_of(task.config, task))
     ours, theirs = task.batches.after(0).passes, plain.next_share().passes
     assert len(ours) > 1
     assert [len(one.source) for one in theirs] == [16]
@@ -292,7 +295,7 @@ def test_what_it_is_timed_against_computes_the_batch_as_it_comes(data_root: Path
 
 def test_what_it_is_timed_against_computes_the_same_sentences(data_root: Path) -> None:
     task = built(small_config(data_root, "pass_tokens=512"))
-    plain = measure_speed._plain(Subject(task.config, ALONE, task, [], 3))
+    plain = make_plain_task(subject_of(task.config, task))
 
     def sentences(one: Translation) -> list[list[int]]:
         rows = [row for part in one.next_share().passes for row in part.source]
@@ -304,43 +307,26 @@ def test_what_it_is_timed_against_computes_the_same_sentences(data_root: Path) -
 @torch.no_grad()
 def test_without_a_cache_the_likeliest_tokens_are_computed_anew() -> None:
     network, source = network_of(seed=3), tokens_of(4, 9)
-    found = speed.translated_anew(network, source, 5)
+    found = speed.translate_without_cache(network, source, 5)
     assert found.shape == (8, 6)
     assert torch.equal(found[0], found[3])
     after = torch.nn.functional.pad(found[::4, 1:], (0, 1), value=PADDING)
     assert torch.equal(network(source, after).argmax(-1)[:, :5], found[::4, 1:])
 
 
-def test_speed_is_told_in_tokens_of_both_sides(
-    data_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_speed_is_given_in_tokens_of_both_sides(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = small_config(data_root).definition
-    monkeypatch.setattr(definition, "load", lambda name, scale: small)
-    speed.main(["--rounds", "3", "--data", str(data_root)])
-    lines = capsys.readouterr().out.splitlines()
-    side = r"[\d,]+ \[[\d,]+ to [\d,]+\] tokens/s"
+    monkeypatch.setattr(speed, "STEPS", 1)
+    config = small_config(data_root)
+    subject = subject_of(config)
+    rows = [row for measure in speed.MEASUREMENTS.values() for row in measure(subject).rows]
+    rate = r"[\d,]+ tokens/s \([\d,]+ to [\d,]+\)"
     for name in ("torch.nn.Transformer", "without a cache", "one sentence at a time"):
-        line = next(line for line in lines if line.startswith(name))
-        assert re.search(rf": \d+\.\d\d times as fast; {side} against {side}$", line)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"), [(["--rounds", "1"], "3 or more"), (["--data", "FILE"], "FILE")]
-)
-def test_wrong_use_of_speed_is_told(tmp_path: Path, arguments: list[str], message: str) -> None:
-    (tmp_path / "FILE").touch()
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.transformer.speed", *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(definition.ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith("cepheid: ")
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+        row = next(row for row in rows if row.against.startswith(name))
+        assert re.fullmatch(r"\d+\.\d\d times as fast", row.result)
+        assert re.fullmatch(rate, row.reference)
+        assert re.search(rf": {rate}$", row.against)
 
 
 def warmed_up(config: RunConfig) -> tuple[Translation, list[Size]]:

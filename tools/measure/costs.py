@@ -200,16 +200,16 @@ def _update(
     """Updates in turns with the baseline's, then one ledger. Means are compared, not medians: where
     factors are stale a few updates carry the refreshes of many."""
     from reference.measure.costs import Update
-    from reference.measure.speed import in_turns, step_seconds
+    from reference.measure.turns import compare_in_turns, time_steps
 
     plain, task = (_ready(chosen, each, ranks, arguments) for each in (baseline, step))
     before = _refreshes(task)
-    compared = in_turns(
+    compared = compare_in_turns(
         step.name,
         arguments.rounds,
         {
-            baseline.name: lambda: step_seconds(plain, UPDATES),
-            step.name: lambda: step_seconds(task, UPDATES),
+            baseline.name: lambda: time_steps(plain, UPDATES),
+            step.name: lambda: time_steps(task, UPDATES),
         },
     )
     pairs = zip(compared.reference.seconds, compared.baseline.seconds, strict=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.measure import speed
+from reference.measure import harness, speed, turns
 from reference.run.config import configure
 from rules import definition
 from rules.definition import Block
@@ -34,7 +35,7 @@ def test_sides_take_turns_and_the_first_one_does_not_count() -> None:
 
         return taken
 
-    found = speed.in_turns("work", 3, {"plain": measure("plain"), "ours": measure("ours")})
+    found = turns.compare_in_turns("work", 3, {"plain": measure("plain"), "ours": measure("ours")})
     assert asked == ["plain", "ours", "ours", "plain"] * 2
     assert found.baseline.seconds == (2, 4, 6)
     assert found.ratio == 2
@@ -74,12 +75,16 @@ class IdleTask:
         return {}
 
 
-def test_the_harness_takes_less_than_a_hundredth_of_a_step() -> None:
+def test_the_harness_takes_less_than_a_hundredth_of_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from rich.console import Console
 
     from tools.progress import RunDisplay
 
-    short = speed.shortened(MINI, 2)
+    # Processor time, because other work on the machine stretches wall-clock time.
+    monkeypatch.setattr(harness, "time", SimpleNamespace(perf_counter=time.process_time))
+    short = harness.shorten_definition(MINI, 2)
     config = replace(configure(short, seed=1))
     task = IdleTask()
     steps = short.timing.max_samples / 32
@@ -87,8 +92,8 @@ def test_the_harness_takes_less_than_a_hundredth_of_a_step() -> None:
     with open("/dev/null", "w", encoding="utf-8") as nowhere:
         console = Console(file=nowhere, force_terminal=True)
         for _ in range(5):
-            bare = speed.bare_loop_seconds(task, config)
-            loop = speed.timed_loop(task, config, RunDisplay(short, console))
+            bare = harness.time_bare_loop(task, config)
+            loop = harness.time_run_loop(task, config, RunDisplay(short, console))
             best = min(best, loop.seconds - bare)
             assert 0.5 < loop.harness_share <= 1  # the task takes next to nothing
     assert task.evaluations == 2 * 2 * 5
@@ -97,7 +102,7 @@ def test_the_harness_takes_less_than_a_hundredth_of_a_step() -> None:
 
 
 def test_a_short_definition_cannot_be_reached() -> None:
-    short = speed.shortened(MINI, 1)
+    short = harness.shorten_definition(MINI, 1)
     assert len(list(short.schedule(32))) == 1
     assert not short.reached({"e_rmse": 0.0, "nll": -1e6})
 
@@ -109,12 +114,29 @@ def test_a_short_definition_cannot_be_reached() -> None:
         (["galaxy_shape", "--rounds", "1"], "expected 3 or more"),
         (["galaxy_shap"], 'did you mean "galaxy_shape"'),
         (["galaxy_generation", "--only", "step"], "all: sampling, decoding, generation, memory"),
-        (["galaxy_shape", "--only", "sampling"], "nothing of that name"),
+        (["kfac", "--only", "step"], "benchmarks/kfac/plain.py is missing"),
+        (["galaxy_shape", "--only", "step", "--profile"], "leave out --only"),
+        (["galaxy_shape", "--only", "sampling"], "no such measurement"),
     ],
 )
 def test_wrong_use(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         measure_speed.main(arguments)
+
+
+def test_the_measurements_of_a_benchmark_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert measure_speed.main(["galaxy_bnn", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = [line.split()[0] for line in lines]
+    assert names == ["step", "profile", "harness", "framework", "memory", "drawing", "estimators"]
+    assert lines[0].endswith("(not possible: benchmarks/galaxy_bnn/plain.py is missing)")
+    assert lines[1].endswith("(only on request)")
+    assert lines[2].endswith("over the same work.")
+
+
+def test_what_cannot_be_compared_is_left_out() -> None:
+    picked = speed.pick_measurements(definition.load("kfac", "mini"), ())
+    assert list(picked) == ["harness", "memory"]
 
 
 def test_all_of_it_on_a_few_samples(
@@ -125,7 +147,7 @@ def test_all_of_it_on_a_few_samples(
     timing = {"eval_every_samples": 16, "max_samples": 32}
     folder = tmp_path / "benchmarks"
     tiny.install(folder, monkeypatch, "galaxy_shape", data=data, timing=timing)
-    monkeypatch.setattr(measure_speed, "STEPS", 1)
+    monkeypatch.setattr(speed, "STEPS", 1)
     with contextlib.chdir(tmp_path):
         code = measure_speed.main(
             ["galaxy_shape", "--rounds", "3", "--only", "step", "--only", "harness", "--set",
