@@ -47,6 +47,12 @@ def explain(rule_id: str) -> str:
     return f"{rule.id} {rule.title}\n{rule.body}\n\n(rules/{rule.book})"
 
 
+def rule_codes(rule_id: str) -> dict[str, str]:
+    """Return the codes of a rule's findings, each with what it means."""
+    line = re.compile(rf"^- `({re.escape(rule_id)}\.[a-z0-9_]+)`: (.+)$", re.MULTILINE)
+    return dict(line.findall(rule_texts()[rule_id].body))
+
+
 @cache
 def rule_texts() -> Mapping[str, RuleText]:
     """Every numbered rule, by id, in the order of the books."""

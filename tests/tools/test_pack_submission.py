@@ -46,7 +46,7 @@ def pack(root: Path) -> int:
 
 def test_a_packed_submission_raises_nothing(root: Path, capsys: Printed) -> None:
     (before,) = findings(root)
-    assert (before.rule, before.severity) == ("S4", "warning")
+    assert (before.code, before.severity) == ("S4.no_manifest", "warning")
     assert pack(root) == 0
     assert "9 files, 1 result, bound together" in capsys.readouterr().out
     assert findings(root) == []
@@ -75,17 +75,22 @@ class Change:
 
     file: str
     content: str | None
+    code: str
     found: str
     says: str
 
 
 CHANGES = {
-    "changed": Change(f"{CODE}/train.py", "faster", f"{CODE}/train.py", "not the one"),
-    "not listed": Change(f"{CODE}/more.py", "", f"{CODE}/more.py", "does not list"),
-    "missing": Change(f"{CODE}/train.sh", None, "manifest.json", "not there"),
-    "no JSON": Change("manifest.json", "{", "manifest.json", "not JSON"),
-    "nested": Change("manifest.json", "[" * 9999, "manifest.json", "not JSON"),
-    "no manifest": Change("manifest.json", '{"files": {"a": 1}}', "manifest.json", "is not one"),
+    "changed": Change(f"{CODE}/train.py", "faster", "S4.digest", f"{CODE}/train.py", "not the one"),
+    "not listed": Change(
+        f"{CODE}/more.py", "", "S4.unlisted_file", f"{CODE}/more.py", "does not list"
+    ),
+    "missing": Change(f"{CODE}/train.sh", None, "S4.missing_file", "manifest.json", "not there"),
+    "no JSON": Change("manifest.json", "{", "S4.unreadable", "manifest.json", "not JSON"),
+    "nested": Change("manifest.json", "[" * 9999, "S4.unreadable", "manifest.json", "not JSON"),
+    "no manifest": Change(
+        "manifest.json", '{"files": {"a": 1}}', "S4.unreadable", "manifest.json", "is not one"
+    ),
 }
 
 
@@ -98,10 +103,28 @@ def test_a_change_after_packing_is_found_and_packed_again(change: Change, root: 
     else:
         (root / change.file).write_text(change.content)
     (found,) = findings(root)
-    assert (found.rule, found.is_error, found.path) == ("S4", True, root / change.found)
+    assert (found.code, found.is_error, found.path) == (change.code, True, root / change.found)
     assert change.says in found.message
     assert pack(root) == 0
     assert findings(root) == []
+
+
+@pytest.mark.parametrize(("field", "value"), [("round", "v0.9"), ("submitter", "umbrella")])
+def test_a_manifest_of_another_round_or_submitter(field: str, value: str, root: Path) -> None:
+    pack(root)
+    content = json.loads((root / "manifest.json").read_text())
+    (root / "manifest.json").write_text(json.dumps({**content, field: value}))
+    (found,) = findings(root)
+    code = {"round": "S4.round", "submitter": "S4.submitter"}[field]
+    assert (found.code, found.is_error, found.got) == (code, True, f'"{value}"')
+
+
+def test_many_files_that_differ_are_counted(root: Path) -> None:
+    pack(root)
+    for number in range(25):
+        (root / CODE / f"more_{number}.py").touch()
+    codes = [finding.code for finding in findings(root)]
+    assert sorted(codes) == ["S4.more_files", *["S4.unlisted_file"] * 20]
 
 
 def test_a_manifest_that_binds_a_result_to_something_else(root: Path) -> None:
@@ -110,7 +133,7 @@ def test_a_manifest_that_binds_a_result_to_something_else(root: Path) -> None:
     content["results"][RESULT]["code"] = "0" * 64
     (root / "manifest.json").write_text(json.dumps(content))
     (found,) = findings(root)
-    assert (found.rule, found.is_error) == ("S4", True)
+    assert (found.code, found.is_error) == ("S4.results", True)
     assert RESULT in found.message
 
 
@@ -123,7 +146,7 @@ def test_hostile_names_in_a_manifest_are_told_and_not_read(name: str, root: Path
     content["files"][name] = "0" * 64
     (root / "manifest.json").write_text(json.dumps(content))
     (found,) = findings(root)
-    assert found.rule == "S4"
+    assert found.code == "S4.missing_file"
     assert "not there" in found.message
     assert found.text().replace("\n    ", "").isprintable()
 

@@ -31,10 +31,10 @@ RECORDS = run_records(MINI)
 
 @dataclass(frozen=True)
 class Case:
-    """One change of a compliant log, the rule that it breaks, and the line that must be named."""
+    """One change of a compliant log, the code of the finding, and the line that must be named."""
 
     name: str
-    rule: str
+    code: str
     line: int | None
     lines: list[str]
     place: Place = PLACE
@@ -256,279 +256,319 @@ def in_open(lines: list[str]) -> list[str]:
 
 CASES = [
     # T1: form
-    Case("two records on one line", "T1", 5, [
+    Case("two records on one line", "T1.place", 5, [
         *text(RECORDS[:4]), "".join(text(RECORDS[4:6])), *text(RECORDS[6:])]),
-    Case("a prefix", "T1", 9, line(9, lambda s: "[1,0]<stdout>" + s), says="before the marker"),
-    Case("a blank before the marker", "T1", 9, line(9, lambda s: " " + s)),
-    Case("no blank after the marker", "T1", 9, line(9, lambda s: s.replace("LOG {", "LOG{"))),
-    Case("text after the record", "T1", 9, line(9, lambda s: s + " done"), says="after"),
-    Case("not JSON", "T1", 9, line(9, lambda s: s.replace(",", ";")), says="not JSON"),
-    Case("cut JSON", "T1", 30, line(30, lambda s: s[:-20])),
-    Case("an array", "T1", 9, line(9, lambda s: ":::MLLOG [1, 2]"), says="object"),
-    Case("a field too many", "T1", at("seed"), put("seed", rank=3), says="rank"),
-    Case("a field too few", "T1", at("seed"), line(
+    Case("a prefix", "T1.around",
+         9, line(9, lambda s: "[1,0]<stdout>" + s), says="before the marker"),
+    Case("a blank before the marker", "T1.around", 9, line(9, lambda s: " " + s)),
+    Case("no blank after the marker", "T1.place", 9, line(9, lambda s: s.replace("LOG {", "LOG{"))),
+    Case("text after the record", "T1.place", 9, line(9, lambda s: s + " done"), says="after"),
+    Case("not JSON", "T1.json", 9, line(9, lambda s: s.replace(",", ";")), says="not JSON"),
+    Case("cut JSON", "T1.json", 30, line(30, lambda s: s[:-20])),
+    Case("an array", "T1.json", 9, line(9, lambda s: ":::MLLOG [1, 2]"), says="object"),
+    Case("a field too many", "T1.schema", at("seed"), put("seed", rank=3), says="rank"),
+    Case("a field too few", "T1.schema", at("seed"), line(
         at("seed"), lambda s: s.replace('"namespace": "", ', "")), says="namespace"),
-    Case("a field twice", "T1", at("seed"), line(
+    Case("a field twice", "T1.fields", at("seed"), line(
         at("seed"), lambda s: s.replace('"value":', '"value": 0, "value":')),
          says="more than once"),
-    Case("time as text", "T1", at("seed"), put("seed", time_ms=str(TIME)), says="time_ms"),
-    Case("time as a boolean", "T1", at("seed"), put("seed", time_ms=True), says="time_ms"),
-    Case("time with a fraction", "T1", at("seed"), put("seed", time_ms=float(TIME))),
-    Case("time NaN", "T1", at("seed"), put("seed", time_ms=float("nan"))),
-    Case("namespace of another type", "T1", at("seed"), put("seed", namespace=None)),
-    Case("unknown event type", "T1", at("seed"), put("seed", event_type="POINT"),
+    Case("time as text", "T1.fields", at("seed"), put("seed", time_ms=str(TIME)), says="time_ms"),
+    Case("time as a boolean", "T1.fields", at("seed"), put("seed", time_ms=True), says="time_ms"),
+    Case("time with a fraction", "T1.schema", at("seed"), put("seed", time_ms=float(TIME))),
+    Case("time NaN", "T1.fields", at("seed"), put("seed", time_ms=float("nan"))),
+    Case("namespace of another type", "T1.schema", at("seed"), put("seed", namespace=None)),
+    Case("unknown event type", "T1.schema", at("seed"), put("seed", event_type="POINT"),
          says="event_type"),
-    Case("metadata is no object", "T1", at("model_parameters"), line(
+    Case("metadata is no object", "T1.fields", at("model_parameters"), line(
         at("model_parameters"), lambda s: s[: s.index('"metadata"')] + '"metadata": [] }')),
-    Case("no lineno", "T1", at("seed"), meta("seed", lineno=None), says="lineno"),
-    Case("no key", "T1", at("seed"), put("seed", key=7), says="key"),
-    Case("nested deeply", "T1", at("implementation"), line(
+    Case("no lineno", "T1.schema", at("seed"), meta("seed", lineno=None), says="lineno"),
+    Case("no key", "T1.fields", at("seed"), put("seed", key=7), says="key"),
+    Case("nested deeply", "T1.json", at("implementation"), line(
         at("implementation"), lambda s: s.replace('"torch"', "[" * 500 + "]" * 500))),
-    Case("lone surrogate", "T1", 1, ["caf\udce9 compiling", *text(RECORDS)], says="UTF-8"),
-    Case("NUL bytes", "T1", 3, [*text(RECORDS[:2]), "\0\0\0", *text(RECORDS[2:])], says="NUL"),
-    Case("no records at all", "T1", None, ["Epoch 1 of 3", "done"], says="no record"),
-    Case("a line of 2 MiB", "T1", 9, [*text(RECORDS[:8]), "x" * 2**21, *text(RECORDS[8:])],
+    Case("lone surrogate", "T1.text", 1, ["caf\udce9 compiling", *text(RECORDS)], says="UTF-8"),
+    Case("NUL bytes", "T1.text", 3, [*text(RECORDS[:2]), "\0\0\0", *text(RECORDS[2:])], says="NUL"),
+    Case("no records at all", "T1.no_record", None, ["Epoch 1 of 3", "done"], says="no record"),
+    Case("a line of 2 MiB", "T1.text", 9, [*text(RECORDS[:8]), "x" * 2**21, *text(RECORDS[8:])],
          says="longer than 1 MiB"),
-    Case("a record of 2 MiB", "T1", at("seed"), put("seed", value="7" * 2**21),
+    Case("a record of 2 MiB", "T1.text", at("seed"), put("seed", value="7" * 2**21),
          says="longer than 1 MiB"),
-    Case("a bomb of brackets", "T1", at("seed"), line(
+    Case("a bomb of brackets", "T1.json", at("seed"), line(
         at("seed"), lambda s: ":::MLLOG " + "[[]," * 30_000), says="values"),
-    Case("glued: two logs in one file", "T2", len(RECORDS) + 1, [
+    Case("glued: two logs in one file", "T2.second_run", len(RECORDS) + 1, [
         *text(RECORDS), *text(run_records(MINI, 1))], says="a second run begins here"),
     # T2: vocabulary
-    Case("a key with Cyrillic letters", "T2", at("seed"), put("seed", key="s\u0435\u0435d"),
+    Case("a key with Cyrillic letters", "T2.unknown_key",
+         at("seed"), put("seed", key="s\u0435\u0435d"),
          says='did you mean "seed"'),
-    Case("a hyperparameter with a zero-width blank", "T2", at("opt_name"),
+    Case("a hyperparameter with a zero-width blank", "T2.unknown_key", at("opt_name"),
          put("opt_name", key="opt_name\u200b"), says="opt_name\\u200b"),
-    Case("a key in another case", "T2", at("seed"), put("seed", key="Seed"),
+    Case("a key in another case", "T2.unknown_key", at("seed"), put("seed", key="Seed"),
          says='did you mean "seed"'),
-    Case("a hyperparameter borrowed from open", "T2", at("opt_name") + 1, [
+    Case("a hyperparameter borrowed from open", "T2.unknown_key", at("opt_name") + 1, [
         *text(RECORDS[: at("opt_name")]),
         line_of({**RECORDS[at("opt_name") - 1], "key": "opt_momentum", "value": 0.9}),
         *text(RECORDS[at("opt_name"):])], says="opt_momentum"),
-    Case("division in another case", "T2", at("submission_division"),
+    Case("division in another case", "T2.value", at("submission_division"),
          put("submission_division", value="Closed"), says='"closed" or "open"'),
-    Case("a path for a division", "T2", at("submission_division"),
+    Case("a path for a division", "T2.value", at("submission_division"),
          put("submission_division", value="../../tmp/closed")),
-    Case("status in another case", "T2", STOP, meta("run_stop", status="SUCCESS"), says="status"),
-    Case("HTML for a status", "T2", STOP, meta("run_stop", status="<b>success</b>")),
-    Case("a target of its own", "T2", at("run_start"), [
+    Case("status in another case", "T2.metadata",
+         STOP, meta("run_stop", status="SUCCESS"), says="status"),
+    Case("HTML for a status", "T2.metadata", STOP, meta("run_stop", status="<b>success</b>")),
+    Case("a target of its own", "T2.unknown_key", at("run_start"), [
         *text(RECORDS[: at("run_start") - 1]),
         line_of({**RECORDS[at("init_stop") - 1], "key": "quality_target", "value": 0.2,
                  "event_type": "POINT_IN_TIME"}),
         *text(RECORDS[at("run_start") - 1:])], says="quality_target"),
-    Case("a misspelt key", "T2", at("seed"), put("seed", key="sed"), says='did you mean "seed"'),
-    Case("a misspelt hyperparameter", "T2", at("opt_name"), put("opt_name", key="opt_nmae"),
+    Case("a misspelt key", "T2.unknown_key",
+         at("seed"), put("seed", key="sed"), says='did you mean "seed"'),
+    Case("a misspelt hyperparameter", "T2.unknown_key",
+         at("opt_name"), put("opt_name", key="opt_nmae"),
          says='did you mean "opt_name"'),
-    Case("an invented key", "T2", at("seed") + 1, [
+    Case("an invented key", "T2.unknown_key", at("seed") + 1, [
         *text(RECORDS[: at("seed")]), line_of({**RECORDS[at("seed") - 1], "key": "gpu_clock"}),
         *text(RECORDS[at("seed"):])], says="gpu_clock"),
-    Case("no code digest", "T2", at("init_stop") - 1, without("code_digest"), says="code_digest"),
-    Case("no submitter", "T2", at("init_start") - 1, without("submission_org")),
-    Case("two data digests", "T2", at("data_digest") + 1, twice("data_digest"), says="2 times"),
-    Case("seed as text", "T2", at("seed"), put("seed", value="42"), says="wrong value"),
-    Case("seed as a boolean", "T2", at("seed"), put("seed", value=True)),
-    Case("seed without origin", "T2", at("seed"), meta("seed", origin=None), says="origin"),
-    Case("unknown origin", "T2", at("seed"), meta("seed", origin="lucky"), says="origin"),
-    Case("unknown status", "T2", STOP, meta("run_stop", status="done"), says="status"),
-    Case("unknown division", "T2", at("submission_division"),
+    Case("no code digest", "T2.missing",
+         at("init_stop") - 1, without("code_digest"), says="code_digest"),
+    Case("no submitter", "T2.missing", at("init_start") - 1, without("submission_org")),
+    Case("two data digests", "T2.repeated",
+         at("data_digest") + 1, twice("data_digest"), says="2 times"),
+    Case("seed as text", "T2.value", at("seed"), put("seed", value="42"), says="wrong value"),
+    Case("seed as a boolean", "T2.value", at("seed"), put("seed", value=True)),
+    Case("seed without origin", "T2.metadata",
+         at("seed"), meta("seed", origin=None), says="origin"),
+    Case("unknown origin", "T2.metadata", at("seed"), meta("seed", origin="lucky"), says="origin"),
+    Case("unknown status", "T2.metadata", STOP, meta("run_stop", status="done"), says="status"),
+    Case("unknown division", "T2.value", at("submission_division"),
          put("submission_division", value="clsoed")),
-    Case("implementation as text", "T2", at("implementation"), put("implementation", value="x")),
-    Case("wrong event type", "T2", at("run_start"),
+    Case("implementation as text", "T2.value",
+         at("implementation"), put("implementation", value="x")),
+    Case("wrong event type", "T2.event_type", at("run_start"),
          put("run_start", event_type="POINT_IN_TIME"), says="event_type"),
-    Case("no loss", "T2", at("block_stop", 1), meta("block_stop", 1, train_loss=None)),
-    Case("metrics as a list", "T2", at("eval_accuracy"), meta("eval_accuracy", metrics=[1])),
-    Case("initialisation aborted", "T2", at("data_digest") + 1, init_aborted(),
+    Case("no loss", "T2.metadata", at("block_stop", 1), meta("block_stop", 1, train_loss=None)),
+    Case("metrics as a list", "T2.metadata",
+         at("eval_accuracy"), meta("eval_accuracy", metrics=[1])),
+    Case("initialisation aborted", "T2.init_aborted", at("data_digest") + 1, init_aborted(),
          says="the dataset is not prepared"),
-    Case("a hyperparameter twice", "T2", at("opt_name") + 1, twice("opt_name"), says="2 times"),
-    Case("open: a hyperparameter twice", "T2", at("opt_name") + 1, in_open(twice("opt_name")),
+    Case("a hyperparameter twice", "T2.repeated",
+         at("opt_name") + 1, twice("opt_name"), says="2 times"),
+    Case("open: a hyperparameter twice", "T2.repeated",
+         at("opt_name") + 1, in_open(twice("opt_name")),
          OPEN, says="2 times"),
-    Case("a hyperparameter as an interval", "T2", at("opt_name"),
+    Case("a hyperparameter as an interval", "T2.event_type", at("opt_name"),
          put("opt_name", event_type="INTERVAL_START"), says="expected POINT_IN_TIME"),
-    Case("open: a hyperparameter as an interval", "T2", at("opt_name"),
+    Case("open: a hyperparameter as an interval", "T2.event_type", at("opt_name"),
          in_open(put("opt_name", event_type="INTERVAL_END")), OPEN, says="event_type"),
-    *(Case(f"implementation without {name}", "T2", at("implementation"), put("implementation",
+    *(Case(f"implementation without {name}", "T2.implementation", at("implementation"), put(
+           "implementation",
            value={key: value for key, value in IMPLEMENTATION.items() if key != name}), says=name)
       for name in IMPLEMENTATION),
-    Case("ranks as text", "T2", at("implementation"),
+    Case("ranks as text", "T2.implementation", at("implementation"),
          put("implementation", value={**IMPLEMENTATION, "ranks": "1"}), says="ranks (integer)"),
     # T3: order
-    Case("cache cleared late", "T3", at("init_start"), moved("init_start", "cache_clear"),
+    Case("cache cleared late", "T3.outside_phase",
+         at("init_start"), moved("init_start", "cache_clear"),
          says="outside its phase"),
-    Case("a setting after the clock started", "T3", at("run_start"),
+    Case("a setting after the clock started", "T3.outside_phase", at("run_start"),
          moved("model_parameters", "block_start"),
          says="outside its phase"),
-    Case("clock started before initialisation ended", "T3", at("init_stop"),
+    Case("clock started before initialisation ended", "T3.phase_order", at("init_stop"),
          moved("run_start", "init_stop")),
-    Case("evaluation without a result", "T3", at("eval_accuracy", 1), without("eval_accuracy", 1)),
-    Case("block without an end", "T3", at("block_stop", 1), without("block_stop", 1)),
-    Case("block without a start", "T3", at("block_start", 1), without("block_start", 1)),
-    Case("evaluation not closed", "T3", STOP - 1, without("eval_stop", 2), says="open"),
-    Case("data touched early", "T3", at("run_start"), moved("block_start", "run_start"),
+    Case("evaluation without a result", "T3.out_of_turn",
+         at("eval_accuracy", 1), without("eval_accuracy", 1)),
+    Case("block without an end", "T3.out_of_turn", at("block_stop", 1), without("block_stop", 1)),
+    Case("block without a start", "T3.out_of_turn",
+         at("block_start", 1), without("block_start", 1)),
+    Case("evaluation not closed", "T3.open_interval",
+         STOP - 1, without("eval_stop", 2), says="open"),
+    Case("data touched early", "T3.outside_phase",
+         at("run_start"), moved("block_start", "run_start"),
          says="block_start stands outside its phase"),
-    Case("run_stop before the last evaluation", "T3", at("eval_start", 2),
+    Case("run_stop before the last evaluation", "T3.open_interval", at("eval_start", 2),
          moved("run_stop", "eval_start", before_nth=2), says="run_stop comes while"),
-    Case("run_stop before run_start", "T3", at("run_start"), moved("run_stop", "run_start"),
+    Case("run_stop before run_start", "T3.outside_phase",
+         at("run_start"), moved("run_stop", "run_start"),
          says="stands outside its phase"),
-    Case("an evaluation before its block ends", "T3", at("block_stop", 1),
+    Case("an evaluation before its block ends", "T3.out_of_turn", at("block_stop", 1),
          moved("eval_start", "block_stop", 1, 1), says="out of turn"),
-    Case("two results", "T3", at("eval_accuracy", 1) + 1, twice("eval_accuracy", 1)),
-    Case("something after run_stop", "T3", STOP + 1, [
+    Case("two results", "T3.out_of_turn", at("eval_accuracy", 1) + 1, twice("eval_accuracy", 1)),
+    Case("something after run_stop", "T3.after_run_stop", STOP + 1, [
         *text(RECORDS), line_of({**RECORDS[-2], "time_ms": RECORDS[-1]["time_ms"], "metadata": {
             **RECORDS[-2]["metadata"],
             "monotonic_ms": RECORDS[-1]["metadata"]["monotonic_ms"]}})],
          says="follows run_stop"),
-    Case("measured before the clock stops", "T3", STOP,
+    Case("measured before the clock stops", "T3.outside_phase", STOP,
          text([*RECORDS[:-1], MEASURED, RECORDS[-1]]),
          says="plain_update_ms stands outside its phase"),
-    Case("measured twice", "T2", STOP + 2, text([*RECORDS, MEASURED, MEASURED]), says="2 times"),
-    Case("measured in words", "T2", STOP + 1, text([*RECORDS, {**MEASURED, "value": "fast"}])),
-    Case("a run after what was measured", "T3", STOP + 2,
+    Case("measured twice", "T2.repeated",
+         STOP + 2, text([*RECORDS, MEASURED, MEASURED]), says="2 times"),
+    Case("measured in words", "T2.value",
+         STOP + 1, text([*RECORDS, {**MEASURED, "value": "fast"}])),
+    Case("a run after what was measured", "T3.after_run_stop", STOP + 2,
          text([*RECORDS, MEASURED, RECORDS[-2] | {
              name: RECORDS[-1][name] for name in ("time_ms", "metadata")}]),
          says="follows run_stop"),
     # T4: clock
-    Case("wall clock steps back", "T4", at("block_start", 1), put(
+    Case("wall clock steps back", "T4.step_back", at("block_start", 1), put(
         "block_start", 1, time_ms=RECORDS[at("block_start", 1) - 2]["time_ms"] - 5), says="back"),
-    Case("monotonic clock steps back", "T4", at("block_start", 1), meta(
+    Case("monotonic clock steps back", "T4.step_back", at("block_start", 1), meta(
         "block_start", 1, monotonic_ms=1.0), says="monotonic_ms steps back"),
-    Case("wall clock was set forward", "T4", at("eval_start"),
+    Case("wall clock was set forward", "T4.clocks_apart", at("eval_start"),
          later("eval_start", 150, monotonic=False), says="150 ms"),
-    Case("no monotonic clock", "T4", at("eval_start"), meta("eval_start", monotonic_ms=None)),
-    Case("monotonic clock as text", "T4", at("eval_start"), meta("eval_start", monotonic_ms="7")),
-    Case("run_start stamped later", "T4", at("block_start"), stamped("run_start", 5_000),
+    Case("no monotonic clock", "T4.no_monotonic_ms",
+         at("eval_start"), meta("eval_start", monotonic_ms=None)),
+    Case("monotonic clock as text", "T4.no_monotonic_ms",
+         at("eval_start"), meta("eval_start", monotonic_ms="7")),
+    Case("run_start stamped later", "T4.step_back", at("block_start"), stamped("run_start", 5_000),
          says="back"),
-    Case("run_stop stamped earlier", "T4", STOP, stamped("run_stop", -5_000), says="back"),
-    Case("wall clock set back within a block", "T4", at("block_stop", 1), later(
+    Case("run_stop stamped earlier", "T4.step_back",
+         STOP, stamped("run_stop", -5_000), says="back"),
+    Case("wall clock set back within a block", "T4.clocks_apart", at("block_stop", 1), later(
         "block_stop", -9_000, monotonic=False, nth=1), says="went apart"),
-    Case("monotonic clock of another machine", "T4", at("eval_start", 1), later(
+    Case("monotonic clock of another machine", "T4.clocks_apart", at("eval_start", 1), later(
         "eval_start", 3_600_000, wall=False, nth=1), says="went apart"),
-    Case("a block in no time", "T4", at("block_stop", 1), instant("block_stop", 1),
+    Case("a block in no time", "T4.no_time", at("block_stop", 1), instant("block_stop", 1),
          says="took no time"),
     # T5: finite values
-    Case("NaN quality", "T5", at("eval_accuracy", 1), put(
+    Case("NaN quality", "T5.not_finite", at("eval_accuracy", 1), put(
         "eval_accuracy", 1, value=float("nan")), says="value of"),
-    Case("infinite loss", "T5", at("block_stop"), meta("block_stop", train_loss=float("inf")),
+    Case("infinite loss", "T5.not_finite",
+         at("block_stop"), meta("block_stop", train_loss=float("inf")),
          says="metadata.train_loss"),
-    Case("a number beyond all floats", "T5", at("implementation"), line(
+    Case("a number beyond all floats", "T5.not_finite", at("implementation"), line(
         at("implementation"), lambda s: s.replace('"ranks": 1', '"ranks": 1, "nodes": 1e999')),
          says="value.nodes"),
-    Case("infinite quality", "T5", at("eval_accuracy", 2), put(
+    Case("infinite quality", "T5.not_finite", at("eval_accuracy", 2), put(
         "eval_accuracy", 2, value=float("-inf"))),
-    Case("NaN in a metric", "T5", at("eval_accuracy", 1), text(edited(
+    Case("NaN in a metric", "T5.not_finite", at("eval_accuracy", 1), text(edited(
         RECORDS, "eval_accuracy", lambda r: r["metadata"]["metrics"].update(nll=math.nan), 1)),
          says="metadata.metrics.nll"),
     # T6: before the clock
-    Case("cache not cleared", "T6", at("cache_clear"), put("cache_clear", value=False)),
-    Case("long initialisation", "T6", at("init_stop"), later(
+    Case("cache not cleared", "T6.caches", at("cache_clear"), put("cache_clear", value=False)),
+    Case("long initialisation", "T6.too_long", at("init_stop"), later(
         "init_stop", int(MINI.timing.init_minutes_max * 60_000)), says="too long"),
     # T7: timed region
-    Case("no run_stop", "T7", STOP - 1, without("run_stop"), says="without run_stop"),
-    Case("a killed run", "T7", at("block_stop", 1), cut(), says="without run_stop"),
-    Case("a run that took no time", "T7", STOP, no_time(0), says="took no time"),
+    Case("no run_stop", "T7.no_run_stop", STOP - 1, without("run_stop"), says="without run_stop"),
+    Case("a killed run", "T7.no_run_stop", at("block_stop", 1), cut(), says="without run_stop"),
+    Case("a run that took no time", "T7.no_time", STOP, no_time(0), says="took no time"),
     # T8: cadence
-    Case("a late evaluation", "T8", at("block_stop", 1),
+    Case("a late evaluation", "T8.late", at("block_stop", 1),
          shifted_counts(1, samples(1) + 2 * BATCH), says="late"),
-    Case("an early evaluation", "T8", at("block_stop", 1),
+    Case("an early evaluation", "T8.early", at("block_stop", 1),
          shifted_counts(1, samples(1) - 2 * BATCH), says="early"),
-    Case("an evaluation skipped", "T8", at("block_stop", 1), skipped_evaluation(), says="late"),
-    Case("batch size misreported", "T10", at("block_stop"),
+    Case("an evaluation skipped", "T8.late",
+         at("block_stop", 1), skipped_evaluation(), says="late"),
+    Case("batch size misreported", "T10.block_count", at("block_stop"),
          put("global_batch_size", value=BATCH + 1), says="a multiple of the global batch size"),
-    Case("batch size misreported, counts that fit", "T8", at("block_stop", 1),
+    Case("batch size misreported, counts that fit", "T8.late", at("block_stop", 1),
          put("global_batch_size", value=BATCH // 2), says="late"),
-    Case("a block counted wrongly", "T8", at("block_start", 1),
+    Case("a block counted wrongly", "T8.block_count", at("block_start", 1),
          meta("block_start", 1, block_num=5)),
-    Case("a block that starts elsewhere", "T8", at("block_start", 1),
+    Case("a block that starts elsewhere", "T8.block_count", at("block_start", 1),
          meta("block_start", 1, samples_count=samples(0) + BATCH)),
-    Case("an evaluation of other samples", "T8", at("eval_start", 1),
+    Case("an evaluation of other samples", "T8.evaluation_count", at("eval_start", 1),
          meta("eval_start", 1, samples_count=samples(0))),
-    Case("an evaluation in an aborted run of other samples", "T8", ABORTED_STOP - 1, text(edited(
+    Case("an evaluation in an aborted run of other samples", "T8.evaluation_count",
+         ABORTED_STOP - 1, text(edited(
         ABORTED, "eval_stop", lambda r: r["metadata"].update(samples_count=samples(1)), 2))),
     # T9: quality
-    Case("a missing metric", "T9", at("eval_accuracy", 1), text(edited(
+    Case("a missing metric", "T9.missing_metric", at("eval_accuracy", 1), text(edited(
         RECORDS, "eval_accuracy", lambda r: r["metadata"]["metrics"].pop("nll"), 1)), says="nll"),
-    Case("a missing reported metric", "T9", at("eval_accuracy", 1), text(edited(
+    Case("a missing reported metric", "T9.missing_metric", at("eval_accuracy", 1), text(edited(
         RECORDS, "eval_accuracy", lambda r: r["metadata"]["metrics"].pop("coverage_68"), 1))),
-    Case("the value of another metric", "T9", at("eval_accuracy", 1), put(
+    Case("the value of another metric", "T9.value", at("eval_accuracy", 1), put(
         "eval_accuracy", 1, value=0.5), says="first quality metric"),
-    Case("a negative error", "T9", at("eval_accuracy", 1), metric("e_rmse", -1.0),
+    Case("a negative error", "T9.impossible_value", at("eval_accuracy", 1), metric("e_rmse", -1.0),
          says="a value that this metric cannot have"),
-    Case("an error beyond the largest", "T9", at("eval_accuracy", 1), metric("e_rmse", 2.5),
+    Case("an error beyond the largest", "T9.impossible_value",
+         at("eval_accuracy", 1), metric("e_rmse", 2.5),
          says="from 0 to 2"),
-    Case("a share above one", "T9", at("eval_accuracy", 1), metric("coverage_68", 7),
+    Case("a share above one", "T9.impossible_value",
+         at("eval_accuracy", 1), metric("coverage_68", 7),
          says="got 7"),
-    Case("success without the targets", "T9", STOP, text([
+    Case("success without the targets", "T9.false_success", STOP, text([
         *run_records(MINI, converged=False)[:-1], RECORDS[-1]]), says="misses a target"),
-    Case("a target lowered", "T9", STOP, metric("e_rmse", 1.01 * MINI.quality[0].target, 2),
+    Case("a target lowered", "T9.false_success",
+         STOP, metric("e_rmse", 1.01 * MINI.quality[0].target, 2),
          says="misses a target"),
-    Case("aborted with the targets", "T9", STOP,
+    Case("aborted with the targets", "T9.false_abort", STOP,
          meta("run_stop", status="aborted", reason="bad luck"), says="every target holds"),
-    Case("trained on", "T9", at("block_start", 2), trained_on(), says="trained on"),
+    Case("trained on", "T9.trained_on", at("block_start", 2), trained_on(), says="trained on"),
     # T10: counts
-    Case("other training set", "T10", at("train_samples"), put("train_samples", value=7)),
-    Case("other evaluation set", "T10", at("eval_samples"), put("eval_samples", value=7)),
-    Case("other model", "T10", at("model_parameters"), put("model_parameters", value=7)),
-    Case("no whole batches", "T10", at("block_stop", 1), shifted_counts(1, samples(1) + 1)),
-    Case("samples do not grow", "T10", at("block_stop", 1),
+    Case("other training set", "T10.size", at("train_samples"), put("train_samples", value=7)),
+    Case("other evaluation set", "T10.size", at("eval_samples"), put("eval_samples", value=7)),
+    Case("other model", "T10.size", at("model_parameters"), put("model_parameters", value=7)),
+    Case("no whole batches", "T10.block_count",
+         at("block_stop", 1), shifted_counts(1, samples(1) + 1)),
+    Case("samples do not grow", "T10.block_count", at("block_stop", 1),
          meta("block_stop", 1, samples_count=samples(0))),
-    Case("wrong epochs", "T10", at("eval_accuracy", 1), meta("eval_accuracy", 1, epoch_num=9.9)),
-    Case("run_stop counts otherwise", "T10", STOP, meta("run_stop", samples_count=samples(1)),
+    Case("wrong epochs", "T10.epoch_num",
+         at("eval_accuracy", 1), meta("eval_accuracy", 1, epoch_num=9.9)),
+    Case("run_stop counts otherwise", "T10.run_stop_count",
+         STOP, meta("run_stop", samples_count=samples(1)),
          says=f"as on line {at('block_stop', 2)}"),
-    Case("an aborted run that counts more", "T10", ABORTED_STOP, text(edited(
+    Case("an aborted run that counts more", "T10.run_stop_count", ABORTED_STOP, text(edited(
         ABORTED, "run_stop", lambda r: r["metadata"].update(samples_count=samples(2) + BATCH)))),
-    Case("a run that failed at once and counts", "T10", at("run_start") + 1, text(edited(
+    Case("a run that failed at once and counts", "T10.run_stop_count",
+         at("run_start") + 1, text(edited(
         [*ABORTED[:at("run_start")], ABORTED[-1]], "run_stop",
         lambda r: r["metadata"].update(samples_count=BATCH))), says="expected 0"),
     # T11: budget
-    Case("aborted without a reason", "T11", ABORTED_STOP, text(edited(
+    Case("aborted without a reason", "T11.no_reason", ABORTED_STOP, text(edited(
         ABORTED, "run_stop", lambda r: r["metadata"].pop("reason"))), says="does not say why"),
-    Case("aborted for a blank reason", "T11", ABORTED_STOP, text(edited(
+    Case("aborted for a blank reason", "T11.no_reason", ABORTED_STOP, text(edited(
         ABORTED, "run_stop", lambda r: r["metadata"].update(reason=" ")))),
-    Case("aborted for a number", "T11", ABORTED_STOP, text(edited(
+    Case("aborted for a number", "T11.no_reason", ABORTED_STOP, text(edited(
         ABORTED, "run_stop", lambda r: r["metadata"].update(reason=9)))),
-    Case("past the budget", "T11", len(past_budget()) - 5, past_budget(), says="past its budget"),
+    Case("past the budget", "T11.past_budget",
+         len(past_budget()) - 5, past_budget(), says="past its budget"),
     # T12: closed division
-    Case("another optimizer", "T12", at("opt_name"), put("opt_name", value="sgd"),
+    Case("another optimizer", "T12.not_allowed", at("opt_name"), put("opt_name", value="sgd"),
          says="must be adam"),
-    Case("a learning rate beyond the range", "T12", at("opt_base_learning_rate"),
+    Case("a learning rate beyond the range", "T12.not_allowed", at("opt_base_learning_rate"),
          put("opt_base_learning_rate", value=100.0), says="at most"),
-    Case("a learning rate as text", "T12", at("opt_base_learning_rate"),
+    Case("a learning rate as text", "T12.not_allowed", at("opt_base_learning_rate"),
          put("opt_base_learning_rate", value="0.1"), says="type"),
-    Case("a hyperparameter is missing", "T12", at("init_stop") - 1, without("opt_adam_beta_1")),
+    Case("a hyperparameter is missing", "T12.missing",
+         at("init_stop") - 1, without("opt_adam_beta_1")),
     # T13: open division
-    Case("open: a wrong type", "T13", at("opt_name"), in_open(put("opt_name", value=3)), OPEN),
-    Case("open: no batch size", "T13", at("init_stop") - 1,
+    Case("open: a wrong type", "T13.type", at("opt_name"), in_open(put("opt_name", value=3)), OPEN),
+    Case("open: no batch size", "T13.batch_size", at("init_stop") - 1,
          in_open(without("global_batch_size")), OPEN),
-    Case("a batch size beyond the range", "T12", at("global_batch_size"),
+    Case("a batch size beyond the range", "T12.not_allowed", at("global_batch_size"),
          put("global_batch_size", value=BIG), says="at most 3000"),
-    Case("a fixed value almost right", "T12", at("opt_adam_beta_2"),
+    Case("a fixed value almost right", "T12.not_allowed", at("opt_adam_beta_2"),
          put("opt_adam_beta_2", value=0.9990001), says="must be 0.999"),
-    Case("a hyperparameter as a list", "T12", at("opt_name"), put("opt_name", value=["adam"])),
+    Case("a hyperparameter as a list", "T12.not_allowed",
+         at("opt_name"), put("opt_name", value=["adam"])),
     # T14: identity
-    Case("unknown benchmark", "T14", at("submission_benchmark"), put(
+    Case("unknown benchmark", "T14.benchmark", at("submission_benchmark"), put(
         "submission_benchmark", value="galaxy_shap"), ALONE, 'did you mean "galaxy_shape"'),
-    Case("unknown scale", "T14", at("submission_scale"), put(
+    Case("unknown scale", "T14.scale", at("submission_scale"), put(
         "submission_scale", value="mnii"), ALONE, 'did you mean "mini"'),
-    Case("scale of another folder", "T14", at("submission_scale"), put(
+    Case("scale of another folder", "T14.mismatch", at("submission_scale"), put(
         "submission_scale", value="full")),
-    Case("another round", "T14", at("submission_round"), put("submission_round", value="v0.9")),
-    Case("another submitter", "T14", at("submission_org"), put("submission_org", value="Acme"),
+    Case("another round", "T14.round",
+         at("submission_round"), put("submission_round", value="v0.9")),
+    Case("another submitter", "T14.mismatch",
+         at("submission_org"), put("submission_org", value="Acme"),
          says="system description"),
-    Case("another system", "T14", at("submission_platform"), put(
+    Case("another system", "T14.mismatch", at("submission_platform"), put(
         "submission_platform", value="Box"), says="folder"),
-    Case("HTML for a system", "T14", at("submission_platform"), put(
+    Case("HTML for a system", "T14.mismatch", at("submission_platform"), put(
         "submission_platform", value="<script>alert(1)</script>"), says="folder"),
-    Case("a system with Cyrillic letters", "T14", at("submission_platform"), put(
+    Case("a system with Cyrillic letters", "T14.mismatch", at("submission_platform"), put(
         "submission_platform", value="b\u043ex"), says="folder"),
-    Case("benchmark in another case", "T14", at("submission_benchmark"), put(
+    Case("benchmark in another case", "T14.benchmark", at("submission_benchmark"), put(
         "submission_benchmark", value="Galaxy_Shape"), says='did you mean "galaxy_shape"'),
-    Case("another division", "T14", at("submission_division"), put(
+    Case("another division", "T14.mismatch", at("submission_division"), put(
         "submission_division", value="open")),
-    Case("another definition", "T14", at("definition_digest"), put(
+    Case("another definition", "T14.definition", at("definition_digest"), put(
         "definition_digest", value="0" * 64), says="another version"),
     # T15, T17 for a log by itself; the result's own catalogue is in test_result.py
-    Case("a seed that is not the derived one", "T15", at("seed"), put("seed", value=1), ALONE),
-    Case("aborted, by itself", "T17", at("run_stop"), text(
+    Case("a seed that is not the derived one", "T15.not_derived",
+         at("seed"), put("seed", value=1), ALONE),
+    Case("aborted, by itself", "T17.not_converged", at("run_stop"), text(
         run_records(MINI, converged=False)), ALONE, says="out of memory"),
 ]  # fmt: skip
 
@@ -537,13 +577,13 @@ CASES = [
 def test_one_change_gives_one_finding(case: Case, tmp_path: Path) -> None:
     findings = check(case.lines, tmp_path / "result_0.txt", case.place)
     errors = [finding for finding in findings if finding.is_error]
-    assert [finding.rule for finding in errors] == [case.rule], findings
+    assert [finding.code for finding in errors] == [case.code], findings
     finding = errors[0]
     if case.line is not None:
         assert finding.line == case.line, finding
     assert case.says in finding.text()
     assert finding.message
-    assert finding.hint, "a finding says how to mend it"
+    assert finding.hint, "a finding says how to fix it"
 
 
 def test_a_run_that_failed_at_once_may_take_no_time(tmp_path: Path) -> None:
@@ -555,7 +595,10 @@ def test_a_run_that_failed_at_once_may_take_no_time(tmp_path: Path) -> None:
 
 def test_a_run_that_stopped_before_it_started(tmp_path: Path) -> None:
     found = check(no_time(-1), tmp_path / "result_0.txt")
-    assert {(finding.rule, finding.line) for finding in found} == {("T4", STOP), ("T7", STOP)}
+    assert {(finding.code, finding.line) for finding in found} == {
+        ("T4.step_back", STOP),
+        ("T7.no_time", STOP),
+    }
 
 
 def test_a_spent_budget_is_reason_enough(tmp_path: Path) -> None:
@@ -568,15 +611,15 @@ def test_other_data_are_a_warning(tmp_path: Path) -> None:
     """Data made with other versions of a library differ in a few last digits: no breach."""
     lines = put("data_digest", value="0" * 64)
     (found,) = check(lines, tmp_path / "result_0.txt")
-    assert (found.rule, found.severity, found.line) == ("T10", "warning", at("data_digest"))
+    assert (found.code, found.severity, found.line) == ("T10.data", "warning", at("data_digest"))
     assert (found.expected, found.got) == (f'"{MINI.data_digest}"', f'"{"0" * 64}"')
     assert "`cepheid data galaxy_shape --scale mini --verify`" in found.hint
 
 
 WARNED = [
-    Case("a clock paused within a block", "T4", line_number(LONG, "block_stop", 4),
+    Case("a clock paused within a block", "T4.fast_blocks", line_number(LONG, "block_stop", 4),
          paused(4, 15_000), says="times as fast"),
-    Case("a long time that no event explains", "T4", at("block_start", 2),
+    Case("a long time that no event explains", "T4.gap", at("block_start", 2),
          later("block_start", 25_000, nth=2), says="that no event explains"),
 ]  # fmt: skip
 
@@ -584,7 +627,7 @@ WARNED = [
 @pytest.mark.parametrize("case", WARNED, ids=lambda case: case.name)
 def test_what_is_not_certain_is_a_warning(case: Case, tmp_path: Path) -> None:
     (found,) = check(case.lines, tmp_path / "result_0.txt", case.place)
-    assert (found.rule, found.severity, found.line) == (case.rule, "warning", case.line)
+    assert (found.code, found.severity, found.line) == (case.code, "warning", case.line)
     assert case.says in found.text()
     assert found.hint
 
@@ -617,12 +660,12 @@ def test_a_file_of_a_gigabyte_is_not_read(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.truncate(2**30)
     (found,) = check_log(runlog.read(path), PLACE, ROUND)
-    assert (found.rule, found.line) == ("T1", None)
+    assert (found.code, found.line) == ("T1.file", None)
     assert "larger than 256 MiB" in found.message
     with path.open("r+b") as file:
         file.truncate(200 * 2**20)
     (found,) = check_log(runlog.read(path), PLACE, ROUND)
-    assert (found.rule, found.line) == ("T1", len(RECORDS))
+    assert (found.code, found.line) == ("T1.text", len(RECORDS))
 
 
 def test_the_catalogue_has_enough_ways_to_cheat() -> None:

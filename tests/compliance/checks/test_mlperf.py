@@ -67,10 +67,10 @@ def test_ranks_may_prefix_lines_and_write_other_bytes(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A changed log, the rule that it breaks, the key whose record is named (None: the file)."""
+    """A changed log, the code of the finding, the key whose record is named (None: the file)."""
 
     name: str
-    rule: str
+    code: str
     key: str | None
     entries: list[Entry]
     severity: str = "error"
@@ -90,82 +90,90 @@ BLOCKS = [  # the same run in blocks
 ]
 
 CASES_40 = (
-    Case("org is missing", "M1", None, without(CLOSED, "submission_org")),
-    Case("no epoch and no block", "M1", None, without(CLOSED, "epoch_start")),
-    Case("batch size twice, other value", "M1", "global_batch_size",
+    Case("org is missing", "M1.missing", None, without(CLOSED, "submission_org")),
+    Case("no epoch and no block", "M1.missing", None, without(CLOSED, "epoch_start")),
+    Case("batch size twice, other value", "M1.repeated", "global_batch_size",
          repeated(CLOSED, "global_batch_size", 4096), nth=1),
-    Case("batch size twice", "M1", "global_batch_size",
+    Case("batch size twice", "M1.repeated", "global_batch_size",
          repeated(CLOSED, "global_batch_size", 2048), "warning", 1),
-    Case("no hyperparameter of lars", "M1", None, without(CLOSED, "lars_opt_momentum")),
-    Case("no hyperparameter of sgd", "M1", None, without(SGD, "model_bn_span")),
-    Case("empty org", "M2", "submission_org", changed(CLOSED, "submission_org", value="")),
-    Case("unknown division", "M2", "submission_division",
+    Case("no hyperparameter of lars", "M1.missing", None, without(CLOSED, "lars_opt_momentum")),
+    Case("no hyperparameter of sgd", "M1.missing", None, without(SGD, "model_bn_span")),
+    Case("empty org", "M2.value", "submission_org", changed(CLOSED, "submission_org", value="")),
+    Case("unknown division", "M2.value", "submission_division",
          changed(OPEN, "submission_division", value="Open")),
-    Case("unknown status", "M2", "submission_status",
+    Case("unknown status", "M2.value", "submission_status",
          changed(CLOSED, "submission_status", value="on-prem")),
-    Case("optimizer", "M2", "opt_name",
+    Case("optimizer", "M2.value", "opt_name",
          changed(CLOSED, "opt_name", value="adam")),
-    Case("fixed value", "M2", "lars_epsilon", changed(CLOSED, "lars_epsilon", value=1e-5)),
-    Case("a text for a number", "M2", "global_batch_size",
+    Case("fixed value", "M2.value", "lars_epsilon", changed(CLOSED, "lars_epsilon", value=1e-5)),
+    Case("a text for a number", "M2.value", "global_batch_size",
          changed(CLOSED, "global_batch_size", value="2048")),
-    Case("no power of two", "M2", "lars_opt_weight_decay",
+    Case("no power of two", "M2.value", "lars_opt_weight_decay",
          changed(CLOSED, "lars_opt_weight_decay", value=0.0003)),
-    Case("no multiple", "M2", "sgd_opt_base_learning_rate",
+    Case("no multiple", "M2.value", "sgd_opt_base_learning_rate",
          changed(SGD, "sgd_opt_base_learning_rate", value=0.0105)),
-    Case("not in open", "M2", "submission_benchmark",
+    Case("not in open", "M2.value", "submission_benchmark",
          changed(OPEN, "submission_benchmark", value="llama2_70b_lora")),
-    Case("epoch without number", "M3", "epoch_start", changed(CLOSED, "epoch_start", metadata={})),
-    Case("evaluation without epoch", "M3", "eval_accuracy",
+    Case("epoch without number", "M3.metadata",
+         "epoch_start", changed(CLOSED, "epoch_start", metadata={})),
+    Case("evaluation without epoch", "M3.metadata", "eval_accuracy",
          changed(CLOSED, "eval_accuracy", metadata={"samples_count": 7})),
-    Case("evaluation of nothing", "M3", "eval_stop", changed(CLOSED, "eval_stop", 1, metadata={}),
+    Case("evaluation of nothing", "M3.metadata",
+         "eval_stop", changed(CLOSED, "eval_stop", 1, metadata={}),
          nth=1),
-    Case("block of no epochs", "M3", "block_start",
+    Case("block of no epochs", "M3.metadata", "block_start",
          changed(BLOCKS, "block_start", metadata={"epoch_count": 0, "first_epoch_num": 1})),
-    Case("block without first epoch", "M3", "block_start",
+    Case("block without first epoch", "M3.metadata", "block_start",
          changed(BLOCKS, "block_start", metadata={"epoch_count": 1})),
-    Case("no status", "M3", "run_stop", changed(CLOSED, "run_stop", metadata={})),
-    Case("run before initialisation ends", "M4", "run_start",
+    Case("no status", "M3.metadata", "run_stop", changed(CLOSED, "run_stop", metadata={})),
+    Case("run before initialisation ends", "M4.misplaced", "run_start",
          moved(CLOSED, "run_start", "init_stop")),
-    Case("initialisation without start", "M4", "init_start",
+    Case("initialisation without start", "M4.misplaced", "init_start",
          moved(CLOSED, "init_stop", "init_start")),
-    Case("division after initialisation", "M4", "init_stop",
+    Case("division after initialisation", "M4.misplaced", "init_stop",
          moved(CLOSED, "submission_division", "run_start")),
-    Case("closed initialisation", "M5", "init_stop",
+    Case("closed initialisation", "M5.too_late", "init_stop",
          changed(CLOSED, "init_stop", after_ms=30 * 60_000)),
-    Case("open initialisation", "M5", "init_stop",
+    Case("open initialisation", "M5.too_late", "init_stop",
          changed(OPEN, "init_stop", after_ms=240 * 60_000)),
-    Case("no time at all", "M5", "run_stop", changed(CLOSED, "run_stop", after_ms=-10_000_000)),
-    Case("target", "M6", "eval_accuracy",
+    Case("no time at all", "M5.no_time",
+         "run_stop", changed(CLOSED, "run_stop", after_ms=-10_000_000)),
+    Case("target", "M6.false_success", "eval_accuracy",
          changed(CLOSED, "eval_accuracy", 2, value=0.7589), nth=2),
-    Case("a share above one", "M6", "eval_accuracy",
+    Case("a share above one", "M6.false_success", "eval_accuracy",
          changed(CLOSED, "eval_accuracy", 2, value=1.0), nth=2),
-    Case("no number", "M6", "eval_accuracy", changed(CLOSED, "eval_accuracy", 1, value="0.7"),
+    Case("no number", "M6.not_a_number",
+         "eval_accuracy", changed(CLOSED, "eval_accuracy", 1, value="0.7"),
          nth=1),
-    Case("did not converge", "T17", "run_stop", resnet_40(status="aborted")),
-    Case("cut short", "T17", "eval_stop", without(CLOSED, "run_stop"), nth=2),
-    Case("after the end", "T3", "seed", [*without(CLOSED, "seed"), Entry("seed", 1)]),
-    Case("clock", "T4", "epoch_stop", changed(CLOSED, "epoch_stop", after_ms=-20)),
-    Case("not finite", "T5", "eval_accuracy",
+    Case("did not converge", "T17.not_converged", "run_stop", resnet_40(status="aborted")),
+    Case("cut short", "T17.not_converged", "eval_stop", without(CLOSED, "run_stop"), nth=2),
+    Case("after the end", "T3.after_run_stop",
+         "seed", [*without(CLOSED, "seed"), Entry("seed", 1)]),
+    Case("clock", "T4.step_back", "epoch_stop", changed(CLOSED, "epoch_stop", after_ms=-20)),
+    Case("not finite", "T5.not_finite", "eval_accuracy",
          changed(CLOSED, "eval_accuracy", value=float("nan"))),
 )  # fmt: skip
 
 CASES_06 = (
-    Case("no contact", "M1", None, without(V06, "submission_poc_name")),
-    Case("caches", "M2", "cache_clear", changed(V06, "cache_clear", value=None)),
-    Case("no boolean", "M2", "opt_learning_rate_alt_decay_func",
+    Case("no contact", "M1.missing", None, without(V06, "submission_poc_name")),
+    Case("caches", "M2.value", "cache_clear", changed(V06, "cache_clear", value=None)),
+    Case("no boolean", "M2.value", "opt_learning_rate_alt_decay_func",
          changed(V06, "opt_learning_rate_alt_decay_func", value="True")),
-    Case("caches after start", "M4", "cache_clear", moved(V06, "cache_clear", "global_batch_size")),
-    Case("20 minutes", "M5", "init_stop", changed(V06, "init_stop", after_ms=20 * 60_000)),
-    Case("no time at all", "M5", "run_stop", changed(V06, "run_stop", after_ms=-10_000_000)),
-    Case("epoch left out", "M7", "epoch_start",
+    Case("caches after start", "M4.misplaced",
+         "cache_clear", moved(V06, "cache_clear", "global_batch_size")),
+    Case("20 minutes", "M5.too_late", "init_stop", changed(V06, "init_stop", after_ms=20 * 60_000)),
+    Case("no time at all", "M5.no_time",
+         "run_stop", changed(V06, "run_stop", after_ms=-10_000_000)),
+    Case("epoch left out", "M7.out_of_turn", "epoch_start",
          changed(V06, "epoch_start", 1, metadata={"epoch_num": 3}), nth=1),
-    Case("evaluation of another epoch", "M7", "eval_accuracy",
+    Case("evaluation of another epoch", "M7.out_of_turn", "eval_accuracy",
          changed(V06, "eval_accuracy", 1, metadata={"epoch_num": 1}), nth=1),
-    Case("block of another epoch", "M7", "block_stop",
+    Case("block of another epoch", "M7.out_of_turn", "block_stop",
          changed(V06, "block_stop", metadata={"first_epoch_num": 9})),
-    Case("evaluation open at the end", "M7", "run_stop", moved(V06, "run_stop", "eval_stop")),
-    Case("did not converge", "T17", "run_stop", gnmt_06(status="aborted")),
-    Case("after the end", "T3", "run_final", [*V06, Entry("run_final")], "warning"),
+    Case("evaluation open at the end", "M7.out_of_turn",
+         "run_stop", moved(V06, "run_stop", "eval_stop")),
+    Case("did not converge", "T17.not_converged", "run_stop", gnmt_06(status="aborted")),
+    Case("after the end", "T3.after_run_stop", "run_final", [*V06, Entry("run_final")], "warning"),
 )  # fmt: skip
 
 
@@ -183,7 +191,7 @@ def _assert_found(case: Case, found: list[Finding]) -> None:
     line = None
     if case.key is not None:
         line = [n for n, entry in enumerate(case.entries, 1) if entry.key == case.key][case.nth]
-    assert (case.rule, case.severity, line) in {(f.rule, f.severity, f.line) for f in found}
+    assert (case.code, case.severity, line) in {(f.code, f.severity, f.line) for f in found}
     assert all(finding.hint for finding in found)
 
 
@@ -191,7 +199,7 @@ def test_every_rule_of_a_single_log_has_a_case() -> None:
     for judged_in, cases in ((TRAINING_40, CASES_40), (TRAINING_06, CASES_06)):
         of_logs = {rule for rule in judged_in.rules if CHECKS[rule].needs < Needs.RESULT}
         elsewhere = {"T1"} | ({"M3", "T4", "T5"} if judged_in is TRAINING_06 else set())
-        assert of_logs - elsewhere <= {case.rule for case in cases}
+        assert of_logs - elsewhere <= {case.code.partition(".")[0] for case in cases}
 
 
 def test_lars_keys_belong_to_lars_alone_in_v06(tmp_path: Path) -> None:
@@ -202,39 +210,44 @@ def test_lars_keys_belong_to_lars_alone_in_v06(tmp_path: Path) -> None:
         *V06[9:],
     ]
     found = check_06(changed(entries, "submission_benchmark", value="resnet"), tmp_path)
-    said = {finding.message: finding.line for finding in found}
-    assert said["lars_epsilon does not belong here"] == 11
-    assert "opt_learning_rate_decay_boundary_epochs is missing" in said
+    said = {finding.message: (finding.code, finding.line) for finding in found}
+    assert said["lars_epsilon does not belong here"] == ("M1.not_allowed", 11)
+    missing = said["opt_learning_rate_decay_boundary_epochs is missing"]
+    assert missing == ("M1.missing", None)
 
 
 def test_another_name_of_a_benchmark_is_told_and_judged(tmp_path: Path) -> None:
     found = check_06(changed(V06, "submission_benchmark", value="mask"), tmp_path)
-    assert ("M2", 1) in {(finding.rule, finding.line) for finding in found}
+    assert ("M2.value", 1) in {(finding.code, finding.line) for finding in found}
     assert any("num_image_candidates is missing" in finding.message for finding in found)
 
 
 def test_steps_of_the_clock_are_one_finding(tmp_path: Path) -> None:
     entries = changed(changed(HPC, "eval_start", after_ms=-70), "eval_error", after_ms=-500)
     found = check(mllog_lines(entries), HPC_20.name, tmp_path)
-    assert [(f.rule, f.severity) for f in found] == [("T4", "warning")]
+    assert [(f.code, f.severity) for f in found] == [("T4.step_back", "warning")]
     assert "2 times, at most by 500 ms" in found[0].message
 
 
 def test_the_dialect_is_that_of_the_round(tmp_path: Path) -> None:
     told = check(mll_lines(CLOSED), TRAINING_40.name, tmp_path)
-    assert [(f.rule, f.line, f.severity) for f in told] == [("T1", 1, "error")]
+    assert [(f.code, f.line, f.severity) for f in told] == [("T1.dialect", 1, "error")]
     told = check(mllog_lines(V06), TRAINING_06.name, tmp_path)
-    assert [(f.rule, f.line, f.severity) for f in told] == [("T1", 1, "warning")]
+    assert [(f.code, f.line, f.severity) for f in told] == [("T1.dialect", 1, "warning")]
 
 
 def test_a_glued_line_and_a_truncated_one_are_errors(tmp_path: Path) -> None:
     lines = mllog_lines(CLOSED)
     glued = [*lines[:3], lines[3] + lines[4], *lines[5:]]
-    assert [(f.rule, f.line) for f in check(glued, TRAINING_40.name, tmp_path)] == [("T1", 4)]
+    found = check(glued, TRAINING_40.name, tmp_path)
+    assert [(f.code, f.line) for f in found] == [("T1.place", 4)]
     path = tmp_path / "result_0.txt"
     path.write_text("\n".join(lines)[:-9], encoding="utf-8")
     found = check_log(runlog.read(path), Place(TRAINING_40.name), TRAINING_40)
-    assert [(f.rule, f.line) for f in found] == [("T17", len(lines) - 1), ("T1", len(lines))]
+    assert [(f.code, f.line) for f in found] == [
+        ("T17.not_converged", len(lines) - 1),
+        ("T1.truncated", len(lines)),
+    ]
 
 
 def submit(
@@ -264,31 +277,41 @@ def test_a_compliant_result_raises_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "runs", "rule", "severity"),
+    ("name", "runs", "code", "severity"),
     [
-        ("too few", [resnet_40(k) for k in range(4)], "M8", "error"),
-        ("too many", [resnet_40(k) for k in range(6)], "M8", "error"),
-        ("same seed", [changed(resnet_40(k), "seed", value=1) for k in range(5)], "T15", "error"),
-        ("no seed", [without(resnet_40(k), "seed") for k in range(5)], "T15", "error"),
-        ("copy", [changed(resnet_40(k // 2), "seed", value=k) for k in range(5)], "T19", "error"),
+        ("too few", [resnet_40(k) for k in range(4)], "M8.number_of_runs", "error"),
+        ("too many", [resnet_40(k) for k in range(6)], "M8.number_of_runs", "error"),
+        (
+            "same seed",
+            [changed(resnet_40(k), "seed", value=1) for k in range(5)],
+            "T15.repeated",
+            "error",
+        ),
+        ("no seed", [without(resnet_40(k), "seed") for k in range(5)], "T15.missing", "error"),
+        (
+            "copy",
+            [changed(resnet_40(k // 2), "seed", value=k) for k in range(5)],
+            "T19.copied_quality",
+            "error",
+        ),
         (
             "one not converged",
             [resnet_40(k, status="aborted" if k == 3 else "success") for k in range(5)],
-            "T17",
+            "T17.not_converged",
             "note",
         ),
         (
             "two not converged",
             [resnet_40(k, status="aborted" if k > 2 else "success") for k in range(5)],
-            "T17",
+            "T17.too_many",
             "error",
         ),
     ],
 )
 def test_a_result(
-    name: str, runs: list[list[Entry]], rule: str, severity: str, tmp_path: Path
+    name: str, runs: list[list[Entry]], code: str, severity: str, tmp_path: Path
 ) -> None:
     submit(tmp_path, runs)
     found = judged(tmp_path).findings
-    assert (rule, severity) in {(finding.rule, finding.severity) for finding in found}
-    assert {finding.rule for finding in found} == {rule}
+    assert (code, severity) in {(finding.code, finding.severity) for finding in found}
+    assert {finding.rule for finding in found} == {code.partition(".")[0]}

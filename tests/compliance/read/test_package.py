@@ -78,10 +78,10 @@ def test_work_in_progress_is_a_note(folder: Path) -> None:
     (folder.parents[2] / "checkpoints").mkdir()
     (folder.parents[2] / "leaderboard").mkdir()
     found = findings_of(folder.parents[2])
-    assert [(finding.rule, finding.severity) for finding in found] == [
-        ("S1", "note"),
-        ("S1", "note"),
-        ("T16", "note"),
+    assert [(finding.code, finding.severity) for finding in found] == [
+        ("S1.unfinished", "note"),
+        ("S1.interrupted", "note"),
+        ("T16.too_few", "note"),
     ]
     assert "result_4.txt.partial" in found[0].message
 
@@ -89,22 +89,22 @@ def test_work_in_progress_is_a_note(folder: Path) -> None:
 def test_names_that_are_nearly_those_of_logs(folder: Path) -> None:
     (folder / "result_4.txt").rename(folder / "result_04.txt")
     errors = [finding for finding in findings_of(folder) if finding.is_error]
-    assert [(finding.rule, finding.path.name) for finding in errors] == [("S1", "result_04.txt")]
+    assert [(f.code, f.path.name) for f in errors] == [("S1.unexpected", "result_04.txt")]
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "code", "says"),
     [
-        ("galaxy_shap-mini-closed", 'did you mean "galaxy_shape"'),
-        ("galaxy_shape-mnii-closed", 'did you mean "mini"'),
-        ("galaxy_shape-mini-clsoed", 'did you mean "closed"'),
-        ("galaxy_shape", "does not say what"),
+        ("galaxy_shap-mini-closed", "S1.unknown_name", 'did you mean "galaxy_shape"'),
+        ("galaxy_shape-mnii-closed", "S1.unknown_name", 'did you mean "mini"'),
+        ("galaxy_shape-mini-clsoed", "S1.unknown_name", 'did you mean "closed"'),
+        ("galaxy_shape", "S1.result_name", "does not say what"),
     ],
 )
-def test_a_wrong_folder_name(name: str, says: str, folder: Path) -> None:
+def test_a_wrong_folder_name(name: str, code: str, says: str, folder: Path) -> None:
     folder.rename(folder.with_name(name))
     about = [finding for finding in findings_of(folder.parents[2]) if finding.rule == "S1"]
-    assert len(about) == 1
+    assert [finding.code for finding in about] == [code]
     assert says in about[0].text()
 
 
@@ -112,30 +112,34 @@ def test_a_system_without_a_description(folder: Path) -> None:
     system = folder.parents[2] / "systems" / "box.json"
     system.rename(system.with_name("box2.json"))
     (found,) = findings_of(folder.parents[2])
-    assert (found.rule, found.path) == ("S1", folder.parent)
+    assert (found.code, found.path) == ("S1.no_description", folder.parent)
     assert 'did you mean "box2"' in found.message
 
 
 def test_a_system_name_with_other_characters(folder: Path) -> None:
     folder.parent.rename(folder.parent.with_name("my box"))
-    assert "S1" in {finding.rule for finding in findings_of(folder.parents[2])}
+    assert "S1.system_name" in {finding.code for finding in findings_of(folder.parents[2])}
 
 
 Change = Callable[[dict[str, object]], object]
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "code", "says"),
     [
-        (lambda d: d.update(nodes="one"), "nodes is not"),
-        (lambda d: d.update(nodes=0), "minimum: 1"),
-        (lambda d: d.pop("processor"), "lacks processor"),
-        (lambda d: d.update(procesor=d.pop("processor")), 'did you mean "processor"'),
-        (lambda d: d.update(system="boks"), "system is not the file's name"),
-        (lambda d: d.update(software={"torch": 2}), "software.torch"),
+        (lambda d: d.update(nodes="one"), "S2.value", "nodes is not"),
+        (lambda d: d.update(nodes=0), "S2.value", "minimum: 1"),
+        (lambda d: d.pop("processor"), "S2.missing_field", "lacks processor"),
+        (
+            lambda d: d.update(procesor=d.pop("processor")),
+            "S2.unknown_field",
+            'did you mean "processor"',
+        ),
+        (lambda d: d.update(system="boks"), "S2.system", "system is not the file's name"),
+        (lambda d: d.update(software={"torch": 2}), "S2.value", "software.torch"),
     ],
 )
-def test_a_wrong_description(change: Change, says: str, folder: Path) -> None:
+def test_a_wrong_description(change: Change, code: str, says: str, folder: Path) -> None:
     path = folder.parents[2] / "systems" / "box.json"
     content = json.loads(path.read_text())
     change(content)
@@ -143,7 +147,7 @@ def test_a_wrong_description(change: Change, says: str, folder: Path) -> None:
     found = [finding for finding in findings_of(folder.parents[2]) if finding.rule == "S2"]
     assert found
     assert all(finding.path == path for finding in found)
-    assert any(says in finding.text() for finding in found)
+    assert any(says in finding.text() for finding in found if finding.code == code)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "\xff", "[" * 10_000, '{"a": "' + "x" * 2**20 + '"}'])
@@ -151,19 +155,25 @@ def test_a_description_that_cannot_be_read(text: str, folder: Path) -> None:
     path = folder.parents[2] / "systems" / "box.json"
     path.write_bytes(text.encode("latin-1"))
     (found,) = [finding for finding in findings_of(folder.parents[2]) if finding.rule == "S2"]
-    assert found.path == path
+    assert (found.code, found.path) == ("S2.unreadable", path)
 
 
 def test_the_submitters_folder_has_the_submitters_name(tmp_path: Path) -> None:
     write_result(tmp_path / "submissions" / "umbrella", MINI)
     (found,) = findings_of(tmp_path / "submissions" / "umbrella")
-    assert (found.rule, found.got) == ("S2", '"acme"')
+    assert (found.code, found.got) == ("S2.submitter", '"acme"')
 
 
 def test_an_empty_submission(tmp_path: Path) -> None:
     (tmp_path / "submissions" / "acme" / "results").mkdir(parents=True)
     (found,) = findings_of(tmp_path / "submissions")
-    assert (found.rule, found.message) == ("S1", "the submission holds no result")
+    assert (found.code, found.message) == ("S1.no_result", "the submission holds no result")
+
+
+def test_a_result_without_a_log(folder: Path) -> None:
+    (folder.parent / "galaxy_bnn-mini-closed").mkdir()
+    (found,) = findings_of(folder.parents[2])
+    assert (found.code, found.severity) == ("S1.no_log", "note")
 
 
 def test_before_the_first_submission(tmp_path: Path) -> None:
@@ -183,11 +193,11 @@ def test_what_the_tools_leave_does_not_belong_in_a_submission(name: str, tmp_pat
     folder = write_result(root, MINI)
     (root / name).mkdir()
     (found,) = findings_of(tmp_path / "submissions")
-    assert (found.rule, found.severity, found.path) == ("S1", "error", root / name)
+    assert (found.code, found.severity, found.path) == ("S1.left_by_tools", "error", root / name)
     assert "remove it" in found.hint
     (root / name).rename(folder / name)
     (found,) = findings_of(root)
-    assert (found.rule, found.severity, found.path) == ("S1", "error", folder / name)
+    assert (found.code, found.severity, found.path) == ("S1.left_by_tools", "error", folder / name)
     root.rename(tmp_path / "acme")
     assert findings_of(tmp_path / "acme") == []
 

@@ -49,7 +49,9 @@ def test_a_run_may_fail_anywhere_if_it_says_why(
 ) -> None:
     records = generation_records(star_images, counts=counts, converged=False)
     assert check(records, tmp_path) == []
-    assert [finding.rule for finding in check(records, tmp_path, Place("v1.0"))] == ["T17"]
+    assert [finding.code for finding in check(records, tmp_path, Place("v1.0"))] == [
+        "T17.not_converged"
+    ]
 
 
 def times(change: Callable[[dict[str, list[Any]]], object], nth: int = 0) -> Any:
@@ -90,37 +92,41 @@ def slower_clock(records: list[Record]) -> list[Record]:
 
 
 CASES = {
-    "a count is left out": ("T24", "generation_start", 1, without_a_count(1)),
-    "the last count is left out": ("T24", "run_stop", 0, without_a_count(2)),
-    "another number of images": ("T24", "generation_start", 2,
+    "a count is left out": ("T24.images_count", "generation_start", 1, without_a_count(1)),
+    "the last count is left out": ("T24.missing", "run_stop", 0, without_a_count(2)),
+    "another number of images": ("T24.images_count", "generation_start", 2,
                                  meta("generation_start", 2, images_count=40)),
-    "times of another number of images": ("T24", "generation_times", 1,
+    "times of another number of images": ("T24.images_count", "generation_times", 1,
                                           meta("generation_times", 1, images_count=50)),
-    "a slow repetition is left out": ("T24", "generation_times", 0,
+    "a slow repetition is left out": ("T24.repetitions", "generation_times", 0,
                                       times(lambda v: [v[name].pop() for name in v])),
-    "one list is shorter": ("T24", "generation_times", 0,
+    "one list is shorter": ("T24.repetitions", "generation_times", 0,
                             times(lambda v: v["decoding_seconds"].pop())),
-    "no sampling": ("T24", "generation_times", 0, times(lambda v: v.pop("sampling_seconds"))),
-    "a time is text": ("T24", "generation_times", 0,
+    "no sampling": ("T24.repetitions", "generation_times", 0,
+        times(lambda v: v.pop("sampling_seconds"))),
+    "a time is text": ("T24.repetitions", "generation_times", 0,
                        times(lambda v: v["sampling_seconds"].__setitem__(3, "0.01"))),
-    "a negative time": ("T24", "generation_times", 0,
+    "a negative time": ("T24.repetitions", "generation_times", 0,
                         times(lambda v: v["sampling_seconds"].__setitem__(3, -0.5))),
     "times that the clock has no room for": (
-        "T24", "generation_times", 1,
+        "T24.too_long", "generation_times", 1,
         times(lambda v: v["decoding_seconds"].__setitem__(0, 9.0), 1)),
-    "faster times than the clock shows": ("T24", "generation_times", 0, slower_clock),
-    "images counted wrongly": ("T24", "eval_start", 0, meta("eval_start", samples_count=7)),
-    "run_stop counts wrongly": ("T24", "run_stop", 0, meta("run_stop", samples_count=7)),
-    "other weights": ("T25", "weights_digest", 0,
+    "faster times than the clock shows": ("T24.untimed", "generation_times", 0, slower_clock),
+    "images counted wrongly": ("T24.samples_count", "eval_start", 0,
+        meta("eval_start", samples_count=7)),
+    "run_stop counts wrongly": ("T24.samples_count", "run_stop", 0,
+        meta("run_stop", samples_count=7)),
+    "other weights": ("T25.other_weights", "weights_digest", 0,
                       lambda records: edited(records, "weights_digest",
                                              lambda record: record.update(value="c" * 64))),
-    "no weights": ("T2", "init_stop", 0, without("weights_digest")),
+    "no weights": ("T2.missing", "init_stop", 0, without("weights_digest")),
     "generation after the evaluation": (
-        "T3", "run_stop", 0, lambda records: [*records[:-1], *_three(records), records[-1]]),
-    "times twice": ("T3", "generation_times", 1,
+        "T3.out_of_turn", "run_stop", 0,
+        lambda records: [*records[:-1], *_three(records), records[-1]]),
+    "times twice": ("T3.out_of_turn", "generation_times", 1,
                     lambda records: _twice(records, "generation_times")),
-    "an event of training": ("T2", "block_start", 0, lambda records: _renamed(records)),
-    "a target is missed": ("T9", "run_stop", 0, lambda records: edited(
+    "an event of training": ("T2.unknown_key", "block_start", 0, lambda records: _renamed(records)),
+    "a target is missed": ("T9.false_success", "run_stop", 0, lambda records: edited(
         records, "eval_accuracy",
         lambda record: (record["metadata"]["metrics"].update(distinct=0.1)))),
 }  # fmt: skip
@@ -146,14 +152,14 @@ def _renamed(records: list[Record]) -> list[Record]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_change_breaks_one_rule(name: str, star_images: Definition, tmp_path: Path) -> None:
-    rule, key, nth, change = CASES[name]
+    code, key, nth, change = CASES[name]
     records = change(generation_records(star_images))
     found = check(records, tmp_path)
-    assert rule in {finding.rule for finding in found}, found
-    named = [finding.line for finding in found if finding.rule == rule]
+    assert code in {finding.code for finding in found}, found
+    named = [finding.line for finding in found if finding.code == code]
     if name not in ("generation after the evaluation", "times twice"):
         assert named[0] == line_number(records, key, nth), found
-    assert all(finding.hint for finding in found if finding.rule == rule)
+    assert all(finding.hint for finding in found if finding.code == code)
 
 
 def test_other_weights_are_for_the_open_division(star_images: Definition, tmp_path: Path) -> None:
@@ -171,19 +177,19 @@ def test_times_may_not_be_copied(star_images: Definition, tmp_path: Path) -> Non
         {**theirs, "value": ours["value"]} if theirs["key"] == "generation_times" else theirs
         for ours, theirs in zip(first, second, strict=True)
     ]
-    for name, records, expected in (("own", second, []), ("copied", copied, ["T19"])):
+    for name, records, expected in (("own", second, []), ("copied", copied, ["T19.copied_times"])):
         folder = tmp_path / name
         write_log(folder / "result_0.txt", first)
         write_log(folder / "result_1.txt", records)
         runs = tuple(runlog.read(folder / f"result_{k}.txt") for k in (0, 1))
         found = check_result(ResultLogs(ResultFolder(folder, None, ()), runs), PLACE, ROUND)
-        assert [finding.rule for finding in found if finding.is_error] == expected
+        assert [finding.code for finding in found if finding.is_error] == expected
 
 
 def test_nothing_is_closed_where_no_weights_are_published(tmp_path: Path) -> None:
     full = definition.load("galaxy_generation", "full")
     assert "weights_digest" not in full.model, "take another benchmark for this test"
-    for division, expected in (("closed", ["T25"]), ("open", [])):
+    for division, expected in (("closed", ["T25.no_weights"]), ("open", [])):
         place = Place("v1.0", "acme", "box", full.name, full.scale, division, in_result=True)
         found = check(generation_records(full, division=division), tmp_path, place)
-        assert [finding.rule for finding in found] == expected
+        assert [finding.code for finding in found] == expected

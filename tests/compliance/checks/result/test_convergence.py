@@ -46,7 +46,7 @@ def test_an_implausibly_fast_result_is_an_error(star_shape: Definition) -> None:
     folder = write_result(Path("out"), star_shape)
     save(star_shape, SLOW)
     (finding,) = found()
-    assert (finding.is_error, finding.path) == (True, folder)
+    assert (finding.code, finding.is_error, finding.path) == ("T21.too_fast", True, folder)
     assert finding.message == "implausibly few samples to target at batch size 10"
     assert finding.expected == "a mean of at least 307; the reference needs 350"
     assert finding.got == "150, factor 2.33"
@@ -88,7 +88,7 @@ def test_without_usable_points_there_is_a_note(
     else:
         save(star_shape, samples)
     (finding,) = found()
-    assert finding.severity == "note"
+    assert (finding.code, finding.severity) == ("T21.not_measured", "note")
     assert finding.message.endswith("there are no reference convergence points")
     (row,) = leaderboard.rows(judged())
     assert (row.rcp_verdict, row.verdict) == ("not measured", "scored")
@@ -99,7 +99,7 @@ def test_points_of_another_definition_are_not_used(star_shape: Definition) -> No
     points = reference_points(star_shape, SLOW)
     rcp.save("star_shape", "mini", replace(points, definition_digest="0" * 64))
     (finding,) = found()
-    assert finding.severity == "note"
+    assert (finding.code, finding.severity) == ("T21.not_measured", "note")
     assert finding.message.endswith("for this version of the definition")
 
 
@@ -107,7 +107,8 @@ def test_a_batch_size_above_the_largest_is_noted(star_shape: Definition) -> None
     write_result(Path("out"), star_shape)
     save(star_shape, {4: [300] * 5, 8: [300] * 5, 500: [300] * 4})
     (finding,) = found()
-    assert (finding.severity, finding.expected, finding.got) == ("note", "at most 8", "10")
+    assert (finding.code, finding.severity) == ("T21.missing_point", "note")
+    assert (finding.expected, finding.got) == ("at most 8", "10")
     assert "`cepheid rcp star_shape --scale mini --batch-size 10`" in finding.hint
     (row,) = leaderboard.rows(judged())
     assert (row.rcp_verdict, row.rcp_factor) == ("missing point", None)

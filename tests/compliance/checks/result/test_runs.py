@@ -55,7 +55,7 @@ def test_two_runs_with_one_seed(tmp_path: Path) -> None:
     for index in (1, 3):
         change(folder, index, "seed", _give_seed_7)
     (found,) = errors_of(tmp_path)
-    assert (found.rule, found.path.name) == ("T15", "result_3.txt")
+    assert (found.code, found.path.name) == ("T15.repeated", "result_3.txt")
     assert found.line == line_number(RECORDS, "seed")
     assert "result_1.txt" in found.message
 
@@ -77,7 +77,7 @@ def test_a_seed_shopped_for(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
     change(folder, 2, "seed", lambda record: record.update(value=123))
     (found,) = errors_of(tmp_path)
-    assert (found.rule, found.path.name, found.got) == ("T15", "result_2.txt", "123")
+    assert (found.code, found.path.name, found.got) == ("T15.not_derived", "result_2.txt", "123")
     assert str(derived_seed(MINI.digest, "box", CODE_DIGEST, 2)) in found.expected
 
 
@@ -86,11 +86,11 @@ def test_given_seeds_are_noted_once(tmp_path: Path) -> None:
     for index in (1, 2, 4):
         change(folder, index, "seed", partial(_give, seed=100 + index))
     (found,) = findings_of(tmp_path)
-    assert (found.rule, found.severity, found.path.name) == ("T15", "note", "result_1.txt")
+    assert (found.code, found.severity, found.path.name) == ("T15.given", "note", "result_1.txt")
     assert found.line == line_number(RECORDS, "seed")
     assert found.message == "seeds were given, not derived (in 3 of 5 runs)"
     (alone,) = findings_of(folder / "result_2.txt")
-    assert (alone.rule, alone.severity) == ("T15", "note")
+    assert (alone.code, alone.severity) == ("T15.given", "note")
     assert alone.message == "seeds were given, not derived"
 
 
@@ -108,7 +108,7 @@ def test_a_completed_run_that_was_set_aside(
     folder = write_result(tmp_path, MINI)
     write_log(folder / "interrupted_result_2_0.txt", records)
     (found,) = errors_of(tmp_path)
-    assert (found.rule, found.path) == ("T15", folder / "interrupted_result_2_0.txt")
+    assert (found.code, found.path) == ("T15.set_aside", folder / "interrupted_result_2_0.txt")
     assert found.line == line_number(records, "run_stop")
     assert found.message == "a completed run was set aside"
     assert says in found.got
@@ -120,7 +120,7 @@ def test_interrupted_runs_are_only_noted(tmp_path: Path) -> None:
     write_log(folder / "interrupted_1.txt", RECORDS[:-1])  # killed: run_stop is not there
     (folder / "interrupted_2.txt").write_bytes(b":::MLLOG {\xff\0")
     (found,) = findings_of(tmp_path)
-    assert (found.rule, found.severity) == ("S1", "note")
+    assert (found.code, found.severity) == ("S1.interrupted", "note")
     assert package.read(tmp_path).logs == MINI.runs.required
 
 
@@ -130,51 +130,56 @@ def test_renamed_logs_are_named(tmp_path: Path) -> None:
     (folder / "result_1.txt").rename(folder / "result_0.txt")
     (folder / "spare").rename(folder / "result_1.txt")
     found = errors_of(tmp_path)
-    assert [finding.rule for finding in found] == ["T15", "T15"]
+    assert [finding.code for finding in found] == ["T15.not_derived", "T15.not_derived"]
     assert "the seed of run 1" in found[0].got
 
 
 def test_fewer_runs_are_a_note_but_not_in_a_submission(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI, runs=2)
     (found,) = findings_of(tmp_path)
-    assert (found.rule, found.severity, found.path) == ("T16", "note", folder)
+    assert (found.code, found.severity, found.path) == ("T16.too_few", "note", folder)
     assert found.message == f"provisional: 2 of {MINI.runs.required} runs"
     (tmp_path / "manifest.json").write_text("{}")
     write_code(tmp_path, MINI.name)
-    assert {finding.rule for finding in errors_of(tmp_path)} == {"T16", "S4"}  # that lists nothing
+    assert {finding.code for finding in errors_of(tmp_path)} == {
+        "T16.too_few",
+        "S4.unreadable",
+    }  # that lists nothing
 
 
 def test_fewer_runs_are_an_error_under_submissions(tmp_path: Path) -> None:
     write_result(tmp_path / "submissions" / "acme", MINI, runs=2)
     (found,) = errors_of(tmp_path / "submissions")
-    assert found.rule == "T16"
+    assert found.code == "T16.too_few"
 
 
 def test_more_runs_than_required(tmp_path: Path) -> None:
     write_result(tmp_path, MINI, runs=MINI.runs.required + 1)
     (found,) = errors_of(tmp_path)
-    assert found.rule == "T16"
+    assert found.code == "T16.too_many"
 
 
 def test_a_gap_in_the_numbers(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
     (folder / "result_2.txt").unlink()
     (found,) = errors_of(tmp_path)
-    assert (found.rule, found.message) == ("T16", "result_2.txt is missing")
+    assert (found.code, found.message) == ("T16.missing", "result_2.txt is missing")
 
 
 def test_as_many_aborted_runs_as_are_dropped_are_notes(tmp_path: Path) -> None:
     allowed = MINI.runs.drop_slowest
     write_result(tmp_path, MINI, converged=lambda index: index >= allowed)
     found = findings_of(tmp_path)
-    assert [(finding.rule, finding.severity) for finding in found] == [("T17", "note")] * allowed
+    assert [(finding.code, finding.severity) for finding in found] == [
+        ("T17.not_converged", "note")
+    ] * allowed
 
 
 def test_one_more_aborted_run_is_an_error(tmp_path: Path) -> None:
     allowed = MINI.runs.drop_slowest
     folder = write_result(tmp_path, MINI, converged=lambda index: index > allowed)
     (found,) = errors_of(tmp_path)
-    assert (found.rule, found.path) == ("T17", folder)
+    assert (found.code, found.path) == ("T17.too_many", folder)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +203,7 @@ def test_the_odd_one_out_is_named(key: str, value: object, tmp_path: Path) -> No
         records = edited(records, "seed", lambda record: record.update(value=seed))
     write_log(folder / "result_0.txt", records)
     (found,) = errors_of(tmp_path)
-    assert (found.rule, found.path.name) == ("T18", "result_0.txt")
+    assert (found.code, found.path.name) == ("T18.differs", "result_0.txt")
     assert found.line == line_number(RECORDS, key)
     assert found.message.startswith(key)
 
@@ -213,7 +218,7 @@ def test_a_copy_under_another_seed_and_time(tmp_path: Path) -> None:
             record["value"] = _seed(4)["value"]
     write_log(folder / "result_4.txt", copied)
     (found,) = errors_of(tmp_path)
-    assert (found.rule, found.path.name) == ("T19", "result_4.txt")
+    assert (found.code, found.path.name) == ("T19.copied_quality", "result_4.txt")
     assert found.line == line_number(RECORDS, "eval_accuracy")
 
 
@@ -230,7 +235,7 @@ def test_one_evaluation_of_another_run(nth: int, tmp_path: Path) -> None:
     write_log(folder / "result_3.txt", records)
     (found,) = errors_of(tmp_path)
     line = line_number(RECORDS, "eval_accuracy", nth)
-    assert (found.rule, found.path.name, found.line) == ("T19", "result_3.txt", line)
+    assert (found.code, found.path.name, found.line) == ("T19.copied_quality", "result_3.txt", line)
     assert found.message == f"the quality is exactly that of result_1.txt, line {line}"
 
 
@@ -248,9 +253,9 @@ def test_shares_of_counted_samples_may_agree_by_chance(tmp_path: Path) -> None:
         for nth, share in enumerate(shares):
             records = edited(records, "eval_accuracy", partial(coarse, share=share), nth)
         write_log(folder / f"result_{index}.txt", records)
-    assert "T19" not in {finding.rule for finding in errors_of(tmp_path)}
+    assert "T19.copied_quality" not in {finding.code for finding in errors_of(tmp_path)}
     shutil.copy(folder / "result_1.txt", folder / "result_3.txt")
-    assert "T19" in {finding.rule for finding in errors_of(tmp_path)}
+    assert "T19.copied_quality" in {finding.code for finding in errors_of(tmp_path)}
 
 
 def _shifted(records: list[Record], milliseconds: float) -> list[Record]:
@@ -275,7 +280,7 @@ def test_two_runs_at_the_same_time(overlap_ms: int, tmp_path: Path) -> None:
         assert found == []
         return
     (overlap,) = found
-    assert (overlap.rule, overlap.path.name) == ("T19", "result_2.txt")
+    assert (overlap.code, overlap.path.name) == ("T19.overlap", "result_2.txt")
     assert overlap.line == line_number(RECORDS, "run_start")
     assert overlap.message == "two runs at the same time on one system"
     assert f"{overlap_ms / 1000:.3f} seconds" in overlap.got
@@ -290,9 +295,9 @@ def test_runs_within_a_long_one(tmp_path: Path) -> None:
         _shifted([record], 25_000_000)
     write_log(folder / "result_0.txt", records)
     found = errors_of(tmp_path)
-    assert [(finding.rule, finding.path.name) for finding in found] == [
-        ("T19", "result_1.txt"),
-        ("T19", "result_2.txt"),
+    assert [(finding.code, finding.path.name) for finding in found] == [
+        ("T19.overlap", "result_1.txt"),
+        ("T19.overlap", "result_2.txt"),
     ]
 
 
@@ -302,7 +307,7 @@ def test_an_open_hyperparameter_that_one_run_lacks(tmp_path: Path) -> None:
     line = line_number(records, "opt_adam_beta_1")
     write_log(folder / "result_2.txt", [*records[: line - 1], *records[line:]])
     (found,) = errors_of(tmp_path)
-    assert (found.rule, found.path.name) == ("T18", "result_2.txt")
+    assert (found.code, found.path.name) == ("T18.differs", "result_2.txt")
     assert found.line == line_number(records, "init_stop") - 1
     assert (found.expected, found.got) == ("0.9", "no opt_adam_beta_1")
 
@@ -314,14 +319,17 @@ def test_an_open_hyperparameter_that_one_run_has(tmp_path: Path) -> None:
         line = line_number(records, "opt_adam_beta_1")
         write_log(folder / f"result_{index}.txt", [*records[: line - 1], *records[line:]])
     (found,) = errors_of(tmp_path)
-    assert (found.rule, found.path.name, found.line) == ("T18", "result_2.txt", line)
+    assert (found.code, found.path.name, found.line) == ("T18.differs", "result_2.txt", line)
     assert (found.expected, found.got) == ("no opt_adam_beta_1", "0.9")
 
 
 def test_a_plain_copy(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
     shutil.copy(folder / "result_0.txt", folder / "result_1.txt")
-    assert sorted({finding.rule for finding in errors_of(tmp_path)}) == ["T15", "T19"]
+    assert sorted({finding.code for finding in errors_of(tmp_path)}) == [
+        "T15.not_derived",
+        "T19.copied_quality",
+    ]
 
 
 def test_a_result_without_its_folders_is_judged_by_its_logs(tmp_path: Path) -> None:
@@ -334,7 +342,7 @@ def test_a_result_without_its_folders_is_judged_by_its_logs(tmp_path: Path) -> N
     )
     write_log(bare / "result_1.txt", records)
     (found,) = errors_of(bare)
-    assert (found.rule, found.path.name) == ("T18", "result_1.txt")
+    assert (found.code, found.path.name) == ("T18.differs", "result_1.txt")
 
 
 def test_one_log_of_a_result_is_judged_with_its_folders(tmp_path: Path) -> None:
@@ -343,7 +351,7 @@ def test_one_log_of_a_result_is_judged_with_its_folders(tmp_path: Path) -> None:
     content = json.loads(description.read_text())
     description.write_text(json.dumps({**content, "submitter": "emca"}))
     judged = judge([package.read(folder / "result_3.txt")], ROUND)
-    assert [finding.rule for finding in judged.findings] == ["T14"]
+    assert [finding.code for finding in judged.findings] == ["T14.mismatch"]
     assert judged.logs == 1
 
 
@@ -352,6 +360,6 @@ def test_the_round_decides_how_severe_a_breach_is(tmp_path: Path) -> None:
     change(folder, 0, "opt_name", lambda record: record.update(value="sgd"))
     lenient = {**ROUND.rules, "T12": replace(ROUND.rules["T12"], severity="warning")}
     (found,) = judge([package.read(tmp_path)], replace(ROUND, rules=lenient)).findings
-    assert (found.rule, found.severity) == ("T12", "warning")
+    assert (found.code, found.severity) == ("T12.not_allowed", "warning")
     without = {key: rule for key, rule in ROUND.rules.items() if key != "T12"}
     assert judge([package.read(tmp_path)], replace(ROUND, rules=without)).findings == ()
