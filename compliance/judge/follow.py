@@ -15,7 +15,8 @@ from pathlib import Path
 from compliance.checks import Place, check_log
 from compliance.finding import Finding, printable
 from compliance.read import records
-from compliance.read.records import Event, Reading
+from compliance.read.reading import Reading
+from compliance.read.records import Event
 from compliance.read.runlog import PARTIAL, RunLog, read, run_log
 from rules.errors import UserError
 from rules.events import CLOCK_METADATA, STATUS_ABORTED, event_type

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 from compliance.read import records
 from compliance.read.hashing import HashingFile
-from compliance.read.records import Event, Problem, Reading
+from compliance.read.reading import Reading
+from compliance.read.records import Event, Problem
 from rules import generation
 from rules.events import GENERATION_SECONDS, STATUS_SUCCESS, is_integer, is_number
 from rules.rounds import Dialect

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from compliance.checks import Place, check_log
 from compliance.finding import in_order
-from compliance.read.records import Reading
+from compliance.read.reading import Reading
 from compliance.read.runlog import RunLog, run_log
 from compliance.report import formats as report
 from rules import rounds

@@ -10,7 +10,7 @@ from compliance.checks import Place, check_log
 from compliance.finding import Finding
 from compliance.judge.follow import GrowingLog, certain, follow
 from compliance.read import records
-from compliance.read.records import Reading
+from compliance.read.reading import Reading
 from compliance.read.runlog import PARTIAL, read, run_log
 from rules import definition
 from rules.definition import Definition

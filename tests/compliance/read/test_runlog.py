@@ -2,7 +2,9 @@
 
 import json
 import os
+import random
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import jsonschema
@@ -11,11 +13,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from compliance.checks import Place, check_log
-from compliance.read import records, runlog
+from compliance.read import reading, records, runlog
+from compliance.read.reading import Reading
 from compliance.read.runlog import RunLog
 from rules import definition, rounds
 from rules.definition import ROOT, SCHEMAS
 from tests.compliance.builder import line_of, run_records, write_log
+from tests.compliance.mutations import mutated, parsed
 
 MINI = definition.load("galaxy_shape", "mini")
 LINES = [line_of(record) for record in run_records(MINI)]
@@ -230,6 +234,69 @@ def test_flipped_bytes_can_be_read_and_checked(data: st.DataObject, tmp_path: Pa
     for position in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=5)):
         content[position] = data.draw(st.integers(0, 255))
     check_log(read(bytes(content), tmp_path), Place("v1.0"), rounds.load("v1.0"))
+
+
+LABELS = (
+    b"",
+    b"0: ",
+    b"  11: ",
+    b"[1,0]<stdout>:",
+    b"\r 4% ",
+    b"\xc3\xbc: ",
+    b"\xff",
+    b" ",
+    b":::ML",
+)
+labels = st.sampled_from(LABELS)
+
+
+@ANY_TIME
+@given(
+    seed=st.integers(0, 2**32),
+    label=labels,
+    rare=labels,
+    extra=st.dictionaries(st.text(max_size=5), json_values, max_size=3),
+    is_v06=st.booleans(),
+)
+def test_the_fast_and_the_careful_way_agree(
+    seed: int, label: bytes, rare: bytes, extra: dict[str, object], is_v06: bool
+) -> None:
+    """Whatever stands before the markers and in the metadata, and whatever is broken."""
+    chance = random.Random(seed)
+    corpus = [[_with_metadata(line, extra, is_v06) for line in LINES]]
+    log = mutated(chance, corpus) if chance.random() < 0.8 else b"\n".join(corpus[0])
+    content = b"\n".join((rare if chance.random() < 0.05 else label) + x for x in log.split(b"\n"))
+    fast = parsed(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "parse_block", lambda *_, **__: None)
+        careful = parsed(content)
+    assert list(map(repr, fast.events)) == list(map(repr, careful.events))
+    assert fast.problems == careful.problems
+    assert (fast.not_finite, fast.dialects) == (careful.not_finite, careful.dialects)
+
+
+def _with_metadata(line: str, extra: Mapping[str, object], is_v06: bool) -> bytes:
+    record = json.loads(line.removeprefix(":::MLLOG "))
+    record["metadata"] |= extra
+    if is_v06:
+        head = f":::MLL {record.pop('time_ms') / 1000:.3f} {record.pop('key')}: "
+    else:
+        head = ":::MLLOG "
+    return (head + json.dumps(record)).encode("utf-8", "surrogatepass")
+
+
+@pytest.mark.parametrize(
+    "metadata", [{}, {"rank": {"node": [1]}}, {"command": "a: {b}", "é": "\\"}]
+)
+@pytest.mark.parametrize("label", ["", "0: ", "[1,0]<stdout>: ", "é "])
+def test_no_usual_line_needs_the_careful_way(
+    label: str, metadata: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else such a log takes ten times as long."""
+    monkeypatch.setattr(Reading, "line_with_marker", lambda *_: pytest.fail("the careful way"))
+    for is_v06 in (False, True):
+        lines = [label.encode() + _with_metadata(line, metadata, is_v06) for line in LINES]
+        assert len(parsed(b"\n".join(lines)).events) == len(LINES)
 
 
 RECORD = json.loads(LINES[0][len(":::MLLOG ") :])

@@ -1,0 +1,372 @@
+"""From the bytes of a run log to its records, within bounds and whatever the bytes are.
+
+Two dialects are read: ``mllog``, ``:::MLLOG {json}`` with times in milliseconds, and that of MLPerf
+v0.6, ``:::MLL <seconds> <key>: {json}``. Every record becomes an ``Event`` with its true line
+number, and everything that does not follow rule T1 becomes a ``Problem``. The checks decide whether
+a problem matters: real logs have text before the marker or two records on one line, and such
+records are read all the same. Blocks of lines without surprises are read by ``blocks.py``.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from compliance.read import records
+from compliance.read.blocks import PLAIN, STEM, V06_HEAD, Block, parse_block
+from compliance.read.jsontext import decoder, is_finite, keys_within, plain_object
+from compliance.read.records import EVENT_TYPES, FIELDS, Event, Problem, names_its_source
+from rules.events import CLOCK_METADATA, MARKER, is_integer, is_number
+from rules.rounds import Dialect, ProblemKind
+
+BLOCK_BYTES = 32 * 2**10  # of lines that are parsed together
+
+_MARKER = MARKER.encode()
+_V06_RECORD = re.compile(rb":::MLL " + V06_HEAD + rb"(\{.*\})\s*", re.DOTALL)
+_V06_HEAD = re.compile(r":::MLL[ \t]+([0-9.]{1,40})[ \t]+(\w{1,200})[ \t]?:[ \t]+", re.ASCII)
+_RECORD_BYTES_MIN = len(PLAIN) + sum(map(len, FIELDS))  # of a usual line, and then some
+
+
+class _StopReadingError(Exception):
+    """A bound was reached: nothing after this line is read."""
+
+
+@dataclass
+class Reading:
+    """What has been read so far, and how much of what is bounded is used up."""
+
+    events: list[Event] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    problem_counts: dict[ProblemKind, int] = field(default_factory=dict)
+    dialects: dict[Dialect, int] = field(default_factory=dict)  # and the first line of each
+    record_bytes: int = 0
+    values: int = 0
+    is_text: bool = True
+    not_finite: set[int] = field(default_factory=set)  # lines that hold NaN or an infinite number
+    lines_read: int = 0
+    is_stopped: bool = False  # a bound was reached: nothing more is read
+
+    def problem(
+        self, line: int | None, kind: ProblemKind, message: str, got: str = "", lost: bool = False
+    ) -> None:
+        """Note a problem; of each kind the first thousand are kept.
+
+        More of a kind by which records are lost end the reading. Others do not: a rank may stand
+        before each record of a log that is sound otherwise.
+        """
+        self.problem_counts[kind] = self.problem_counts.get(kind, 0) + 1
+        if self.problem_counts[kind] <= records.PROBLEMS_MAX:
+            self.problems.append(
+                Problem(line, kind, message, got[: records.GOT_CHARACTERS_MAX], lost)
+            )
+        elif lost:
+            last = Problem(line, "file", f"more than {records.PROBLEMS_MAX} problems", lost=True)
+            self.problems.append(last)
+            raise _StopReadingError
+
+    def lines(self, file: BinaryIO) -> None:
+        """All of a file."""
+        for chunk in _whole_lines(file):
+            if self.is_stopped:
+                break
+            self.more(chunk)
+
+    def more(self, chunk: bytes) -> None:
+        """The next lines: none of them too long but the last."""
+        if not self.is_stopped:
+            try:
+                self.lines_read += self.chunk(self.lines_read + 1, chunk)
+            except _StopReadingError:
+                self.is_stopped = True
+
+    def chunk(self, number: int, chunk: bytes) -> int:
+        """Read some lines, the first of them line ``number``; return how many they are."""
+        first, lines, chunk = number, chunk.count(b"\n"), self.without_long_line(number, chunk)
+        at = 0
+        while at < len(chunk):
+            middle = at + BLOCK_BYTES
+            end = chunk.rfind(b"\n", at, middle) + 1 or chunk.find(b"\n", middle) + 1
+            block = chunk[at : end or None]
+            self.block(number, block)
+            number, at = number + block.count(b"\n"), at + len(block)
+        last = chunk[chunk.rfind(b"\n") + 1 :]
+        if last and _MARKER.startswith(last):
+            message = "the log ends in the middle of a record"
+            self.problem(first + lines, "truncated", message, lost=True)
+        return lines
+
+    def block(self, number: int, text: bytes) -> None:
+        """Read whole lines: all at once where nothing is odd, else one half after the other."""
+        if STEM not in text:
+            self.other_text(number, text)
+            return
+        is_within_bounds = (  # each value takes one byte or more
+            self.record_bytes + len(text) <= records.RECORD_BYTES_MAX
+            and self.values + len(text) <= records.VALUES_MAX
+            and len(self.events) + len(text) // _RECORD_BYTES_MIN <= records.EVENTS_MAX
+        )
+        block = parse_block(number, text, is_text=self.is_text) if is_within_bounds else None
+        if block is not None:
+            self.take(block)
+            return
+        middle, last = len(text) // 2, len(text) - 1
+        cut = text.find(b"\n", middle, last) + 1 or text.rfind(b"\n", 0, middle) + 1
+        if cut:
+            self.block(number, text[:cut])
+            self.block(number + text.count(b"\n", 0, cut), text[cut:])
+        else:
+            self.line_with_marker(number, text)
+
+    def take(self, block: Block) -> None:
+        """Add the records of a block and their problems."""
+        self.events += block.events
+        self.record_bytes += block.record_bytes
+        self.values += block.values
+        self.dialects.setdefault(block.dialect, block.events[0].line)
+        for problem in block.problems:
+            self.problem(*problem)
+
+    def without_long_line(self, number: int, chunk: bytes) -> bytes:
+        """The chunk without its last line if that is too long: no other one can be."""
+        start = chunk.rfind(b"\n", 0, len(chunk) - 1) + 1
+        if len(chunk) - start <= records.LINE_BYTES_MAX:
+            return chunk
+        message = f"the line is longer than {records.LINE_BYTES_MAX // 2**20} MiB"
+        self.problem(number + chunk.count(b"\n", 0, start), "text", message, lost=True)
+        return chunk[:start]
+
+    def other_text(self, number: int, text: bytes) -> None:
+        """Lines without a record matter only where they show that the file is not text."""
+        if not self.is_text or (text.isascii() and b"\0" not in text):
+            return
+        at, message = text.find(b"\0"), "the file holds NUL bytes"
+        if at < 0:
+            at, message = _not_utf8(text), "the file is not UTF-8 text"
+        if at >= 0:
+            self.is_text = False  # one finding says it
+            self.problem(number + text.count(b"\n", 0, at), "text", message)
+
+    def line_with_marker(self, number: int, line: bytes) -> None:
+        """Any other line with a record, within the bounds."""
+        self.record_bytes += len(line)
+        if self.record_bytes > records.RECORD_BYTES_MAX:
+            message = (
+                f"the records are larger than {records.RECORD_BYTES_MAX // 2**20} MiB together"
+            )
+            self.problem(number, "file", message, lost=True)
+            raise _StopReadingError
+        # A cheap upper bound on what parsing creates: "[[],[],…" costs 30 times its size.
+        values = line.count(b",") + line.count(b"[") + line.count(b"{")
+        self.values += values
+        if self.values > records.VALUES_MAX:
+            message = f"the log holds more than {records.VALUES_MAX:,} values"
+            self.problem(number, "file", message, lost=True)
+            raise _StopReadingError
+        if values > records.VALUES_PER_RECORD_MAX:
+            message = f"the record holds more than {records.VALUES_PER_RECORD_MAX:,} values"
+            self.problem(number, "json", message, lost=True)
+            return
+        if not self.nested_record(number, line):
+            self.other_records(number, line)
+
+    def nested_record(self, number: int, line: bytes) -> bool:
+        """The marker and one object. False where it needs a closer look."""
+        if line.startswith(PLAIN):
+            record = plain_object(line[len(PLAIN) :])
+            if record is None:
+                return False
+            self.record(number, record)
+            return True
+        matched = _V06_RECORD.fullmatch(line)
+        content = plain_object(matched[3]) if matched else None
+        if matched is None or not isinstance(content, dict):
+            return False
+        self.v06_record(number, matched[1].decode(), matched[2].decode(), content)
+        return True
+
+    def other_records(self, number: int, line: bytes) -> None:
+        """A line as it should not be: text around the record, several records, broken JSON."""
+        encoding = "utf-8"
+        if _not_utf8(line) >= 0:
+            self.problem(number, "text", "the line is not UTF-8 text")
+            encoding = "latin-1"  # whatever the bytes are, each is a character there
+        text = line.decode(encoding).rstrip()
+        at = text.index(STEM.decode())
+        if text[:at].strip():
+            self.problem(number, "around", "text stands before the marker", text[:at])
+        elif at > 0:
+            self.problem(number, "around", "blanks stand before the marker")
+        elif text.startswith(MARKER) and not text.startswith(MARKER + " "):
+            self.problem(number, "place", "no blank follows the marker")
+        while at >= 0:
+            duplicates: list[str] = []
+            head = None if text.startswith(MARKER, at) else _V06_HEAD.match(text, at)
+            start = head.end() if head else _after_blanks(text, at + len(MARKER))
+            try:
+                if head is None and not text.startswith(MARKER, at):
+                    raise ValueError("no dialect has such a line")
+                record, end = decoder(duplicates).raw_decode(text, start)
+                if keys_within(record) is None:
+                    raise ValueError("nested too deeply")
+            except (ValueError, RecursionError):
+                broken_at, at = at, text.find(STEM.decode(), at + len(STEM))
+                if at < 0 and not line.endswith(b"\n"):
+                    message = "the log ends in the middle of this record"
+                    self.problem(number, "truncated", message, text[-60:], lost=True)
+                else:
+                    broken = text[broken_at : at if at >= 0 else None]
+                    message = "what follows the marker is not JSON"
+                    self.problem(number, "json", message, broken, lost=True)
+                continue
+            if duplicates:
+                message = f'the record holds "{duplicates[0]}" more than once'
+                self.problem(number, "fields", message)
+            if not is_finite(record):
+                self.not_finite.add(number)
+            if head:
+                self.v06_record(number, head[1], head[2], record)
+            else:
+                self.record(number, record)
+            at = text.find(STEM.decode(), end)
+            self.text_between(number, text[end : at if at >= 0 else None], is_last=at < 0)
+
+    def text_between(self, number: int, between: str, is_last: bool) -> None:
+        """What stands after a record. A carriage return ends a line too: progress bars write it."""
+        if between.lstrip(" \t").startswith("\r"):
+            self.problem(number, "around", "a carriage return follows the record", between.strip())
+        elif between.strip():
+            self.problem(number, "place", "text stands after the record", between.strip())
+        elif not is_last:
+            self.problem(number, "place", "several records stand on one line")
+
+    def v06_record(self, number: int, seconds: str, key: str, content: object) -> None:
+        """A record in the dialect of MLPerf v0.6, as one of today's."""
+        if not isinstance(content, dict):
+            message = "what follows the key is not a JSON object"
+            self.problem(number, "json", message, type(content).__name__, lost=True)
+            return
+        try:
+            time_ms: float | None = round(float(seconds) * 1000, 3)
+        except ValueError:  # for example 1.2.3
+            time_ms = None
+        self.record(number, {**content, "time_ms": time_ms, "key": key}, "mll")
+
+    def record(self, number: int, record: object, dialect: Dialect = "mllog") -> None:
+        """One JSON value that followed a marker, as an event if it is one."""
+        if not isinstance(record, dict):
+            message = "what follows the marker is not a JSON object"
+            self.problem(number, "json", message, type(record).__name__, lost=True)
+            return
+        if len(self.events) >= records.EVENTS_MAX:
+            message = f"the log holds more than {records.EVENTS_MAX:,} records"
+            self.problem(number, "file", message, lost=True)
+            raise _StopReadingError
+        key, time_ms = record.get("key"), record.get("time_ms")
+        if not isinstance(key, str) or not key:
+            message = "the record has no key, a string that is not empty"
+            self.problem(number, "fields", message, _shown_field(record, "key"), lost=True)
+            return
+        if not is_number(time_ms) or not 0 <= time_ms < records.INTEGER_MAX:
+            message = f'time_ms of "{key[:80]}" is not a time in milliseconds'
+            self.problem(number, "fields", message, _shown_field(record, "time_ms"), lost=True)
+            return
+        metadata = record.get("metadata")
+        self.dialects.setdefault(dialect, number)
+        self.needed_fields(number, record)
+        if dialect == "mllog":
+            self.schema(number, record)
+        if not isinstance(metadata, dict):
+            metadata = {}
+        monotonic_ms = metadata.get(CLOCK_METADATA)
+        if not is_number(monotonic_ms) or not math.isfinite(monotonic_ms):
+            monotonic_ms = None
+        event_type = record.get("event_type")
+        self.events.append(
+            Event(
+                line=number,
+                time_ms=time_ms,
+                monotonic_ms=monotonic_ms,
+                event_type=event_type if isinstance(event_type, str) else "",
+                key=key,
+                value=record.get("value"),
+                metadata=metadata,
+            )
+        )
+
+    def needed_fields(self, number: int, record: Mapping[str, Any]) -> None:
+        """Whether a record has what every dialect asks for: a value and metadata."""
+        if "value" not in record:
+            self.problem(number, "fields", 'the record lacks "value"')
+        if not isinstance(record.get("metadata"), dict):
+            if "metadata" in record:
+                self.wrong_field(number, record, "fields", "metadata", "is not an object")
+            else:
+                self.problem(number, "fields", 'the record lacks "metadata"')
+
+    def schema(self, number: int, record: Mapping[str, Any]) -> None:
+        """Whether the other fields are exactly those of ``event.schema.json``, with their types."""
+        if len(record) != len(FIELDS) or any(name not in record for name in FIELDS):
+            for name in ("namespace", "event_type"):
+                if name not in record:
+                    self.problem(number, "schema", f'the record lacks "{name}"')
+            for name in sorted(record.keys() - set(FIELDS)):
+                self.problem(number, "schema", f'the record has a field "{name[:80]}" too many')
+        if not is_integer(record["time_ms"]):
+            self.wrong_field(number, record, "schema", "time_ms", "is not an integer")
+        if len(record["key"]) > records.NAME_CHARACTERS_MAX:
+            self.wrong_field(number, record, "schema", "key", "is too long")
+        namespace = record.get("namespace", "")
+        if not isinstance(namespace, str) or len(namespace) > records.NAME_CHARACTERS_MAX:
+            self.wrong_field(number, record, "schema", "namespace", "is not a short string")
+        if record.get("event_type", EVENT_TYPES[0]) not in EVENT_TYPES:
+            wrong = f"is none of {', '.join(EVENT_TYPES)}"
+            self.wrong_field(number, record, "schema", "event_type", wrong)
+        metadata = record.get("metadata")
+        if isinstance(metadata, dict) and not names_its_source(metadata):
+            message = "metadata does not name the file and lineno that wrote the record"
+            self.problem(number, "schema", message)
+
+    def wrong_field(
+        self, number: int, record: Mapping[str, Any], kind: ProblemKind, name: str, wrong: str
+    ) -> None:
+        self.problem(number, kind, f"{name} {wrong}", _shown_field(record, name))
+
+
+def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The file in pieces that end where a line ends. Of a line that is too long only a part that
+    is too long as well is in a piece; nothing is read beyond the bound of a file.
+    """
+    most = records.LINE_BYTES_MAX
+    total_bytes = 0
+    while total_bytes <= records.FILE_BYTES_MAX and (chunk := file.read(most)):
+        if not chunk.endswith(b"\n"):
+            chunk += file.readline(most + 1)
+        total_bytes += len(chunk)
+        is_cut = len(chunk) > most and not chunk.endswith(b"\n")
+        while is_cut and total_bytes <= records.FILE_BYTES_MAX and (rest := file.readline(most)):
+            total_bytes += len(rest)
+            if rest.endswith(b"\n"):
+                chunk += b"\n"
+                break
+        yield chunk
+
+
+def _not_utf8(text: bytes) -> int:
+    """Where ``text`` stops being UTF-8, or -1."""
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start
+    return -1
+
+
+def _after_blanks(text: str, start: int) -> int:
+    while start < len(text) and text[start].isspace():
+        start += 1
+    return start
+
+
+def _shown_field(record: Mapping[str, Any], name: str) -> str:
+    return json.dumps(record[name])[:200] if name in record else "nothing"
