@@ -9,7 +9,6 @@ not on interruptions.
 """
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from reference.data import store
 from reference.data.columns import Column, Fixed, Ragged, Rows
@@ -411,16 +411,18 @@ def _done_by_worker(item: int) -> Any:
 def _locked(folder: Path) -> Iterator[None]:
     """Held by one preparation of ``folder`` at a time; the system frees it when a process ends."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    path = folder.with_name(f".{folder.name}.lock")
-    with open(path, "ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StoreError(
-                f"{folder}: another process is preparing it (it holds {path}). Wait for that one "
-                f"to end, then try again."
-            ) from error
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"), blocking=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise StoreError(
+            f"{folder}: another process is preparing it (it holds {lock.lock_file}). Wait for that "
+            f"one to end, then try again."
+        ) from error
+    try:
         yield
+    finally:
+        lock.release()
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The folder that ``cepheid run --output`` fills: systems, results, what is there and missing."""
 
-import fcntl
 import json
 import os
 import re
@@ -9,6 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
+from filelock import lock_descriptor
 
 from reference.run import logfile
 from reference.run.config import Execution, RunConfig
@@ -95,13 +97,11 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
     except OSError as error:
         raise cannot_write(folder, error) from error
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not lock_descriptor(lock, blocking=False):
             raise UserError(
-                f"{folder}: another `cepheid run` is writing there ({_holder(lock)}); "
+                f"{folder}: another `cepheid run` is writing there ({_name_holder(lock)}); "
                 "wait for it or choose another --output"
-            ) from error
+            )
         described = output / "systems" / f"{config.system}.json"
         keep_or_compare(described, dict(system), "system", SAME_SYSTEM, T18)
         shared, configuration = config.shared_by_runs(), folder / CONFIGURATION
@@ -116,8 +116,8 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
         os.close(lock)
 
 
-def _holder(lock: int, locks: Path = Path("/proc/locks")) -> str:
-    """Whose lock it is, as far as this machine's list of locks tells."""
+def _name_holder(lock: int, locks: Path = Path("/proc/locks")) -> str:
+    """Name the process that holds the lock, as far as this machine's list of locks knows it."""
     inode = f":{os.fstat(lock).st_ino}"
     try:
         held = [line.split() for line in locks.read_text(encoding="ascii").splitlines()]
@@ -125,9 +125,9 @@ def _holder(lock: int, locks: Path = Path("/proc/locks")) -> str:
         held = []
     for fields in held:
         if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].endswith(inode):
-            is_alive = Path("/proc", fields[4]).exists()
+            is_alive = psutil.pid_exists(int(fields[4]))
             return f"process {fields[4]}" + ("" if is_alive else ", which has just ended")
-    return "on another machine, perhaps"
+    return "perhaps on another machine"
 
 
 def weights_folder(output: Path) -> Path:
