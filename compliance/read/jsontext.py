@@ -39,7 +39,8 @@ def decoder(duplicates: list[str]) -> json.JSONDecoder:
         return found
 
     def integer(digits: str) -> float:
-        return int(digits) if len(digits) < 20 else float(digits)  # like orjson's
+        number = int(digits) if len(digits) <= 20 else 2**64
+        return number if -(2**63) <= number < 2**64 else float(digits)  # as in orjson
 
     return json.JSONDecoder(object_pairs_hook=pairs, parse_int=integer)
 
