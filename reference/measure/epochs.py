@@ -1,28 +1,35 @@
-"""Epochs to the target: what is compared, what was measured, what is published.
+"""Epochs to the target: the settings that are compared, the runs made for it, published results.
 
-``benchmarks/<name>/epochs.yaml`` says which settings are compared, ``epochs.json`` beside it holds
-the runs made for it, ``published_epochs.csv`` the results of MLPerf rounds. Of batch sizes the
-reference convergence points (``rules.rcp``) tell.
+``benchmarks/<name>/epochs.yaml`` names the settings, ``epochs.json`` beside it holds the runs,
+``published_epochs.csv`` the results of MLPerf rounds. Epochs by batch size come from the reference
+convergence points (``rules.rcp``).
 """
 
 import csv
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from reference.measure import trainings
+from reference.measure.reporter import Reporter
+from reference.measure.trainings import Training
+from reference.run.config import configure
+from reference.run.frameworks import import_task
 from rules import rcp, recorded
 from rules.definition import Definition, locate_benchmarks
 from rules.errors import UserError, did_you_mean
+from rules.evidence import Curve
 
 COMPARISONS, MEASURED, PUBLISHED = "epochs.yaml", "epochs.json", "published_epochs.csv"
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One of the settings compared; ``published_epochs`` is what the source has for it."""
+    """One of the settings compared; ``published_epochs`` is what the source reports for it."""
 
     name: str
     overrides: tuple[str, ...]
@@ -31,8 +38,9 @@ class Arm:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Settings whose epochs to target are compared."""
+    """Settings whose epochs to the target are compared, and the source that compared them."""
 
+    name: str
     title: str
     source: str
     published_at: str
@@ -41,8 +49,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Run:
-    """One training. ``epochs`` is None where it missed the targets within the budget; ``best`` is
-    the best value of each metric with a target."""
+    """One training.
+
+    ``epochs`` is None where it missed the targets within the budget; ``best`` is the best value of
+    each metric with a target.
+    """
 
     arm: str
     seed: int
@@ -62,54 +73,106 @@ class PublishedResult:
 
     @property
     def mean_epochs(self) -> float:
-        """Of its runs that converged."""
+        """The mean over the runs that converged."""
         return statistics.mean(self.epochs)
 
 
-def comparison(benchmark: str, name: str) -> Comparison:
-    """What ``--compare NAME`` trains. Raises UserError for a name that the benchmark lacks."""
+def load_comparison(benchmark: str, name: str) -> Comparison:
+    """Return the comparison of a benchmark with this name. Raises UserError if there is none."""
     path = locate_benchmarks() / benchmark / COMPARISONS
     known = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
     if name not in known:
-        told = f"all: {', '.join(known)}" if known else "it has none"
+        choices = f"all: {', '.join(known)}" if known else "it has none"
         raise UserError(
             f"--compare {name}: {benchmark} has no such comparison{did_you_mean(name, known)} "
-            f"({told}; they stand in {path})"
+            f"({choices}; {path} defines them)"
         )
     facts = known[name]
     arms = tuple(
         Arm(arm["name"], (*facts["set"], *arm["set"]), arm.get("published_epochs"))
         for arm in facts["arms"]
     )
-    return Comparison(facts["title"], facts["source"], facts["published_at"], arms)
+    return Comparison(name, facts["title"], facts["source"], facts["published_at"], arms)
 
 
-def runs(definition: Definition, name: str, asked: Comparison) -> list[Run]:
-    """Those on record for this very definition and these settings, by seed."""
-    entry = recorded.read(definition.name, MEASURED).get(definition.scale, {}).get(name, {})
-    if entry.get("what") != _what(definition, asked):
+def load_runs(definition: Definition, comparison: Comparison) -> list[Run]:
+    """Return the runs recorded for this very definition and these settings, by seed."""
+    entry = recorded.read(definition.name, MEASURED).get(definition.scale, {})
+    entry = entry.get(comparison.name, {})
+    if entry.get("what") != _identify(definition, comparison):
         return []
     return sorted((Run(**run) for run in entry["runs"]), key=lambda run: run.seed)
 
 
-def keep(definition: Definition, name: str, asked: Comparison, run: Run) -> None:
+def measure_missing(
+    definition: Definition,
+    comparison: Comparison,
+    seeds: Sequence[int],
+    data_root: Path,
+    reporter: Reporter,
+) -> list[Run]:
+    """Make the runs that are not recorded, evaluated after every epoch; return all runs.
+
+    Each run is recorded as soon as it ends. Without ``seeds`` the recorded ones are completed, or
+    seeds 1 to 5 are made.
+    """
+    have = {(run.arm, run.seed) for run in load_runs(definition, comparison)}
+    seeds = seeds or sorted({seed for _, seed in have}) or range(1, 6)
+    missing = [
+        _prepare_training(definition, arm, seed, data_root)
+        for seed in seeds
+        for arm in comparison.arms
+        if (arm.name, seed) not in have
+    ]
+    for _, curve, _ in trainings.train_all(definition, missing, data_root, reporter):
+        _keep_run(definition, comparison, _summarise(curve, definition))
+    return load_runs(definition, comparison)
+
+
+def _prepare_training(definition: Definition, arm: Arm, seed: int, data_root: Path) -> Training:
+    timing = replace(definition.timing, eval_every_samples=definition.train_samples)
+    config = configure(
+        replace(definition, timing=timing),
+        division="open",
+        overrides=arm.overrides,
+        data_root=data_root,
+        seed=seed,
+    )
+    create = import_task(definition, "torch").create
+    return Training(f"{arm.name}, seed {seed}", arm.name, create, config)
+
+
+def _summarise(curve: Curve, definition: Definition) -> Run:
+    samples = curve.samples_to_target(definition)
+    best = {
+        target.metric: (min if target.better == "lower" else max)(
+            quality[target.metric] for _, quality in curve.evaluations
+        )
+        for target in definition.quality
+    }
+    epochs = samples / definition.train_samples if samples else None
+    return Run(curve.variant, curve.seed, epochs, best)
+
+
+def _keep_run(definition: Definition, comparison: Comparison, run: Run) -> None:
     """Record one more run, beside those that another process recorded meanwhile."""
-    known = runs(definition, name, asked)
+    known = load_runs(definition, comparison)
     document = recorded.read(definition.name, MEASURED)
-    document.setdefault(definition.scale, {})[name] = {
-        "what": _what(definition, asked),
+    document.setdefault(definition.scale, {})[comparison.name] = {
+        "what": _identify(definition, comparison),
         "runs": [asdict(each) for each in [*known, run]],
     }
     recorded.write(definition.name, MEASURED, document)
 
 
-def _what(definition: Definition, asked: Comparison) -> dict[str, Any]:
-    settings = {arm.name: list(arm.overrides) for arm in asked.arms}
+def _identify(definition: Definition, comparison: Comparison) -> dict[str, Any]:
+    """Return the facts that recorded runs must share to be counted."""
+    settings = {arm.name: list(arm.overrides) for arm in comparison.arms}
     return {"definition_digest": definition.digest, "settings": settings}
 
 
-def by_batch_size(definition: Definition) -> Mapping[int, Sequence[float]]:
-    """Epochs to target of the reference's runs, from its convergence points."""
+def list_by_batch_size(definition: Definition) -> Mapping[int, Sequence[float]]:
+    """Return the epochs to target of the reference's runs, from its convergence points."""
     points = rcp.load(definition.name, definition.scale)
     if points is None or not points.belong_to(definition):
         return {}
@@ -120,8 +183,8 @@ def by_batch_size(definition: Definition) -> Mapping[int, Sequence[float]]:
     }
 
 
-def published(benchmark: str) -> list[PublishedResult]:
-    """All results on record, by batch size; none where the benchmark has no such file."""
+def load_published(benchmark: str) -> list[PublishedResult]:
+    """Return all published results of a benchmark by batch size, or none."""
     path = locate_benchmarks() / benchmark / PUBLISHED
     if not path.is_file():
         return []

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 from reference.run.progress import OnProgress
@@ -19,6 +20,9 @@ class Reporter(Protocol):
 
     def say(self, text: str) -> None:
         """Show one line of text."""
+
+    def prepare_data(self, definition: Definition, data_root: Path) -> None:
+        """Prepare the dataset of a benchmark, and show how far that is."""
 
     def count(self, title: str, unit: str) -> AbstractContextManager[OnCount]:
         """Show how many items of some work are done."""

@@ -1,41 +1,57 @@
-"""Measuring whether a benchmark's targets separate a correct implementation from broken ones."""
+"""Record whether a benchmark's targets separate correct runs from broken variants."""
 
-import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from reference.run.config import RunConfig
-from reference.run.log import RunLogWriter
-from reference.run.loops import run_task
-from reference.run.progress import OnProgress, Progress
-from reference.torch.compilation import free_earlier_tasks
-from reference.torch.distributed import TorchRanks
-from rules.evidence import Curve
-
-TaskFactory = Callable[[RunConfig, TorchRanks], Any]
+from reference.measure import trainings
+from reference.measure.reporter import Reporter
+from reference.measure.trainings import CORRECT, TaskFactory, Training
+from reference.run.config import configure
+from rules import evidence
+from rules.definition import Definition
+from rules.evidence import Evidence
 
 
-def measure(
-    variant: str,
+def list_trainings(
+    definition: Definition,
     create: TaskFactory,
-    config: RunConfig,
-    ranks: TorchRanks,
-    on_progress: OnProgress,
-) -> tuple[Curve, Mapping[str, Any]]:
-    """The quality curve of one run, to the targets or the full budget, and how it was computed."""
-    evaluations: list[tuple[int, Mapping[str, float]]] = []
-    started_seconds = 0.0
+    variants: Mapping[str, TaskFactory],
+    seeds: int,
+    broken_seeds: int,
+    data_root: Path,
+) -> list[Training]:
+    """Return the runs of the correct reference and of its broken ``variants``, seeds 1, 2, …."""
+    runs = [(CORRECT, create, seed) for seed in range(1, seeds + 1)]
+    runs += [
+        (variant, create_broken, seed)
+        for variant, create_broken in variants.items()
+        for seed in range(1, broken_seeds + 1)
+    ]
+    return [
+        Training(
+            f"{variant}, seed {seed}",
+            variant,
+            factory,
+            configure(definition, seed=seed, data_root=data_root),
+        )
+        for variant, factory, seed in runs
+    ]
 
-    def record(progress: Progress) -> None:
-        nonlocal started_seconds
-        if progress.stage.is_repeated and not started_seconds:
-            started_seconds = time.monotonic()
-        if progress.quality is not None:
-            evaluations.append((progress.samples, progress.quality))
-        on_progress(progress)
 
-    free_earlier_tasks()
-    task = create(config, ranks)
-    run_task(task, config, RunLogWriter(None), record)
-    seconds = time.monotonic() - started_seconds
-    return Curve(variant, config.seed, seconds, tuple(evaluations)), task.implementation()
+def measure_missing(
+    definition: Definition, wanted: Sequence[Training], data_root: Path, reporter: Reporter
+) -> Evidence:
+    """Make the runs that are not recorded for this definition, and return the evidence.
+
+    Each run is recorded as soon as it ends.
+    """
+    recorded = evidence.load(definition.name, definition.scale)
+    if recorded is None or recorded.definition_digest != definition.digest:
+        facts = recorded.measured if recorded else {}
+        recorded = Evidence(definition.digest, facts, ())
+    have = {(curve.variant, curve.seed) for curve in recorded.curves}
+    missing = [each for each in wanted if (each.variant, each.config.seed) not in have]
+    for _, curve, measured in trainings.train_all(definition, missing, data_root, reporter):
+        recorded = Evidence(definition.digest, measured, (*recorded.curves, curve))
+        evidence.save(definition.name, definition.scale, recorded)
+    return recorded

@@ -11,9 +11,10 @@ pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from benchmarks.galaxy_generation import plain, task, weights
 from benchmarks.galaxy_vae.sampling import NoCompilerError
-from reference.measure import targets
+from reference.measure.trainings import Training, train
 from reference.run import checkpoint
 from reference.run.config import Execution, RunConfig
+from reference.run.progress import ignore_progress
 from reference.torch import precision
 from reference.torch.distributed import TorchRanks
 from rules import evidence
@@ -132,7 +133,8 @@ def test_other_weights_generate_in_the_open_division_only(config: RunConfig) -> 
 
 
 def test_evidence_of_a_run_is_its_quality_when_all_images_are_made(config: RunConfig) -> None:
-    curve, told = targets.measure("no_flow", task.create, config, ALONE, lambda progress: None)
+    training = Training("no_flow, seed 1", "no_flow", task.create, config)
+    curve, told = train(training, ALONE, ignore_progress)
     ((images, quality),) = curve.evaluations
     assert images == GENERATION.images
     assert quality.keys() >= {target.metric for target in config.definition.quality}

@@ -7,13 +7,13 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
+from reference.measure import trainings
+from reference.measure.trainings import Training
 from rules import definition, evidence, rcp
 from rules.errors import UserError
 from rules.evidence import Curve, Evidence
 from tests import tiny
 from tools import make_rcp
-from tools.measure import measuring
-from tools.measure.measuring import Training
 
 Printed = pytest.CaptureFixture[str]
 MINI = definition.load("galaxy_shape", "mini")
@@ -30,9 +30,9 @@ class Trained:
         self.interrupted: tuple[int, int] | None = None
 
     def __call__(
-        self, chosen: object, trainings: list[Training], data_root: Path
+        self, definition: object, wanted: list[Training], data_root: Path, reporter: object
     ) -> Iterator[tuple[Training, Curve, dict[str, str]]]:
-        for training in trainings:
+        for training in wanted:
             which = training.config.global_batch_size, training.config.seed
             if which == self.interrupted:
                 raise KeyboardInterrupt
@@ -47,7 +47,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
     """No training, and a folder of benchmarks with nothing measured."""
     tiny.install(tmp_path / "benchmarks", monkeypatch, "galaxy_shape")
     made = Trained()
-    monkeypatch.setattr(make_rcp, "measured", made)
+    monkeypatch.setattr(trainings, "train_all", made)
     return made
 
 
@@ -57,7 +57,7 @@ def cepheid_rcp(*arguments: str) -> int:
 
 def test_nothing_measured_yet(trained: Trained, capsys: Printed) -> None:
     assert cepheid_rcp() == 0
-    assert "nothing is measured yet" in capsys.readouterr().out
+    assert "nothing is recorded yet" in capsys.readouterr().out
     assert trained.asked == []
 
 
@@ -159,7 +159,7 @@ def test_points_of_another_definition_are_told_and_measured_anew(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "opt_base_learning_rate=1e-3"], "which batch sizes"),
+        (["--set", "opt_base_learning_rate=1e-3"], "--set needs --batch-size"),
         (["--batch-size", "8", "--set", "global_batch_size=8"], "--batch-size"),
         (["--batch-size", "2"], "must be at least 4"),
         (["--batch-size", "8", "--runs", "0"], "--runs 0"),
@@ -180,9 +180,10 @@ def test_a_benchmark_that_generates_has_no_points() -> None:
 def test_a_real_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The definition as it is, but for sizes and targets that any model reaches."""
     pytest.importorskip("galsim", reason="the data need the extra galsim")
-    sizes = {"data": tiny.SIZES, "timing": tiny.TIMING}
     folder = tmp_path / "benchmarks"
-    tiny.install(folder, monkeypatch, "galaxy_shape", reachable=True, **sizes)
+    tiny.install(
+        folder, monkeypatch, "galaxy_shape", reachable=True, data=tiny.SIZES, timing=tiny.TIMING
+    )
     arguments = ["--batch-size", "8", "--runs", "2", "--set", "compile=off"]
     assert cepheid_rcp(*arguments, "--data", str(tmp_path)) == 0
     points = rcp.load("galaxy_shape", "mini")
@@ -191,4 +192,4 @@ def test_a_real_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert point.samples == (32, 32)
     assert point.runs[0].quality != point.runs[1].quality
     assert point.measured[0]["training_step"] == "eager"
-    assert set(measuring.HARDWARE) < set(point.measured[0])
+    assert set(trainings.HARDWARE) < set(point.measured[0])

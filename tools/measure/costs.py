@@ -158,7 +158,7 @@ def _measure(chosen: Definition, asked: "Costs", arguments: argparse.Namespace) 
             writing.replace(arguments.output, json.dumps(found, indent=1) + "\n")
             console.print(f"written: {arguments.output}", markup=False)
         if arguments.figures:
-            from tools.measure import costs_figure
+            from reference.measure.figures import costs as costs_figure
 
             for path in costs_figure.write(arguments.figures, asked, found):
                 console.print(f"written: {path}", markup=False)
@@ -327,8 +327,8 @@ def _times(
     """Updates and minutes to target, here and projected, of those with a run on record."""
     from reference.measure import costs, epochs
 
-    compared = epochs.comparison(chosen.name, asked.comparison)
-    runs = epochs.runs(chosen, asked.comparison, compared)
+    compared = epochs.load_comparison(chosen.name, asked.comparison)
+    runs = epochs.load_runs(chosen, compared)
     here = _busiest_and_first(found["inverses_ms"], found["ranks"])[1]
     last = updates[-1]
     rows = []

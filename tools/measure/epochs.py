@@ -3,34 +3,29 @@
 import argparse
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from compliance.score.comparison import student
 from reference.measure import epochs
 from reference.measure.epochs import Arm, Comparison, Run
-from reference.run.frameworks import import_task
-from rules import definition
+from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError
-from rules.evidence import Curve
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.measure.measuring import Training, measured
 
 DESCRIPTION = """\
-Epochs to the quality target, the way figure 8 and table 1 of Kumar et al. 2019 show them:
+Show the epochs to the quality target, as figure 8 and table 1 of Kumar et al. 2019 do:
 
   by batch size   the reference convergence points that `cepheid rcp` measured, and the published
-                  results of MLPerf rounds beside them. Nothing is trained
-  --compare NAME  settings against each other, several seeds each (benchmarks/<name>/epochs.yaml
-                  says which). Runs are made with what the open division allows, but evaluated
-                  after every epoch; each is recorded in benchmarks/<name>/epochs.json as it ends,
-                  and the same command makes the missing ones
+                  results of MLPerf rounds beside them. Nothing is trained.
+  --compare NAME  the settings of a comparison in benchmarks/<name>/epochs.yaml, several seeds
+                  each. Runs use what the open division allows and are evaluated after every
+                  epoch. Each is recorded in benchmarks/<name>/epochs.json as it ends, and the
+                  same command makes the missing ones.
 
-Published results are those of tuned submissions at full scale. They are shown, and no rule compares
-with them.
+Published results are those of tuned submissions at full scale. No rule compares with them.
 """
 EXAMPLES = """\
 examples:
@@ -42,10 +37,10 @@ exit codes: 0 fine; 1 a run missed the targets; 2 wrong use
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid measure epochs`."""
-    made = command_parser("measure epochs", DESCRIPTION, EXAMPLES)
-    add = made.add_argument
-    add("benchmark", help="which benchmark; one that trains")
+    """Return the parser of `cepheid measure epochs`."""
+    parser = command_parser("measure epochs", DESCRIPTION, EXAMPLES)
+    add = parser.add_argument
+    add("benchmark", help="which benchmark; it must train")
     add("--scale", default="mini", help="mini (default) or full")
     add("--compare", metavar="NAME", help="a comparison of epochs.yaml (default: by batch size)")
     add(
@@ -53,126 +48,98 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         nargs="+",
         metavar="N",
-        help="of each setting compared (default: those on record, and where none is: 1 to 5)",
+        help="seeds of each setting (default: those recorded, or 1 to 5)",
     )
-    add("--figure", type=Path, metavar="FILE.png", help="draw it too")
-    add_data_option(made)
-    return made
+    add("--figure", type=Path, metavar="FILE.png", help="draw a figure too")
+    add_data_option(parser)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure what is missing, print a table, draw a figure."""
     arguments = parser().parse_args(argv)
-    chosen = definition.load(arguments.benchmark, arguments.scale)
-    if chosen.kind != "train":
-        raise UserError(f"{chosen.name} generates and trains nothing: it has no epochs")
+    definition = definitions.load(arguments.benchmark, arguments.scale)
+    if definition.kind != "train":
+        raise UserError(f"{definition.name} generates and does not train, so it has no epochs")
     if arguments.compare is None:
         if arguments.seeds:
-            raise UserError("--seeds is for --compare; `cepheid rcp` measures batch sizes")
-        return _by_batch_size(chosen, arguments.figure)
-    return _by_setting(chosen, arguments)
+            raise UserError("--seeds needs --compare; `cepheid rcp` measures batch sizes")
+        return _show_batch_sizes(definition, arguments.figure)
+    return _compare_settings(definition, arguments)
 
 
-def _by_batch_size(chosen: Definition, figure: Path | None) -> int:
+def _show_batch_sizes(definition: Definition, figure: Path | None) -> int:
     from tabulate import tabulate
 
-    ours, theirs = epochs.by_batch_size(chosen), epochs.published(chosen.name)
+    ours, published = epochs.list_by_batch_size(definition), epochs.load_published(definition.name)
     rows = [
-        (size, _listed(values), f"reference, {chosen.scale} scale, {len(values)} seeds")
+        (size, _join(values), f"reference, {definition.scale} scale, {len(values)} seeds")
         for size, values in sorted(ours.items())
     ]
     rows += [
         (
             result.batch_size,
             f"{result.mean_epochs:.1f}",
-            f"as published: {result.round}, {result.submitter} {result.system}",
+            f"published: {result.round}, {result.submitter} {result.system}",
         )
-        for result in theirs
+        for result in published
     ]
-    print(tabulate(rows, ("batch size", "epochs to target", "of"), disable_numparse=True))
+    print(tabulate(rows, ("batch size", "epochs to target", "source"), disable_numparse=True))
     if not ours:
         print(
-            f"\nof the reference nothing is measured at {chosen.scale} scale: "
-            f"`cepheid rcp {chosen.name} --scale {chosen.scale} --batch-size B` does it"
+            f"\nnothing is measured for the reference at {definition.scale} scale; `cepheid rcp "
+            f"{definition.name} --scale {definition.scale} --batch-size B` measures it"
         )
     if figure:
-        from tools.measure import epochs_figure
+        from reference.measure.figures import epochs as figures
 
-        epochs_figure.by_batch_size(figure, chosen, ours, theirs)
+        figures.draw_by_batch_size(figure, definition, ours, published)
     return EXIT_FINE
 
 
-def _by_setting(chosen: Definition, arguments: argparse.Namespace) -> int:
+def _compare_settings(definition: Definition, arguments: argparse.Namespace) -> int:
     from tabulate import tabulate
 
-    name = arguments.compare
-    asked = epochs.comparison(chosen.name, name)
-    have = {(run.arm, run.seed) for run in epochs.runs(chosen, name, asked)}
-    seeds = arguments.seeds or sorted({seed for _, seed in have}) or list(range(1, 6))
-    missing = [(arm, seed) for seed in seeds for arm in asked.arms if (arm.name, seed) not in have]
-    trainings = [_training(chosen, arm, seed, arguments.data) for arm, seed in missing]
-    for _, curve, _ in measured(chosen, trainings, arguments.data):
-        epochs.keep(chosen, name, asked, _run_of(curve, chosen))
-    made = epochs.runs(chosen, name, asked)
-    print(f"{asked.title}: epochs to {' and '.join(map(str, chosen.quality))}\n")
-    print(tabulate(_rows(asked, made), headers="keys", disable_numparse=True))
-    print(f"\npublished: {asked.source}; {asked.published_at}")
-    if arguments.figure:
-        from tools.measure import epochs_figure
+    from tools.measure.terminal import Terminal
 
-        epochs_figure.by_setting(arguments.figure, chosen, asked, made)
-    return EXIT_FINDINGS if any(run.epochs is None for run in made) else EXIT_FINE
-
-
-def _training(chosen: Definition, arm: Arm, seed: int, data_root: Path) -> Training:
-    from reference.run.config import configure
-
-    timing = replace(chosen.timing, eval_every_samples=chosen.train_samples)
-    config = configure(
-        replace(chosen, timing=timing),
-        division="open",
-        overrides=arm.overrides,
-        data_root=data_root,
-        seed=seed,
+    comparison = epochs.load_comparison(definition.name, arguments.compare)
+    runs = epochs.measure_missing(
+        definition, comparison, arguments.seeds or (), arguments.data, Terminal()
     )
-    create = import_task(chosen, "torch").create
-    return Training(f"{arm.name}, seed {seed}", arm.name, create, config)
+    print(f"{comparison.title}: epochs to {' and '.join(map(str, definition.quality))}\n")
+    print(tabulate(_make_rows(comparison, runs), headers="keys", disable_numparse=True))
+    print(f"\npublished: {comparison.source}; {comparison.published_at}")
+    if arguments.figure:
+        from reference.measure.figures import epochs as figures
+
+        figures.draw_by_setting(arguments.figure, definition, comparison, runs)
+    return EXIT_FINDINGS if any(run.epochs is None for run in runs) else EXIT_FINE
 
 
-def _run_of(curve: Curve, chosen: Definition) -> Run:
-    samples = curve.samples_to_target(chosen)
-    best = {
-        target.metric: (min if target.better == "lower" else max)(
-            quality[target.metric] for _, quality in curve.evaluations
-        )
-        for target in chosen.quality
-    }
-    return Run(curve.variant, curve.seed, samples / chosen.train_samples if samples else None, best)
-
-
-def _rows(asked: Comparison, made: Sequence[Run]) -> list[Mapping[str, Any]]:
+def _make_rows(comparison: Comparison, runs: Sequence[Run]) -> list[Mapping[str, Any]]:
+    first = comparison.arms[0]
     rows: list[Mapping[str, Any]] = []
-    for arm in asked.arms:
-        ours = [run.epochs for run in made if run.arm == arm.name]
+    for arm in comparison.arms:
+        ours = [run.epochs for run in runs if run.arm == arm.name]
         reached = [value for value in ours if value is not None]
         rows.append(
             {
                 "setting": arm.name,
                 "seeds": len(ours),
                 "missed": len(ours) - len(reached),
-                "epochs of each": _listed(reached),
+                "epochs of each": _join(reached),
                 "mean": f"{statistics.mean(reached):.1f}" if reached else "",
-                f"of {asked.arms[0].name}": _share_of(asked.arms[0], arm, made),
+                f"of {first.name}": _compare_by_seed(first, arm, runs),
                 "published": arm.published_epochs or "",
             }
         )
     return rows
 
 
-def _share_of(first: Arm, arm: Arm, made: Sequence[Run]) -> str:
-    """Epochs of an arm over those of the first one, seed by seed: mean and its 95% interval."""
+def _compare_by_seed(first: Arm, arm: Arm, runs: Sequence[Run]) -> str:
+    """Return the epochs of an arm over those of the first, by seed: mean and 95% interval."""
     of_first, ours = (
-        {run.seed: run.epochs for run in made if run.arm == each.name and run.epochs}
+        {run.seed: run.epochs for run in runs if run.arm == each.name and run.epochs}
         for each in (first, arm)
     )
     shares = [ours[seed] / of_first[seed] for seed in sorted(ours.keys() & of_first.keys())]
@@ -183,7 +150,7 @@ def _share_of(first: Arm, arm: Arm, made: Sequence[Run]) -> str:
     return f"{mean:.2f} ({mean - half_width:.2f} to {mean + half_width:.2f})"
 
 
-def _listed(values: Sequence[float]) -> str:
+def _join(values: Sequence[float]) -> str:
     return " ".join(f"{value:.3g}" for value in sorted(values))
 
 

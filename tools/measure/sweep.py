@@ -187,7 +187,7 @@ def _sweep(
 
     from reference.machine import energy
     from reference.measure import sweep_records
-    from tools.measure import sweep_figure
+    from reference.measure.figures import sweep as sweep_figure
 
     console = Console(highlight=False, soft_wrap=True)
     configuration, has_gpu = _configuration(chosen, asked[0], console)
@@ -218,9 +218,9 @@ def _configuration(
 ) -> tuple[dict[str, Any], bool]:
     """What all sizes have in common, and whether there is a GPU; data are ready on return."""
     from reference.machine import system
+    from reference.measure.trainings import HARDWARE
     from reference.run.config import configure, digest_of_code
     from reference.torch.distributed import start_ranks
-    from tools.measure.measuring import HARDWARE
     from tools.progress import prepare_data
 
     config = configure(

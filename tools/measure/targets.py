@@ -3,33 +3,37 @@
 import argparse
 import importlib
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from reference.run.frameworks import import_task
-from rules import definition, evidence
-from rules.evidence import Evidence
+from rules import definition as definitions
+from rules import evidence
+from rules.definition import Definition
+from rules.errors import UserError
+from rules.evidence import Curve, Evidence
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.measure.measuring import Training, measured
 
 DESCRIPTION = """\
-Train the reference with several seeds and every broken variant (shuffled labels, frozen weights, …)
-to the full budget, and record the quality curves in benchmarks/<name>/evidence.json. A benchmark
-that generates does so with each of them, and is judged once a run. The tests accept a benchmark's
-targets only with such evidence for the very definition they belong to. What is recorded for this
-definition is not measured again.
+Train the reference with several seeds, and each broken variant (shuffled labels, frozen weights, …)
+through its full budget. Record the quality curves in benchmarks/<name>/evidence.json. A benchmark
+that generates is judged once a run.
+
+The tests accept the targets of a benchmark only with such evidence for the same definition. Each
+run is recorded as it ends, and a run that is recorded for this definition is not made again: the
+same command continues after an interruption.
+"""
+EXAMPLES = """\
+example:
+  cepheid measure targets galaxy_shape --scale mini
+
+exit codes: 0 the targets separate correct from broken; 1 they do not; 2 wrong use
 """
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid measure targets`."""
-    made = command_parser(
-        "measure targets",
-        DESCRIPTION,
-        "example: cepheid measure targets galaxy_shape --scale mini",
-    )
-    add = made.add_argument
+    """Return the parser of `cepheid measure targets`."""
+    parser = command_parser("measure targets", DESCRIPTION, EXAMPLES)
+    add = parser.add_argument
     add("benchmark", help="which benchmark")
     add("--scale", default="mini", help="mini (default) or full")
     add(
@@ -45,82 +49,63 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="seeds 1 … N of each broken variant (default: %(default)s)",
     )
-    add_data_option(made)
-    return made
+    add_data_option(parser)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure what is missing; exit code 1 if the targets do not hold what they promise."""
+    """Measure what is missing and print a line for each run."""
     arguments = parser().parse_args(argv)
-    chosen = definition.load(arguments.benchmark, arguments.scale)
-    task = import_task(chosen, "torch")
-    variants = importlib.import_module(f"benchmarks.{chosen.name}.broken").VARIANTS
-    seeds = arguments.seeds or evidence.CORRECT_SEEDS_REQUIRED[chosen.scale]
-    wanted = [("correct", task.create, seed) for seed in range(1, seeds + 1)]
-    wanted += [
-        (name, create, seed)
-        for name, create in variants.items()
-        for seed in range(1, arguments.broken_seeds + 1)
-    ]
-    recorded = _measured(chosen, wanted, arguments.data)
-    for line in _summary(recorded, chosen):
-        print(line)
-    problems = evidence.problems(recorded, chosen, tuple(variants))
+    definition = definitions.load(arguments.benchmark, arguments.scale)
+    seeds = arguments.seeds
+    if seeds is None:
+        seeds = evidence.CORRECT_SEEDS_REQUIRED[definition.scale]
+    if seeds < 1 or arguments.broken_seeds < 0:
+        raise UserError(
+            f"--seeds {seeds} --broken-seeds {arguments.broken_seeds}: expected 1 or more, and 0 "
+            "or more"
+        )
+
+    from reference.measure import targets
+    from tools.measure.terminal import Terminal
+
+    create = import_task(definition, "torch").create
+    variants = importlib.import_module(f"benchmarks.{definition.name}.broken").VARIANTS
+    wanted = targets.list_trainings(
+        definition, create, variants, seeds, arguments.broken_seeds, arguments.data
+    )
+    recorded = targets.measure_missing(definition, wanted, arguments.data, Terminal())
+    print("\n".join(_summarise(recorded, definition)))
+    problems = evidence.problems(recorded, definition, tuple(variants))
     for problem in problems:
         print(f"problem: {problem}")
     return EXIT_FINDINGS if problems else EXIT_FINE
 
 
-def _measured(
-    chosen: definition.Definition, wanted: list[tuple[str, Any, int]], data_root: Path
-) -> Evidence:
-    """The evidence on record, completed run by run; each one is saved as soon as it is there."""
-    from reference.run.config import configure
-
-    before = evidence.load(chosen.name, chosen.scale)
-    recorded = before or Evidence(chosen.digest, {}, ())
-    is_ours = before is not None and before.definition_digest == chosen.digest
-    curves = list(recorded.curves) if is_ours else []
-    have = {(curve.variant, curve.seed) for curve in curves}
-    missing = [
-        Training(
-            f"{variant}, seed {seed}",
-            variant,
-            create,
-            configure(chosen, seed=seed, data_root=data_root),
-        )
-        for variant, create, seed in wanted
-        if (variant, seed) not in have
-    ]
-    for _, curve, measured_on in measured(chosen, missing, data_root):
-        curves.append(curve)
-        recorded = Evidence(chosen.digest, measured_on, tuple(curves))
-        evidence.save(chosen.name, chosen.scale, recorded)
-    return recorded
-
-
-def _summary(recorded: Evidence, chosen: definition.Definition) -> list[str]:
-    """One line per run: samples to target, or the best of each metric that was reached instead."""
-    lines = []
-    counted = "samples" if chosen.kind == "train" else "images"
-    for curve in recorded.curves:
-        samples = curve.samples_to_target(chosen)
-        best = [
-            f"{target.metric} {(min if target.better == 'lower' else max)(values):.4f}"
-            for target in chosen.quality
-            if (values := [quality[target.metric] for _, quality in curve.evaluations])
-        ]
-        reached = f"reached after {samples:,} {counted}" if samples else "never reached"
-        lines.append(
-            f"{curve.variant:<22} seed {curve.seed:<3} {reached:<30} best: {', '.join(best)}"
-            f"  {curve.seconds:.0f} s"
-        )
-    usual = evidence.samples_to_target(recorded, chosen)
-    if usual and chosen.kind == "train":
-        lines.append(
-            f"samples to target: fewest {usual[0]:,}, median {usual[1]:,}, most {usual[2]:,}"
-        )
+def _summarise(recorded: Evidence, definition: Definition) -> list[str]:
+    """Return a line for each run, and the samples to target of the correct ones."""
+    lines = [_describe_curve(curve, definition) for curve in recorded.curves]
+    usual = evidence.samples_to_target(recorded, definition)
+    if usual and definition.kind == "train":
+        fewest, median, most = usual
+        lines.append(f"samples to target: fewest {fewest:,}, median {median:,}, most {most:,}")
     return lines
+
+
+def _describe_curve(curve: Curve, definition: Definition) -> str:
+    """Return the samples to target of a run and the best value of each metric."""
+    unit = "samples" if definition.kind == "train" else "images"
+    samples = curve.samples_to_target(definition)
+    best = [
+        f"{target.metric} {(min if target.better == 'lower' else max)(values):.4f}"
+        for target in definition.quality
+        if (values := [quality[target.metric] for _, quality in curve.evaluations])
+    ]
+    reached = f"reached after {samples:,} {unit}" if samples else "never reached"
+    return (
+        f"{curve.variant:<22} seed {curve.seed:<3} {reached:<30} best: {', '.join(best)}"
+        f"  {curve.seconds:.0f} s"
+    )
 
 
 if __name__ == "__main__":

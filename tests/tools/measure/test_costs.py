@@ -34,12 +34,14 @@ def test_wrong_use(arguments: list[str], message: str) -> None:
 def test_all_of_it_on_a_few_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = {"data": {"train_samples": 48, "evaluation_samples": 21}, "model": {"width": 4}}
+    data = {"train_samples": 48, "evaluation_samples": 21}
     files = [costs.FILE, epochs.COMPARISONS]
-    tiny.install(tmp_path / "benchmarks", monkeypatch, "kfac", keep=files, **sizes)
+    tiny.install(
+        tmp_path / "benchmarks", monkeypatch, "kfac", keep=files, data=data, model={"width": 4}
+    )
     monkeypatch.setattr(measure_costs, "UPDATES", 1)
     made = [Run("SGD", 1, 12.0, {}), Run("SGD", 2, None, {}), Run("K-FAC", 1, 6.0, {})]
-    monkeypatch.setattr(epochs, "runs", lambda *asked: made)
+    monkeypatch.setattr(epochs, "load_runs", lambda *asked: made)
     arguments = ["kfac", "--rounds", "3", "--settle", "1", "--set", "global_batch_size=8"]
     arguments += ["--set", "precision=fp32", "--data", str(tmp_path / "data")]
     arguments += ["--figures", str(tmp_path / "figures"), "--output", str(tmp_path / "costs.json")]

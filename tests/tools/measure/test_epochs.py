@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from reference.measure import epochs
+from reference.measure import epochs, trainings
 from reference.measure.epochs import Arm, Run
+from reference.measure.trainings import Training
 from reference.run.config import configure
 from rules import definition, rcp
 from rules.errors import UserError
@@ -17,8 +18,7 @@ from rules.evidence import Curve
 from rules.rcp import ReferencePoints
 from tests import tiny
 from tools.measure import epochs as measure_epochs
-from tools.measure import measuring
-from tools.measure.measuring import Training
+from tools.measure.terminal import Terminal
 
 Printed = pytest.CaptureFixture[str]
 MINI = definition.load("resnet50", "mini")
@@ -46,9 +46,9 @@ class Trained:
         self.misses = ""
 
     def __call__(
-        self, chosen: object, trainings: list[Training], data_root: Path
+        self, definition: object, wanted: list[Training], data_root: Path, reporter: object
     ) -> Iterator[tuple[Training, Curve, dict[str, str]]]:
-        for training in trainings:
+        for training in wanted:
             self.asked.append(training)
             last = POOR if training.variant == self.misses else GOOD
             samples = EPOCHS_OF[training.variant] * EPOCH
@@ -62,7 +62,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
     tiny.install(tmp_path, monkeypatch, "resnet50", keep=[epochs.PUBLISHED])
     (tmp_path / "resnet50" / epochs.COMPARISONS).write_text(COMPARED)
     made = Trained()
-    monkeypatch.setattr(measure_epochs, "measured", made)
+    monkeypatch.setattr(trainings, "train_all", made)
     return made
 
 
@@ -147,7 +147,7 @@ def test_mistakes_are_told(trained: Trained, arguments: list[str], told: str) ->
 
 
 def test_the_comparisons_of_resnet50_are_what_open_allows() -> None:
-    asked = epochs.comparison("resnet50", "momentum")
+    asked = epochs.load_comparison("resnet50", "momentum")
     assert len(asked.arms) == 4
     for arm in asked.arms:
         config = configure(MINI, division="open", overrides=arm.overrides)
@@ -155,7 +155,7 @@ def test_the_comparisons_of_resnet50_are_what_open_allows() -> None:
 
 
 def test_nothing_is_measured_without_need() -> None:
-    assert list(measuring.measured(MINI, [], Path())) == []
+    assert list(trainings.train_all(MINI, [], Path(), Terminal())) == []
 
 
 def test_the_share_of_another_setting_is_paired_by_seed() -> None:
@@ -167,5 +167,5 @@ def test_the_share_of_another_setting_is_paired_by_seed() -> None:
         for place, arm in enumerate(arms)
     ]
     # 0.5, 0.6, 0.5: mean 0.533, standard deviation 0.0577, Student's t of 2 degrees 4.303
-    assert measure_epochs._share_of(arms[0], arms[1], made) == "0.53 (0.39 to 0.68)"
-    assert measure_epochs._share_of(arms[0], arms[0], made) == ""
+    assert measure_epochs._compare_by_seed(arms[0], arms[1], made) == "0.53 (0.39 to 0.68)"
+    assert measure_epochs._compare_by_seed(arms[0], arms[0], made) == ""

@@ -12,10 +12,11 @@ pytest.importorskip("matplotlib", reason="needs the extra site")
 
 from reference import data
 from reference.measure import published, sweep_records
+from reference.measure.figures import sweep as sweep_figure
 from reference.measure.sweep_records import Sweep
 from rules.errors import UserError
 from tests.reference.measure.test_sweep import configuration, point
-from tools.measure import sweep, sweep_figure
+from tools.measure import sweep
 from tools.measure.sweep import Asked
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from reference.measure.costs import Costs
+from reference.measure.figures.drawing import draw_figure
 from rules.errors import UserError
-from tools.measure.epochs_figure import drawn
 
 COLOURS = {
     "data": "#b8b8b8",
@@ -40,7 +40,7 @@ def _ledger(path: Path, asked: Costs, found: Mapping[str, Any]) -> Path:
     """Figures 2 to 4: what an update is made of, step after step."""
     bars = [(found["baseline"]["name"], found["baseline"]["phases_ms"][0])]
     bars += [(update["name"], update["phases_ms"][0]) for update in found["updates"]]
-    with drawn(path, columns=2) as (figure, (left, right)):
+    with draw_figure(path, columns=2) as (figure, (left, right)):
         for place, (_, phases) in enumerate(bars):
             below = 0.0
             for phase, colour in COLOURS.items():
@@ -62,7 +62,7 @@ def _ledger(path: Path, asked: Costs, found: Mapping[str, Any]) -> Path:
 
 def _balance(path: Path, found: Mapping[str, Any]) -> Path:
     """Figure 5: the inverses of each rank, and of the busiest by number of ranks."""
-    with drawn(path, columns=2) as (_, (left, right)):
+    with draw_figure(path, columns=2) as (_, (left, right)):
         row = next(row for row in found["balance"] if row["ranks"] == RANKS_SHOWN)
         left.bar(range(RANKS_SHOWN), row["milliseconds"], color=COLOURS["inverse"])
         left.set_xlabel("rank")

@@ -1,0 +1,1 @@
+"""The figures of measurements, drawn with matplotlib (the extra site)."""

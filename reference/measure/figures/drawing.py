@@ -1,0 +1,49 @@
+"""What all figures of measurements share: axes side by side, and a file that appears at once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rules.errors import UserError
+from rules.host import atomic_path, cannot_write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+OURS, REPORTED = "#3a86d1", "#8a8a8a"
+DOTS_PER_INCH = 120
+
+
+@contextmanager
+def draw_figure(path: Path, columns: int) -> Iterator[tuple["Figure", list[Any]]]:
+    """Yield a figure with ``columns`` axes side by side, and write it to ``path`` afterwards.
+
+    Raises UserError where the file cannot be written, ModuleNotFoundError without matplotlib.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.8 * columns, 3.8), layout="constrained")
+    axes = figure.subplots(1, columns, squeeze=False)[0]
+    yield figure, list(axes)
+    save_figure(figure, path)
+
+
+def save_figure(figure: "Figure", path: Path) -> None:
+    """Write a figure as PNG; the file appears when it is complete.
+
+    Raises UserError where it cannot be written.
+    """
+    try:
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def make_folder(folder: Path, option: str) -> None:
+    """Make the folder that a command-line option names. Raises UserError where that fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{option} {folder}: cannot make this folder ({error.strerror})") from error

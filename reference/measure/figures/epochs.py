@@ -1,0 +1,68 @@
+"""The figures of `cepheid measure epochs`: points by batch size, and points by setting."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from reference.measure.epochs import Comparison, PublishedResult, Run
+from reference.measure.figures.drawing import OURS, REPORTED, draw_figure
+from rules.definition import Definition
+
+MARGIN = 1.1  # of an axis beyond the largest value
+
+
+def draw_by_batch_size(
+    path: Path,
+    definition: Definition,
+    ours: Mapping[int, Sequence[float]],
+    published: Sequence[PublishedResult],
+) -> None:
+    """Draw every run of the reference and their means on the left, published results on the right.
+
+    ``ours`` has the epochs of each run by batch size.
+    """
+    with draw_figure(path, columns=2 if published else 1) as (_, columns):
+        left = columns[0]
+        sizes = sorted(ours)
+        for size in sizes:
+            left.plot([size] * len(ours[size]), ours[size], ".", color=OURS, alpha=0.5)
+        left.plot(sizes, [statistics.mean(ours[size]) for size in sizes], "-", color=OURS)
+        left.set_title(f"{definition.name}, {definition.scale} scale: the reference, measured")
+        if published:
+            for name in sorted({result.round for result in published}):
+                results = [result for result in published if result.round == name]
+                sizes = [result.batch_size for result in results]
+                columns[1].plot(sizes, [result.mean_epochs for result in results], ".", label=name)
+            columns[1].set_title("full scale, as published: tuned submissions")
+            columns[1].legend()
+        for axes in columns:
+            axes.set_xscale("log", base=2)
+            axes.set_xlabel("global batch size")
+            axes.set_ylabel("epochs to target")
+            axes.set_ylim(0, MARGIN * axes.get_ylim()[1])
+
+
+def draw_by_setting(
+    path: Path, definition: Definition, comparison: Comparison, runs: Sequence[Run]
+) -> None:
+    """Draw every run, and the mean of each setting as a bar; published epochs on the right."""
+    arms = comparison.arms
+    has_published = any(arm.published_epochs for arm in arms)
+    with draw_figure(path, columns=2 if has_published else 1) as (figure, columns):
+        for place, arm in enumerate(arms):
+            reached = [run.epochs for run in runs if run.arm == arm.name and run.epochs]
+            columns[0].plot(reached, [place] * len(reached), ".", color=OURS, alpha=0.5)
+            if reached:
+                columns[0].plot(statistics.mean(reached), place, "|", color=OURS, ms=24, mew=2)
+            if has_published and arm.published_epochs:
+                columns[1].plot(arm.published_epochs, place, "o", color=REPORTED)
+        columns[0].set_title(f"{definition.name}, {definition.scale} scale: measured")
+        columns[0].set_yticks(range(len(arms)), [arm.name for arm in arms])
+        if has_published:
+            columns[1].set_title(f"as published: {comparison.published_at}")
+            columns[1].set_yticks([])
+        for axes in columns:
+            axes.set_ylim(len(arms) - 0.5, -0.5)
+            axes.set_xlim(0, MARGIN * axes.get_xlim()[1])
+            axes.set_xlabel("epochs to target")
+        figure.suptitle(f"{comparison.title} ({comparison.source})", fontsize=10)

@@ -1,0 +1,89 @@
+"""Run the reference again and again to learn how it converges, and keep the quality curves."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reference.measure.reporter import Reporter
+from reference.run.config import RunConfig
+from rules.definition import Definition
+from rules.evidence import Curve
+
+if TYPE_CHECKING:
+    from reference.run.progress import OnProgress, Progress
+    from reference.torch.distributed import TorchRanks
+
+TaskFactory = Callable[[RunConfig, "TorchRanks"], Any]
+CORRECT = "correct"
+"""The variant of a run of the unbroken reference."""
+HARDWARE = (
+    "processor", "processor_cores_per_node", "accelerator", "accelerators_per_node",
+    "operating_system",
+)  # fmt: skip
+"""The keys of a system description that say what a measurement ran on."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """One run to make: its title for the user, its variant, its task and its configuration."""
+
+    title: str
+    variant: str
+    create: TaskFactory
+    config: RunConfig
+
+
+def train_all(
+    definition: Definition, trainings: Sequence[Training], data_root: Path, reporter: Reporter
+) -> Iterator[tuple[Training, Curve, Mapping[str, Any]]]:
+    """Make runs one after the other, on data that are prepared first.
+
+    Yields each run with its quality curve and the facts about what it ran on. Starts nothing if
+    there are no runs to make.
+    """
+    if not trainings:
+        return
+    from reference.machine import system
+    from reference.torch.distributed import start_ranks
+
+    reporter.prepare_data(definition, data_root)
+    with start_ranks() as ranks:
+        description = system.describe("local", ranks)
+        hardware = {key: description[key] for key in HARDWARE}
+        for number, training in enumerate(trainings, 1):
+            reporter.say(f"{training.title} (run {number} of {len(trainings)})")
+            with reporter.display(definition) as on_progress:
+                curve, implementation = train(training, ranks, on_progress)
+            yield training, curve, {**implementation, **hardware}
+
+
+def train(
+    training: Training, ranks: "TorchRanks", on_progress: "OnProgress"
+) -> tuple[Curve, Mapping[str, Any]]:
+    """Make one run, to the targets or through the whole budget.
+
+    Returns its quality curve and the facts about its implementation.
+    """
+    from reference.run.log import RunLogWriter
+    from reference.run.loops import run_task
+    from reference.torch.compilation import free_earlier_tasks
+
+    evaluations: list[tuple[int, Mapping[str, float]]] = []
+    start = 0.0
+
+    def record(progress: "Progress") -> None:
+        nonlocal start
+        if progress.stage.is_repeated and not start:
+            start = time.monotonic()
+        if progress.quality is not None:
+            evaluations.append((progress.samples, progress.quality))
+        on_progress(progress)
+
+    free_earlier_tasks()
+    task = training.create(training.config, ranks)
+    run_task(task, training.config, RunLogWriter(None), record)
+    seconds = time.monotonic() - start
+    curve = Curve(training.variant, training.config.seed, seconds, tuple(evaluations))
+    return curve, task.implementation()
