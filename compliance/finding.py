@@ -56,7 +56,7 @@ class Finding:
 
     def text(self, *, explain: bool = True) -> str:
         """The finding for a terminal; ``explain`` points to the text of the rule."""
-        place = printable(str(self.path)) + (f":{self.line}" if self.line is not None else "")
+        place = escape(str(self.path)) + (f":{self.line}" if self.line is not None else "")
         see = f"`cepheid check --explain {self.rule}` says why" if explain and self.hint else ""
         lines = [f"{place}: {self.headline}", *self.details(see)]
         return "\n    ".join(lines)
@@ -91,12 +91,12 @@ def has_error(findings: Iterable[Finding]) -> bool:
     return any(finding.is_error for finding in findings)
 
 
-def in_order(findings: Iterable[Finding]) -> list[Finding]:
+def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
     """By file and line; what concerns a whole file or folder comes before what is in it."""
     return sorted(findings, key=lambda finding: (finding.path.parts, finding.line or 0))
 
 
-def capped(findings: Sequence[Finding], *, goes_on: bool = False) -> list[Finding]:
+def limit_findings(findings: Sequence[Finding], *, goes_on: bool = False) -> list[Finding]:
     """The findings of one log: of each rule the first ten, then one that counts the others.
 
     That one is as severe as the worst of the others and stands where the first such one does. Of
@@ -115,10 +115,10 @@ def capped(findings: Sequence[Finding], *, goes_on: bool = False) -> list[Findin
         worst = min(left, key=lambda finding: SEVERITIES.index(finding.severity))
         more = f"and {len(left):,} more of {rule} in this log"
         kept.append(replace(worst, code=f"{rule}.more", message=more, expected="", got="", hint=""))
-    return in_order(kept)
+    return sort_findings(kept)
 
 
-def printable(text: str) -> str:
+def escape(text: str) -> str:
     """``text`` with control characters, direction marks and lone surrogates escaped."""
     if text.isprintable():
         return text
@@ -127,7 +127,7 @@ def printable(text: str) -> str:
     )
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value of a log as a message repeats it: short, on one line, without control characters."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
@@ -139,5 +139,5 @@ def shown(value: object) -> str:
         text = f'"{value[: SHOWN_MAX + 1]}"'
     else:
         text = json.dumps(value, default=str)
-    text = printable(text)
+    text = escape(text)
     return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 1] + "…"

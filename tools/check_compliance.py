@@ -12,7 +12,7 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from compliance.finding import Finding, has_error, in_order
+from compliance.finding import Finding, has_error, sort_findings
 from compliance.judge import parallel
 from compliance.judge.judgement import judge, place_of, today_by_utc
 from compliance.read import package, waivers
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Check what the command line names. Exit code 1 where there is an error."""
     arguments = parser().parse_args(argv)
     if arguments.explain:
-        print(rulebook.explain(arguments.explain))
+        print(rulebook.explain_rule(arguments.explain))
         return EXIT_FINE
     if arguments.changed:
         from tools import changed  # here, because checking what is named needs no git
@@ -95,14 +95,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     with _Progress() as progress:
         judgement = judge(packages, judged_in, parallel.use_processes(arguments.jobs, progress))
     text = report.FORMATS[arguments.format](judgement.findings, judgement.logs, judgement.round)
-    report.write(text, arguments.output)
+    report.write_report(text, arguments.output)
     return EXIT_FINDINGS if has_error(judgement.findings) else EXIT_FINE
 
 
 def _follow(arguments: argparse.Namespace, judged_in: rounds.Round) -> int:
     """Check one log while it grows: text and workflow commands come at once, others at the end."""
     from compliance.judge.follow import (
-        follow,  # here, because checking what is there needs none of it
+        follow_log,  # here, because checking what is there needs none of it
     )
 
     path = _one_log(arguments.paths)
@@ -113,7 +113,7 @@ def _follow(arguments: argparse.Namespace, judged_in: rounds.Round) -> int:
     before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
     found: list[Finding] = []
     try:
-        for certain in follow(path, place, judged_in, _tell, interrupted.wait):
+        for certain in follow_log(path, place, judged_in, _tell, interrupted.wait):
             (finding,) = waivers.applied([certain], who.waivers, who.path, judged_in, today)
             found.append(finding)
             if print_now:
@@ -121,10 +121,10 @@ def _follow(arguments: argparse.Namespace, judged_in: rounds.Round) -> int:
     finally:
         signal.signal(signal.SIGINT, before)
     if print_now:
-        print(report.verdict_line(found, 1))
+        print(report.format_verdict(found, 1))
     else:
-        text = report.FORMATS[arguments.format](in_order(found), 1, judged_in.name)
-        report.write(text, arguments.output)
+        text = report.FORMATS[arguments.format](sort_findings(found), 1, judged_in.name)
+        report.write_report(text, arguments.output)
     return EXIT_FINDINGS if has_error(found) else EXIT_FINE
 
 

@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rounds = {old["round"], new["round"]}
         other = f"rounds: {old['round']} → {new['round']}\n" if len(rounds) > 1 else ""
         text = other + "\n".join([*map(str, found), summary or "nothing changed"])
-    report.write(text, arguments.output)
+    report.write_report(text, arguments.output)
     return EXIT_FINDINGS if found else EXIT_FINE
 
 

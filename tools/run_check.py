@@ -54,7 +54,7 @@ class LiveCheck:
         self._growing.read_new()
         run, lines = self._growing.log(), self._growing.reading.lines_read
         assert self.log is not None
-        self._tell(follow.certain(run, lines, _place(self.log), rounds.load()))
+        self._tell(follow.check_growing_log(run, lines, _place(self.log), rounds.load()))
         took = time.perf_counter() - begun
         self._next_seconds = begun + (took / SHARE_OF_TIME if run.first("run_start") else 0)
 

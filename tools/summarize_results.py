@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     judgement = judge(packages, judged_in)
     rows = leaderboard.rows(judgement)
-    report.write(FORMATS[arguments.format](rows), arguments.output)
+    report.write_report(FORMATS[arguments.format](rows), arguments.output)
     is_rejected = any(row.verdict in ("rejected", "fail") for row in rows)
     return EXIT_FINDINGS if is_rejected else EXIT_FINE
 

@@ -30,7 +30,7 @@ from compliance.checks.log.identity import (
 from compliance.checks.registry import CHECKS, Needs, Place
 from compliance.checks.result import convergence, energy, runs  # noqa: F401
 from compliance.checks.submission import files, layout, manifest, waivers  # noqa: F401
-from compliance.finding import Finding, capped, in_order
+from compliance.finding import Finding, limit_findings, sort_findings
 from compliance.read.contents import ResultFolder, Submitter
 from compliance.read.logs import ResultLogs
 from compliance.read.runlog import RunLog
@@ -55,7 +55,9 @@ __all__ = [
 def check_log(run: RunLog, place: Place, judged_in: Round) -> list[Finding]:
     """The findings of one log, in the order of its lines."""
     if not run.events:
-        return capped(in_order(_run(judged_in, Needs.RECORDS, run, place, only=("T1",))))
+        return limit_findings(
+            sort_findings(_run(judged_in, Needs.RECORDS, run, place, only=("T1",)))
+        )
     findings = list(_run(judged_in, Needs.RECORDS, run, place))
     definition = definition_of(run, place)
     if definition and has_digest_of(run, definition) and run.first("init_aborted") is None:
@@ -67,7 +69,7 @@ def check_log(run: RunLog, place: Place, judged_in: Round) -> list[Finding]:
     if judged_by and not place.in_result:  # T15 and T17 speak of a single log too
         alone = ResultLogs(ResultFolder(run.path.parent, None, (run.path,)), (run,))
         findings += _run(judged_in, Needs.RESULT, alone, judged_by, place, only=("T15", "T17"))
-    return capped(in_order(findings), goes_on=run.grows)
+    return limit_findings(sort_findings(findings), goes_on=run.grows)
 
 
 def check_result(logs: ResultLogs, place: Place, judged_in: Round) -> list[Finding]:
@@ -77,12 +79,12 @@ def check_result(logs: ResultLogs, place: Place, judged_in: Round) -> list[Findi
         judged_by = judged_by or definition_of(run, place) or round_benchmark_of(run, place)
     if judged_by is None:
         return []  # T14, S1 or M2 says that there is no such benchmark
-    return in_order(_run(judged_in, Needs.RESULT, logs, judged_by, place))
+    return sort_findings(_run(judged_in, Needs.RESULT, logs, judged_by, place))
 
 
 def check_submitter(who: Submitter, judged_in: Round) -> list[Finding]:
     """The findings about a submitter's folder and its system descriptions."""
-    return in_order(_run(judged_in, Needs.SUBMITTER, who))
+    return sort_findings(_run(judged_in, Needs.SUBMITTER, who))
 
 
 def check_logs_of_submitter(
@@ -92,7 +94,7 @@ def check_logs_of_submitter(
 
     ``summaries`` are what remains of the logs of each result, by the folder of the result.
     """
-    return in_order(_run(judged_in, Needs.SUMMARIES, who, summaries))
+    return sort_findings(_run(judged_in, Needs.SUMMARIES, who, summaries))
 
 
 Subject = (

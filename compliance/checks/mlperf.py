@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from compliance.checks.registry import Needs, Place, breach, rule
-from compliance.finding import Finding, shown
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.finding import Finding, format_value
 from compliance.read.logs import ResultLogs
 from compliance.read.records import Event
 from compliance.read.runlog import RunLog
@@ -66,7 +66,7 @@ def counts(run: RunLog, place: Place) -> Iterator[Finding]:
 
 
 def _missing(run: RunLog, asked: Requirement, why: Requirements) -> Finding:
-    return breach(
+    return make_finding(
         run.path,
         None,
         "M1.missing",
@@ -89,13 +89,13 @@ def _too_many(
     else:
         message = f"{asked.key} is there {len(events):,} times, first on line {first.line}"
         code, line = "M1.repeated", odd.line
-    return breach(
+    return make_finding(
         run.path,
         line,
         code,
         message,
         expected=f"{asked.key} {why}{asked.count}",
-        got=f"{shown(first.value)}" + ("" if same else f" and {shown(odd.value)}"),
+        got=f"{format_value(first.value)}" + ("" if same else f" and {format_value(odd.value)}"),
         hint="log it once, from one rank, with the value that was used",
         severity="warning" if same and asked.count == "once" else "error",
     )
@@ -109,13 +109,13 @@ def values(run: RunLog, place: Place) -> Iterator[Finding]:
             continue
         wrong = [event for event in run.all(asked.key) if not asked.value.holds(event.value)]
         if wrong:
-            yield breach(
+            yield make_finding(
                 run.path,
                 wrong[0].line,
                 "M2.value",
                 f"{asked.key} has a value that the round does not allow{_in_records(wrong)}",
                 expected=f"{why}a value {asked.value}",
-                got=shown(wrong[0].value),
+                got=format_value(wrong[0].value),
                 hint="run again with an allowed value, and log the one that was used",
             )
 
@@ -129,7 +129,7 @@ def metadata(run: RunLog, place: Place) -> Iterator[Finding]:
         wrong = _lacking(asked.metadata, run.all(asked.key))
         if wrong:
             event, lacks = wrong[0]
-            yield breach(
+            yield make_finding(
                 run.path,
                 event.line,
                 "M3.metadata",
@@ -173,7 +173,7 @@ def _wrong_value(needs: Metadata, found: Mapping[str, Any]) -> str:
 
 def _told(event: Event) -> str:
     """The metadata of a record but for its source."""
-    return shown({k: v for k, v in event.metadata.items() if k not in ("file", "lineno")})
+    return format_value({k: v for k, v in event.metadata.items() if k not in ("file", "lineno")})
 
 
 def _in_records(events: list[Event]) -> str:
@@ -199,7 +199,7 @@ def places(run: RunLog, place: Place) -> Iterator[Finding]:
 
 def _misplaced(run: RunLog, event: Event, where: str, key: str) -> Finding:
     other = run.first(key)
-    return breach(
+    return make_finding(
         run.path,
         event.line,
         "M4.misplaced",
@@ -220,7 +220,7 @@ def times(run: RunLog, place: Place) -> Iterator[Finding]:
         for key in asked.later_than:
             other = run.first(key)
             if other is not None and event.time_ms <= other.time_ms:
-                yield breach(
+                yield make_finding(
                     run.path,
                     event.line,
                     "M5.no_time",
@@ -233,7 +233,7 @@ def times(run: RunLog, place: Place) -> Iterator[Finding]:
             since_ms = min(started.time_ms for started in run.all(asked.within.since))
             minutes = (event.time_ms - since_ms) / 60_000
             if minutes >= asked.within.minutes:
-                yield breach(
+                yield make_finding(
                     run.path,
                     event.line,
                     "M5.too_late",
@@ -254,24 +254,24 @@ def target(run: RunLog, place: Place) -> Iterator[Finding]:
             continue
         wrong = [event for event in events if not is_number(event.value)]
         if wrong:
-            yield breach(
+            yield make_finding(
                 run.path,
                 wrong[0].line,
                 "M6.not_a_number",
                 f"{asked.key} is no number{_in_records(wrong)}",
                 expected=f"{why}a number",
-                got=shown(wrong[0].value),
+                got=format_value(wrong[0].value),
                 hint="log what the evaluation found",
             )
         elif run.converged and not any(asked.some_value.holds(event.value) for event in events):
             numbers = [event.value for event in events]
-            yield breach(
+            yield make_finding(
                 run.path,
                 events[-1].line,
                 "M6.false_success",
                 f"no {asked.key} reaches the target, and the run is called a success",
                 expected=f"{why}a value {asked.some_value}",
-                got=f"{shown(numbers[-1])} at the last of {len(numbers):,}",
+                got=f"{format_value(numbers[-1])} at the last of {len(numbers):,}",
                 hint="train until the target is reached, or end the run as aborted",
             )
 
@@ -286,7 +286,7 @@ def turns(run: RunLog, place: Place) -> Iterator[Finding]:
         if step is not None and not step(event.metadata):
             wrong.setdefault(event.key, []).append(event)
     for key, events in wrong.items():
-        yield breach(
+        yield make_finding(
             run.path,
             events[0].line,
             "M7.out_of_turn",
@@ -392,7 +392,7 @@ def number_of_runs(
     required, runs = judged_by.runs.required, len(result.runs)
     is_weak = result.folder.scale == "weak"  # in HPC: as many models as the submitter liked
     if place.in_result and (runs < required or (runs > required and not is_weak)):
-        yield breach(
+        yield make_finding(
             result.path,
             None,
             "M8.number_of_runs",

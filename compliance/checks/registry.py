@@ -66,7 +66,7 @@ def rule(
     return register
 
 
-def breach(
+def make_finding(
     path: Path,
     line: int | None,
     code: str,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from compliance.checks import Place, check_log
-from compliance.finding import Finding, printable
+from compliance.finding import Finding, escape
 from compliance.read import records
 from compliance.read.reading import Reading
 from compliance.read.records import Event
@@ -29,21 +29,21 @@ JUDGING_SHARE = 0.1  # of the time, at most: long logs are judged less often
 _DOORS = ("init_start", "init_stop", "run_start", "run_stop")
 
 
-def certain(run: RunLog, lines: int, place: Place, judged_in: Round) -> list[Finding]:
+def check_growing_log(run: RunLog, lines: int, place: Place, judged_in: Round) -> list[Finding]:
     """The findings about the first ``lines`` lines of a log that is not complete."""
-    findings = check_log(aborted_now(run, lines), place, judged_in)
+    findings = check_log(abort_now(run, lines), place, judged_in)
     return [finding for finding in findings if finding.line and finding.line <= lines]
 
 
-def aborted_now(run: RunLog, lines: int) -> RunLog:
+def abort_now(run: RunLog, lines: int) -> RunLog:
     """The log as it would be if its run were aborted after ``lines`` lines."""
     run = replace(run, grows=True)
     if not run.events or run.has_ended:
-        return replace(run, ended=run.has_ended and not _stops_too_early(run))
+        return replace(run, ended=run.has_ended and not stops_early(run))
     last = run.events[-1]
     passed = [number for number, key in enumerate(_DOORS, 1) if run.first(key)]
     to_come = [
-        _assumed(key, lines + number, last, run.samples_trained)
+        assume_event(key, lines + number, last, run.samples_trained)
         for number, key in enumerate(_DOORS[max(passed, default=0) :], 1)
     ]
     # Before the first record of the timed part, settings may still come (and be out of place).
@@ -52,13 +52,13 @@ def aborted_now(run: RunLog, lines: int) -> RunLog:
     return replace(run, events=(*run.events, *to_come), ended=is_training)
 
 
-def _stops_too_early(run: RunLog) -> bool:
+def stops_early(run: RunLog) -> bool:
     """True where run_stop stands before run_start: what lacks may follow all the same."""
     start, stop = run.first("run_start"), run.first("run_stop")
     return stop is not None and (start is None or stop.line < start.line)
 
 
-def _assumed(key: str, line: int, last: Event, samples: int) -> Event:
+def assume_event(key: str, line: int, last: Event, samples: int) -> Event:
     metadata: dict[str, object] = {"file": "", "lineno": 0}
     if last.monotonic_ms is not None:
         metadata[CLOCK_METADATA] = last.monotonic_ms
@@ -175,7 +175,7 @@ class GrowingLog:
             return []
 
 
-def follow(
+def follow_log(
     path: Path,
     place: Place,
     judged_in: Round,
@@ -190,8 +190,10 @@ def follow(
     """
     growing, known = GrowingLog(path), KnownFindings()
     try:
-        for run in _states(growing, tell, wait):
-            yield from known.add(certain(run, growing.reading.lines_read, place, judged_in))
+        for run in watch_states(growing, tell, wait):
+            yield from known.add(
+                check_growing_log(run, growing.reading.lines_read, place, judged_in)
+            )
     finally:
         growing.close()
     if growing.path is None:
@@ -199,7 +201,7 @@ def follow(
     yield from known.add(check_log(read(growing.path), place, judged_in))
 
 
-def _states(
+def watch_states(
     growing: GrowingLog, tell: Callable[[str], None], wait: Callable[[float], bool]
 ) -> Iterator[RunLog]:
     """The log each time that there is something new to judge, until its run has ended."""
@@ -208,7 +210,7 @@ def _states(
     while True:
         happened, now = growing.read_new(), time.monotonic()
         if happened != before or happened == "anew":
-            _tell(happened, growing, tell)
+            report_event(happened, growing, tell)
         before, is_growing = happened, happened in ("opened", "grown", "anew")
         if is_growing:
             changed, is_judged = now, False
@@ -224,10 +226,10 @@ def _states(
             return
 
 
-def _tell(event: str, growing: GrowingLog, tell: Callable[[str], None]) -> None:
-    name = printable(str(growing.path or growing.asked))
+def report_event(event: str, growing: GrowingLog, tell: Callable[[str], None]) -> None:
+    name = escape(str(growing.path or growing.asked))
     said = {
-        "waiting": f"waiting for {name}, or {printable(growing.asked.name)}{PARTIAL}, to be there",
+        "waiting": f"waiting for {name}, or {escape(growing.asked.name)}{PARTIAL}, to be there",
         "opened": f"following {name} until its run has ended; Ctrl-C gives the verdict now",
         "anew": f"{name} was written anew: it is read from its first line",
         "renamed": f"the log is now {name}",

@@ -14,7 +14,7 @@ from compliance.checks import (
     check_submitter,
     round_benchmark_of,
 )
-from compliance.finding import Finding, in_order
+from compliance.finding import Finding, sort_findings
 from compliance.judge.unit import JudgedUnit, Unit, find_definition, judge_unit
 from compliance.read import waivers
 from compliance.read.package import Package, ResultFolder, Submitter
@@ -114,7 +114,7 @@ def judge(
     return Judgement(
         judged_in.name,
         tuple(submitters),
-        tuple(in_order(finding for judged in submitters for finding in judged.findings)),
+        tuple(sort_findings(finding for judged in submitters for finding in judged.findings)),
         sum(package.logs for package in packages),
     )
 
@@ -178,7 +178,7 @@ def _judge_submitter(
         summaries = {unit.folder.path: answer.summary for unit, answer in judged}
         about_folder += check_submitter(who, judged_in)
         about_folder += check_logs_of_submitter(who, summaries, judged_in)
-        about_folder = in_order(about_folder)
+        about_folder = sort_findings(about_folder)
     if who.is_whole:  # else the file that a waiver names may not have been read
         about_logs = [finding for _, answer in judged for finding in answer.findings]
         about_folder += waivers.without_effect([*about_folder, *about_logs], *waived_in)
@@ -201,7 +201,7 @@ def _judged(
         unit.place,
         unit.judged_in,
         dict(system.content or {}) if system else {},
-        tuple(in_order(findings)),
+        tuple(sort_findings(findings)),
         answer.summary,
         answer.convergence,
     )

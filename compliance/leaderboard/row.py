@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from compliance.finding import Finding, printable
+from compliance.finding import Finding, escape
 from compliance.judge.judgement import JudgedResult, Judgement
 from compliance.read.summary import RunSummary
 from compliance.score.scores import (
@@ -237,7 +237,7 @@ def _names(result: JudgedResult) -> dict[str, Any]:
         return next(filter(None, (run.text(key) for run in runs)), None)
 
     def named(*texts: str | None) -> str:
-        return printable((next(filter(None, texts), None) or "unknown")[:64])
+        return escape((next(filter(None, texts), None) or "unknown")[:64])
 
     benchmark = (place.benchmark, logged("submission_benchmark"))
     scale = (
@@ -286,7 +286,7 @@ def _metrics_of(definition: Definition) -> list[str]:
 
 def _text(system: Mapping[str, object], key: str) -> str:
     value = system.get(key)
-    return printable(value[:200]) if isinstance(value, str) else ""
+    return escape(value[:200]) if isinstance(value, str) else ""
 
 
 def _machine(result: JudgedResult) -> Mapping[str, object]:

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from compliance.finding import printable
+from compliance.finding import escape
 from compliance.read.contents import (
     LEFT_BY_TOOLS,
     LOG_NAME,
@@ -63,7 +63,7 @@ def read(path: Path, layout: Layout = "cepheid") -> Package:
     try:
         is_there = path.exists()
     except OSError as error:  # no permission, or no name that the system takes
-        raise UserError(f"{printable(str(path))[:200]}: {error.strerror}") from error
+        raise UserError(f"{escape(str(path))[:200]}: {error.strerror}") from error
     if not is_there:
         raise UserError(f"{path}: there is no such file or folder")
     absolute = Path(os.path.abspath(path))
@@ -98,7 +98,7 @@ def _almost_logs(path: Path, package: Package) -> str:
         return f"{path}: no run has ended yet, {unfinished} still going or killed; wait for it"
     for entry in (entry for result in results for entry in result.unexpected):
         if is_like_log(entry):
-            name = printable(entry.name)
+            name = escape(entry.name)
             return f"{path}: no run logs named result_0.txt …, but {name}; rename it"
     return ""
 

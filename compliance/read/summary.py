@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compliance.finding import printable, shown
+from compliance.finding import escape, format_value
 from compliance.read.course import Course, read_count, trace_course
 from compliance.read.logs import ResultLogs
 from compliance.read.powerlog import PowerLog
@@ -77,7 +77,7 @@ class RunSummary:
     @property
     def ending(self) -> str:
         """How the run ended, as people read it."""
-        return printable(self.status or "no run_stop")
+        return escape(self.status or "no run_stop")
 
     @property
     def minutes(self) -> float:
@@ -108,7 +108,7 @@ def summarize(logs: ResultLogs, with_course: bool = False) -> ResultSummary:
             summarize_run(run, place, power_of.get(run.index), with_course)
             for place, run in enumerate(logs.runs)
         ),
-        printable(logs.power[0].not_measured) if logs.power else None,
+        escape(logs.power[0].not_measured) if logs.power else None,
         logs.digests,
     )
 
@@ -135,7 +135,9 @@ def summarize_run(
         update_time_ratio=run.update_time_ratio if run.converged else None,
         joules=measure_joules(run, power),
         nodes={key: _keep_scalar(run.value(key)) for key in _NODES if run.first(key)},
-        code=CodeDigest(code.line, _keep_text(code.value), shown(code.value)) if code else None,
+        code=CodeDigest(code.line, _keep_text(code.value), format_value(code.value))
+        if code
+        else None,
         course=trace_course(run) if with_course else None,
     )
 

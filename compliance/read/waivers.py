@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from compliance.finding import Finding, printable, shown
+from compliance.finding import Finding, escape, format_value
 from compliance.read.runlog import PARTIAL
 from rules.definition import first_schema_problem
 from rules.rounds import Round, Severity
@@ -128,7 +128,7 @@ def _of_document(path: Path, document: yaml.Node | None) -> Waivers:
         return Waivers(path, (), (*problems, WaiverProblem(1, problem)))
     assert isinstance(content, dict)
     unknown = [key for key in content if key != "waivers"]
-    problems += [WaiverProblem(1, f"unknown field {shown(key)}") for key in unknown]
+    problems += [WaiverProblem(1, f"unknown field {format_value(key)}") for key in unknown]
     lines = _lines_of_entries(document)
     if len(entries) > WAIVERS_MAX:
         message = f"the file holds more than {WAIVERS_MAX} waivers"
@@ -153,7 +153,7 @@ def _plain(node: yaml.Node, problems: list[WaiverProblem]) -> object:
             key = str(_plain(key_node, problems))
             if key in content:
                 line = key_node.start_mark.line + 1
-                problems.append(WaiverProblem(line, f"{shown(key)} is there more than once"))
+                problems.append(WaiverProblem(line, f"{format_value(key)} is there more than once"))
             content.setdefault(key, _plain(value_node, problems))
         return content
     return str(node.value)
@@ -174,11 +174,11 @@ def _waiver(line: int, entry: object) -> Waiver | WaiverProblem:
     leaves = place.is_absolute() or ".." in place.parts or not place.parts
     if leaves or any(character in entry["path"] for character in "\\\0"):
         message = "path is no file or folder within the submitter's folder"
-        return WaiverProblem(line, message, shown(entry["path"]))
+        return WaiverProblem(line, message, format_value(entry["path"]))
     try:
         until = datetime.date.fromisoformat(entry["until"])
     except ValueError:
-        return WaiverProblem(line, "until is no day of the calendar", shown(entry["until"]))
+        return WaiverProblem(line, "until is no day of the calendar", format_value(entry["until"]))
     return Waiver(line, entry["rule"], place, entry["reason"], entry["who"], until)
 
 
@@ -204,7 +204,7 @@ def _waived(finding: Finding, holding: Sequence[Waiver], root: Path) -> Finding:
     waiver = next((waiver for waiver in holding if waiver.covers(finding, root)), None)
     if waiver is None:
         return finding
-    by = f"waived by {printable(waiver.who)} until {waiver.until}: {printable(waiver.reason)}"
+    by = f"waived by {escape(waiver.who)} until {waiver.until}: {escape(waiver.reason)}"
     return replace(finding, severity="warning", message=f"{finding.message} ({by})")
 
 
@@ -220,7 +220,7 @@ def without_effect(
     if waivers is None or "S9" not in judged_in.rules:
         return
     for waiver in waivers.waivers:
-        about = f"{waiver.rule} at {printable(str(waiver.place))}"
+        about = f"{waiver.rule} at {escape(str(waiver.place))}"
         expected = ""
         severity: Severity = "warning"
         if not _may_be_waived(waiver.rule, judged_in):

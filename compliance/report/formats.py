@@ -4,13 +4,13 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from compliance.finding import Finding, has_error, printable
-from compliance.report.sarif import report_sarif, within_folder
+from compliance.finding import Finding, escape, has_error
+from compliance.report.sarif import find_in_folder, format_sarif
 from rules.errors import UserError
 from rules.host import atomic_write
 
 
-def report_text(findings: Sequence[Finding], logs: int) -> str:
+def format_text(findings: Sequence[Finding], logs: int) -> str:
     """All findings, and a last line such as ``pass: 1 log, 0 errors, 1 note``.
 
     Only the first finding of a rule points to the rule's text.
@@ -20,30 +20,30 @@ def report_text(findings: Sequence[Finding], logs: int) -> str:
     for finding in findings:
         parts.append(finding.text(explain=finding.rule not in explained))
         explained.add(finding.rule)
-    return "\n".join([*parts, verdict_line(findings, logs)])
+    return "\n".join([*parts, format_verdict(findings, logs)])
 
 
-def verdict_line(findings: Sequence[Finding], logs: int) -> str:
+def format_verdict(findings: Sequence[Finding], logs: int) -> str:
     """The verdict with its counts."""
     counts = {
         severity: sum(finding.severity == severity for finding in findings)
         for severity in ("error", "warning", "note")
     }
-    said = [_counted(logs, "log"), _counted(counts["error"], "error")]
-    said += [_counted(counts[level], level) for level in ("warning", "note") if counts[level]]
-    return f"{verdict(findings)}: {', '.join(said)}"
+    said = [_count(logs, "log"), _count(counts["error"], "error")]
+    said += [_count(counts[level], level) for level in ("warning", "note") if counts[level]]
+    return f"{decide_verdict(findings)}: {', '.join(said)}"
 
 
-def verdict(findings: Iterable[Finding]) -> str:
+def decide_verdict(findings: Iterable[Finding]) -> str:
     """``pass`` or ``fail``."""
     return "fail" if has_error(findings) else "pass"
 
 
-def report_json(findings: Sequence[Finding], logs: int, round_name: str) -> str:
+def format_json(findings: Sequence[Finding], logs: int, round_name: str) -> str:
     """The findings for a program. ASCII only, so that no terminal or file can refuse it."""
     report = {
         "round": round_name,
-        "verdict": verdict(findings),
+        "verdict": decide_verdict(findings),
         "logs": logs,
         "findings": [finding.as_json() for finding in findings],
     }
@@ -53,55 +53,55 @@ def report_json(findings: Sequence[Finding], logs: int, round_name: str) -> str:
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
-def report_github(findings: Sequence[Finding], logs: int) -> str:
+def format_github(findings: Sequence[Finding], logs: int) -> str:
     """Workflow commands, which GitHub Actions shows beside the lines of a pull request; then the
     verdict."""
-    lines = [github_command(finding) for finding in findings]
-    return "\n".join([*lines, verdict_line(findings, logs)])
+    lines = [format_github_command(finding) for finding in findings]
+    return "\n".join([*lines, format_verdict(findings, logs)])
 
 
-def github_command(finding: Finding) -> str:
+def format_github_command(finding: Finding) -> str:
     """One finding as ``::error file=…,line=…,title=…::message``."""
-    place = within_folder(finding.path)
+    place = find_in_folder(finding.path)
     properties = {"file": str(finding.path) if place is None else place.as_posix()}
     if finding.line is not None:
         properties["line"] = str(finding.line)
     properties["title"] = finding.code
     said = ",".join(
-        f"{name}={_escaped(value).replace(':', '%3A').replace(',', '%2C')}"
+        f"{name}={_escape(value).replace(':', '%3A').replace(',', '%2C')}"
         for name, value in properties.items()
     )
     message = finding.message + "".join(f"\n{line}" for line in finding.details())
-    return f"::{_COMMANDS[finding.severity]} {said}::{_escaped(message)}"
+    return f"::{_COMMANDS[finding.severity]} {said}::{_escape(message)}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """As the runner asks for it: names and values in a log must not begin a command of their own.
     Other control characters than line ends are shown, not sent."""
-    text = "".join(c if c in "\r\n" else printable(c) for c in text)
+    text = "".join(c if c in "\r\n" else escape(c) for c in text)
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _counted(number: int, word: str) -> str:
+def _count(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 FORMATS: Mapping[str, Callable[[Sequence[Finding], int, str], str]] = {
-    "text": lambda findings, logs, round_name: report_text(findings, logs),
-    "json": report_json,
-    "sarif": report_sarif,
-    "github": lambda findings, logs, round_name: report_github(findings, logs),
+    "text": lambda findings, logs, round_name: format_text(findings, logs),
+    "json": format_json,
+    "sarif": format_sarif,
+    "github": lambda findings, logs, round_name: format_github(findings, logs),
 }
 """What `cepheid check --format` can print: findings, number of logs, name of the round -> text."""
 
 ONE_BY_ONE: Mapping[str, Callable[[Finding], str]] = {
     "text": Finding.text,
-    "github": github_command,
+    "github": format_github_command,
 }
 """The formats whose findings can be printed as they come; the verdict line follows."""
 
 
-def write(text: str, path: Path | None) -> None:
+def write_report(text: str, path: Path | None) -> None:
     """Print a report, or write it to a file as a whole: a reader never sees half of it.
 
     Raises UserError where the file cannot be written.

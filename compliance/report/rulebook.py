@@ -30,13 +30,13 @@ class RuleText:
         return " ".join((sentence.group() if sentence else plain).split())
 
 
-def explain(rule_id: str) -> str:
+def explain_rule(rule_id: str) -> str:
     """Return a rule's text: what it says, why, how it is checked, how to comply, its codes.
 
     ``rule_id`` may also be the code of a finding, such as ``T8.late``. Raises UserError for an
     unknown rule.
     """
-    rules = rule_texts()
+    rules = read_rules()
     asked = rule_id.partition(".")[0].upper()
     if asked not in rules:
         raise UserError(
@@ -47,17 +47,17 @@ def explain(rule_id: str) -> str:
     return f"{rule.id} {rule.title}\n{rule.body}\n\n(rules/{rule.book})"
 
 
-def rule_codes(rule_id: str) -> dict[str, str]:
+def list_codes(rule_id: str) -> dict[str, str]:
     """Return the codes of a rule's findings, each with what it means."""
     line = re.compile(rf"^- `({re.escape(rule_id)}\.[a-z0-9_]+)`: (.+)$", re.MULTILINE)
-    return dict(line.findall(rule_texts()[rule_id].body))
+    return dict(line.findall(read_rules()[rule_id].body))
 
 
 @cache
-def rule_texts() -> Mapping[str, RuleText]:
+def read_rules() -> Mapping[str, RuleText]:
     """Every numbered rule, by id, in the order of the books."""
     found = {}
-    for book in _books():
+    for book in _find_books():
         for section in re.split(r"^(?=##)", book.read_text(encoding="utf-8"), flags=re.MULTILINE):
             heading = re.match(r"### ([A-Z]+[0-9]+) (.+)\n", section)
             if heading:
@@ -67,6 +67,6 @@ def rule_texts() -> Mapping[str, RuleText]:
     return found
 
 
-def _books() -> list[Path]:
+def _find_books() -> list[Path]:
     others = sorted(path.name for path in FOLDER.glob("*.md") if path.name not in _FIRST)
     return [FOLDER / name for name in (*_FIRST, *others)]

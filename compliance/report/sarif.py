@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from compliance.finding import Finding
-from compliance.report.rulebook import RuleText, rule_texts
+from compliance.report.rulebook import RuleText, read_rules
 from rules import rounds
 
 SCHEMA = (
@@ -20,27 +20,27 @@ SCHEMA = (
 _BASE = "%SRCROOT%"  # the folder that the command was run in; for a pull request, the checkout
 
 
-def report_sarif(findings: Sequence[Finding], logs: int, round_name: str) -> str:
+def format_sarif(findings: Sequence[Finding], logs: int, round_name: str) -> str:
     """All findings as one SARIF log with one run. ASCII only."""
     checked = rounds.load(round_name).rules
     ids = list(dict.fromkeys([*checked, *(finding.rule for finding in findings)]))
     severities = {rule: checked[rule].severity if rule in checked else "error" for rule in ids}
-    texts = rule_texts()
+    texts = read_rules()
     driver = {
         "name": "cepheid check",
-        "rules": [_rule(rule, severities[rule], texts.get(rule)) for rule in ids],
+        "rules": [_describe_rule(rule, severities[rule], texts.get(rule)) for rule in ids],
     }
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": True}],
-        "results": [_result(finding, ids.index(finding.rule)) for finding in findings],
+        "results": [_describe_finding(finding, ids.index(finding.rule)) for finding in findings],
         "properties": {"round": round_name, "logs": logs},
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
 
-def _rule(rule_id: str, severity: str, text: RuleText | None) -> dict[str, Any]:
+def _describe_rule(rule_id: str, severity: str, text: RuleText | None) -> dict[str, Any]:
     """A reportingDescriptor (3.49)."""
     rule: dict[str, Any] = {"id": rule_id, "defaultConfiguration": {"level": severity}}
     if text is not None:
@@ -51,16 +51,16 @@ def _rule(rule_id: str, severity: str, text: RuleText | None) -> dict[str, Any]:
     return rule
 
 
-def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
+def _describe_finding(finding: Finding, rule_index: int) -> dict[str, Any]:
     """A result (3.27)."""
-    place: dict[str, Any] = {"artifactLocation": _artifact(finding.path)}
+    place: dict[str, Any] = {"artifactLocation": _locate(finding.path)}
     if finding.line is not None:
         place["region"] = {"startLine": finding.line}
     return {
         "ruleId": finding.rule,
         "ruleIndex": rule_index,
         "level": finding.severity,
-        "message": {"text": _plain("\n".join([finding.message, *finding.details()]))},
+        "message": {"text": _escape("\n".join([finding.message, *finding.details()]))},
         "locations": [{"physicalLocation": place}],
         "properties": {
             "code": finding.code,
@@ -69,20 +69,20 @@ def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plain(text: str) -> str:
+def _escape(text: str) -> str:
     """A message without links (3.11.6) and placeholders (3.11.5), whatever a log has in it."""
     return text.replace("](", "] (").replace("{", "{{").replace("}", "}}")
 
 
-def _artifact(path: Path) -> dict[str, str]:
+def _locate(path: Path) -> dict[str, str]:
     """An artifactLocation (3.4): relative to the current folder where the path lies in it."""
-    inside = within_folder(path)
+    inside = find_in_folder(path)
     if inside is None:
         return {"uri": "file://" + quote(os.fsencode(os.path.abspath(path)))}
     return {"uri": quote(os.fsencode(inside.as_posix())), "uriBaseId": _BASE}
 
 
-def within_folder(path: Path) -> Path | None:
+def find_in_folder(path: Path) -> Path | None:
     """``path`` relative to the current folder, or None where it does not lie in it."""
     absolute, folder = Path(os.path.abspath(path)), Path.cwd()
     return absolute.relative_to(folder) if absolute.is_relative_to(folder) else None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from compliance.finding import printable
+from compliance.finding import escape
 from compliance.judge.judgement import JudgedResult, Judgement
 from compliance.leaderboard import Row, place_in_table, row_of
 from compliance.leaderboard.row import RANKED_BY
@@ -163,7 +163,7 @@ def _id(row: Row) -> str:
 
 def _availability(system: Mapping[str, object]) -> str:
     status = system.get("status")
-    return printable(status[:40]) if isinstance(status, str) else ""
+    return escape(status[:40]) if isinstance(status, str) else ""
 
 
 def _kept(runs: Sequence[RunSummary], asked: Runs) -> frozenset[int]:

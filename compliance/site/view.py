@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from compliance.finding import printable
+from compliance.finding import escape
 from compliance.leaderboard.numbers import digits, generation_interval, interval, minutes
 from compliance.leaderboard.row import RANKED_BY, Row
 from compliance.site.entry import Entry, Run
@@ -105,7 +105,7 @@ def environment() -> "jinja2.Environment":
 
 def _printable(value: object) -> object:
     """No direction mark or control character of a name reaches a page; markup is ours."""
-    return printable(value) if type(value) is str else value
+    return escape(value) if type(value) is str else value
 
 
 def render(site: Site, template: str, page: str, **context: Any) -> str:

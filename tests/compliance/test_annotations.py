@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compliance.finding import Finding
-from compliance.report.formats import FORMATS, github_command
-from compliance.report.sarif import report_sarif
+from compliance.report.formats import FORMATS, format_github_command
+from compliance.report.sarif import format_sarif
 from rules import rounds
 
 SCHEMA = json.loads((Path(__file__).parent / "sarif.schema.json").read_text(encoding="utf-8"))
@@ -31,7 +31,7 @@ def finding(**changes: Any) -> Finding:
 
 
 def sarif(*findings: Finding) -> Any:
-    document = json.loads(report_sarif(findings, 1, rounds.CURRENT))
+    document = json.loads(format_sarif(findings, 1, rounds.CURRENT))
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
     (run,) = document["runs"]
     for result in run["results"]:
@@ -85,7 +85,7 @@ def test_any_name_and_text_stay_in_their_fields(name: str, text: str) -> None:
     (result,) = sarif(odd)["results"]
     uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert unquote_to_bytes(uri) == os.fsencode(Path("in") / name)
-    command = github_command(odd)
+    command = format_github_command(odd)
     assert command.isprintable()
     matched = re.fullmatch(r"::error file=([^,:]*),line=7,title=T8.late::(.*)", command)
     assert matched, command
@@ -95,7 +95,7 @@ def test_any_name_and_text_stay_in_their_fields(name: str, text: str) -> None:
 
 def test_github_escapes_as_the_runner_asks() -> None:
     odd = finding(path=Path("a%,:\r\nb"), message="50% of\r\n::error::it", line=None, got="")
-    assert github_command(odd) == (
+    assert format_github_command(odd) == (
         "::error file=a%25%2C%3A%0D%0Ab,title=T8.late::"
         "50%25 of%0D%0A::error::it%0Aexpected 8%0Afix: change it"
     )
@@ -112,7 +112,7 @@ def test_github_knows_levels(severity: str, says: str) -> None:
 def test_the_schema_of_the_standard() -> None:
     official = json.loads(Path(OFFICIAL).read_text(encoding="utf-8"))
     findings = [finding(), finding(line=None, severity="note", path=Path("/é"))]
-    document = json.loads(report_sarif(findings, 1, rounds.CURRENT))
+    document = json.loads(format_sarif(findings, 1, rounds.CURRENT))
     jsonschema.Draft4Validator(official, format_checker=jsonschema.FormatChecker()).validate(
         document
     )

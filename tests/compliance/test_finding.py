@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compliance.finding import Finding, capped, in_order, printable, shown
+from compliance.finding import Finding, escape, format_value, limit_findings, sort_findings
 
 LATE = Finding(
     "T8.late",
@@ -65,28 +65,30 @@ def test_a_note_says_that_it_is_one() -> None:
     ],
 )
 def test_values_are_shown_short_and_harmless(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert format_value(value) == text
 
 
 @given(st.text(st.characters(codec=None)))
 def test_whatever_a_log_says_stays_on_its_line(text: str) -> None:
-    assert printable(text).isprintable()
-    assert shown(text).isprintable()
+    assert escape(text).isprintable()
+    assert format_value(text).isprintable()
 
 
 def test_the_eleventh_of_a_rule_is_counted_only() -> None:
     many = [Finding("T2.value", "error", Path("log"), line, "wrong") for line in range(1, 31)]
     other = Finding("T9.value", "error", Path("log"), 99, "also wrong")
-    kept = capped(in_order([other, *many]))
+    kept = limit_findings(sort_findings([other, *many]))
     assert kept[:10] == many[:10]
     (counted, last) = kept[10:]
     assert (counted.line, counted.message) == (11, "and 20 more of T2 in this log")
     assert counted.code == "T2.more"
     assert last == other
-    assert capped(in_order([other, *many]), goes_on=True) == [*many[:10], other]
+    assert limit_findings(sort_findings([other, *many]), goes_on=True) == [*many[:10], other]
 
 
 def test_no_error_hides_behind_ten_warnings() -> None:
     mild = [Finding("M1.repeated", "warning", Path("log"), line, "twice") for line in range(1, 20)]
-    counted = capped([*mild, Finding("M1.repeated", "error", Path("log"), 30, "two values")])[-1]
+    counted = limit_findings(
+        [*mild, Finding("M1.repeated", "error", Path("log"), 30, "two values")]
+    )[-1]
     assert (counted.severity, counted.line) == ("error", 30)

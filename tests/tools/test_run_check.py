@@ -91,7 +91,7 @@ def test_judging_takes_no_more_of_the_clock_than_its_share(
         judged.append("again")
         return []
 
-    monkeypatch.setattr(follow, "certain", certain)
+    monkeypatch.setattr(follow, "check_growing_log", certain)
     log.live.look()  # took 0.5 s: none in the next 50 s
     log.live.look()
     assert len(judged) == 1

@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Any
 
 from compliance.checks.log.identity import definition_of
-from compliance.checks.registry import Needs, Place, breach, rule
-from compliance.finding import Finding, printable, shown
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.finding import Finding, escape, format_value
 from compliance.read.records import EVENT_TYPES, Event, Problem
 from compliance.read.runlog import RunLog
 from rules import rounds
@@ -52,16 +52,16 @@ def form(run: RunLog, place: Place) -> Iterator[Finding]:
     for problem in run.problems:
         if problem.kind in asked.tolerated and not problem.lost:
             continue
-        yield breach(
+        yield make_finding(
             run.path,
             problem.line,
             f"T1.{problem.kind}",
-            printable(problem.message),
+            escape(problem.message),
             got=_shown_problem(problem),
             hint=_MEND_FORM[problem.kind],
         )
     if not run.events and not run.problems:
-        yield breach(
+        yield make_finding(
             run.path,
             None,
             "T1.no_record",
@@ -74,7 +74,7 @@ def form(run: RunLog, place: Place) -> Iterator[Finding]:
 def _other_dialects(run: RunLog, asked: Dialect) -> Iterator[Finding]:
     for dialect, line in run.dialects.items():
         if dialect != asked:
-            yield breach(
+            yield make_finding(
                 run.path,
                 line,
                 "T1.dialect",
@@ -92,8 +92,8 @@ _SAID: Mapping[Dialect, str] = {
 
 def _shown_problem(problem: Problem) -> str:
     if problem.kind in ("fields", "schema"):  # JSON already, with its own quotes
-        return printable(problem.got)
-    return shown(problem.got) if problem.got else ""
+        return escape(problem.got)
+    return format_value(problem.got) if problem.got else ""
 
 
 @rule("T2", Needs.RECORDS)
@@ -101,11 +101,11 @@ def vocabulary(run: RunLog, place: Place) -> Iterator[Finding]:
     """The events of the table are there, as often and as typed as it says, and no others."""
     ended = run.first("init_aborted")
     if ended is not None:
-        yield breach(
+        yield make_finding(
             run.path,
             ended.line,
             "T2.init_aborted",
-            f"the run ended before run_start: {shown(ended.value)}",
+            f"the run ended before run_start: {format_value(ended.value)}",
             hint="see what the reason names, then run again; such a log never counts, "
             "so keep it out of the result, for example as interrupted_0.txt",
         )
@@ -158,11 +158,11 @@ def _unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
         times = "" if len(events) == 1 else f" ({len(events):,} times)"
         if not key.isascii():  # it may look like another one
             times += f", in ASCII {key[:100]!a}"
-        yield breach(
+        yield make_finding(
             run.path,
             events[0].line,
             "T2.unknown_key",
-            f"unknown key {shown(key)}{times}{guess}",
+            f"unknown key {format_value(key)}{times}{guess}",
             expected="only keys of the table under T2 and hyperparameters of the definition",
             hint="correct the key, or leave the record out: other output may stand in the log "
             "on lines without the marker",
@@ -173,13 +173,13 @@ def _counts(run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]) -> 
     may_lack_blocks = run.status == STATUS_ABORTED  # it may have ended in the first block
     second = _second_run(run)
     if second is not None:
-        yield breach(
+        yield make_finding(
             run.path,
             second.line,
             "T2.second_run",
             "a second run begins here",
             expected="one run for each file",
-            got=f"{shown(second.key)} again, first on line {run.all(second.key)[0].line}",
+            got=f"{format_value(second.key)} again, first on line {run.all(second.key)[0].line}",
             hint="write the log of each run to a file of its own, result_0.txt, result_1.txt …",
         )
         return
@@ -188,7 +188,7 @@ def _counts(run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]) -> 
         events = run.all(key)
         again = events[1:2] if asked.count != "at least once" else ()
         if again and not (run.grows and again[0].line > timed):  # where it may be another run's
-            yield breach(
+            yield make_finding(
                 run.path,
                 again[0].line,
                 "T2.repeated",
@@ -201,7 +201,7 @@ def _counts(run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]) -> 
         is_of_block = asked.phase is Phase.TIMED and key != "run_start"
         if key == "run_stop" or (is_of_block and may_lack_blocks):
             continue  # T7 tells of a run that did not end
-        yield breach(
+        yield make_finding(
             run.path,
             end_of_phase(run, asked.phase),
             "T2.missing",
@@ -274,7 +274,7 @@ def _shapes(run: RunLog, known: Mapping[str, EventRule]) -> Iterator[Finding]:
 def _shape(run: RunLog, event: Event, asked: EventRule) -> Iterator[Finding]:
     """Event type, type of the value, and the metadata of one record."""
     if event.event_type in EVENT_TYPES and event.event_type != asked.event_type:
-        yield breach(
+        yield make_finding(
             run.path,
             event.line,
             "T2.event_type",
@@ -286,25 +286,25 @@ def _shape(run: RunLog, event: Event, asked: EventRule) -> Iterator[Finding]:
     allowed = CHOICES.get(event.key)
     fits = has_type(event.value, asked.value) and (allowed is None or event.value in allowed)
     if not fits and event.key != "cache_clear":  # T6 judges that value
-        yield breach(
+        yield make_finding(
             run.path,
             event.line,
             "T2.value",
             f"{event.key} has a wrong value",
             expected=_one_of(allowed) if allowed else asked.value,
-            got=shown(event.value),
+            got=format_value(event.value),
             hint=f"{event.key} is {asked.meaning}",
         )
     wrong = [name for name in asked.metadata if not _metadata_fits(event, name)]
     if wrong:
-        yield breach(
+        yield make_finding(
             run.path,
             event.line,
             "T2.metadata",
             f"{event.key} has wrong or missing metadata: {', '.join(wrong)}",
             expected=", ".join(f"{name} ({_asked_of_metadata(name)})" for name in wrong),
             got=", ".join(
-                shown(event.metadata[name]) if name in event.metadata else "nothing"
+                format_value(event.metadata[name]) if name in event.metadata else "nothing"
                 for name in wrong
             ),
             hint=f"give every {event.key} the metadata {', '.join(asked.metadata)}",
@@ -322,14 +322,15 @@ def _implementation(run: RunLog) -> Iterator[Finding]:
         if not has_type(event.value.get(name), asked)
     ]
     if wrong:
-        yield breach(
+        yield make_finding(
             run.path,
             event.line,
             "T2.implementation",
             f"implementation has wrong or missing fields: {', '.join(wrong)}",
             expected=", ".join(f"{name} ({IMPLEMENTATION_TYPES[name]})" for name in wrong),
             got=", ".join(
-                shown(event.value[name]) if name in event.value else "nothing" for name in wrong
+                format_value(event.value[name]) if name in event.value else "nothing"
+                for name in wrong
             ),
             hint=f"give its value the fields {', '.join(IMPLEMENTATION_TYPES)}; "
             "others may stand beside them",
@@ -397,11 +398,11 @@ def finite_values(run: RunLog, place: Place) -> Iterator[Finding]:
         for name, part in (("value", event.value), ("metadata", event.metadata)):
             where = _not_finite(part, name)
             if where:
-                yield breach(
+                yield make_finding(
                     run.path,
                     event.line,
                     "T5.not_finite",
-                    f"{where[0]} of {shown(event.key)} is not finite",
+                    f"{where[0]} of {format_value(event.key)} is not finite",
                     got=str(where[1]),
                     hint="end the run as aborted when its loss or quality is not finite, "
                     "and say so in the reason instead of the number",
@@ -413,7 +414,7 @@ def _not_finite(value: Any, name: str) -> tuple[str, float] | None:
     if isinstance(value, float):
         return None if math.isfinite(value) else (name, value)
     if isinstance(value, Mapping):
-        inner = ((f"{name}.{shown(key)[1:-1][:60]}", item) for key, item in value.items())
+        inner = ((f"{name}.{format_value(key)[1:-1][:60]}", item) for key, item in value.items())
     elif isinstance(value, list):
         inner = ((f"{name}[{i}]", item) for i, item in enumerate(value))
     else:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from compliance.checks.log.identity import division_of
-from compliance.checks.registry import Needs, Place, breach, rule
-from compliance.finding import Finding, shown
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.finding import Finding, format_value
 from compliance.read.records import Event
 from compliance.read.runlog import RunLog, repetitions_seconds
 from rules.definition import Definition
@@ -38,7 +38,7 @@ def _counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
                 reason = stop.metadata.get(REASON_METADATA)
                 if run.status == STATUS_ABORTED and isinstance(reason, str) and reason.strip():
                     break  # it failed, and says so
-                yield breach(
+                yield make_finding(
                     run.path,
                     stop.line,
                     "T24.missing",
@@ -49,13 +49,13 @@ def _counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
                 )
                 return
             if event.metadata["images_count"] != count:
-                yield breach(
+                yield make_finding(
                     run.path,
                     event.line,
                     "T24.images_count",
                     f"{key} has a number of images that is not asked for here",
                     expected=asked_for,
-                    got=shown(event.metadata["images_count"]),
+                    got=format_value(event.metadata["images_count"]),
                     hint="images_count is the number of images that are generated at a time",
                 )
                 return
@@ -69,7 +69,7 @@ def _measured(run: RunLog, definition: Definition) -> Iterator[Finding]:
     for number, (event, repetitions) in enumerate(measured):
         seconds = repetitions_seconds(event)
         if seconds is None or len(seconds) != repetitions:
-            yield breach(
+            yield make_finding(
                 run.path,
                 event.line,
                 "T24.repetitions",
@@ -91,7 +91,7 @@ def _fitting(
         return  # T4's
     room_ms, told_ms = stop.monotonic_ms - start.monotonic_ms, 1000 * sum(seconds)
     if told_ms > room_ms + CLOCK_TOLERANCE_MS:
-        yield breach(
+        yield make_finding(
             run.path,
             event.line,
             "T24.too_long",
@@ -102,7 +102,7 @@ def _fitting(
             "the last one",
         )
     elif room_ms - told_ms > max(UNTIMED_MS_MIN, UNTIMED_SHARE_MAX * room_ms):
-        yield breach(
+        yield make_finding(
             run.path,
             event.line,
             "T24.untimed",
@@ -139,13 +139,13 @@ def _images(run: RunLog, definition: Definition) -> Iterator[Finding]:
 
 
 def _miscounted(run: RunLog, event: Event, images: int) -> Finding:
-    return breach(
+    return make_finding(
         run.path,
         event.line,
         "T24.samples_count",
         f"samples_count of {event.key} is not the number of images generated",
         expected=f"{images:,}, in all repetitions together",
-        got=shown(event.metadata["samples_count"]),
+        got=format_value(event.metadata["samples_count"]),
         hint="count the images since run_start",
     )
 
@@ -157,7 +157,7 @@ def weights(run: RunLog, definition: Definition, place: Place) -> Iterator[Findi
     if event is None or division_of(run, place) != "closed" or event.value == expected:
         return
     if expected is None:
-        yield breach(
+        yield make_finding(
             run.path,
             event.line,
             "T25.no_weights",
@@ -167,13 +167,13 @@ def weights(run: RunLog, definition: Definition, place: Place) -> Iterator[Findi
             hint="run with --division open, or at a scale that has weights",
         )
         return
-    yield breach(
+    yield make_finding(
         run.path,
         event.line,
         "T25.other_weights",
         "the weights are not those of the definition",
-        expected=shown(expected),
-        got=shown(event.value),
+        expected=format_value(expected),
+        got=format_value(event.value),
         hint=f"generate with the file in benchmarks/{definition.name}/weights, converted to your "
         "framework where it needs to be; open allows other weights",
     )

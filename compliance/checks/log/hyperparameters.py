@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from compliance.checks.log.form import end_of_phase, suggestions
 from compliance.checks.log.identity import division_of
 from compliance.checks.log.timing import BATCH_SIZE, batch_size
-from compliance.checks.registry import Needs, Place, breach, rule
-from compliance.finding import Finding, shown
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.finding import Finding, format_value
 from compliance.read.runlog import RunLog
 from rules.definition import Definition, Hyperparameter
 from rules.events import EVENTS, Phase, is_number
@@ -23,7 +23,7 @@ def closed_division(run: RunLog, definition: Definition, place: Place) -> Iterat
     for name, allowed in definition.hyperparameters.items():
         events = run.all(name)
         if not events and run.is_complete and name not in misspelt:
-            yield breach(
+            yield make_finding(
                 run.path,
                 end_of_phase(run, Phase.INIT),
                 "T12.missing",
@@ -37,13 +37,13 @@ def closed_division(run: RunLog, definition: Definition, place: Place) -> Iterat
             if problem is None and is_number(value):
                 problem = allowed.why_not_with(value, logged)
             if problem:
-                yield breach(
+                yield make_finding(
                     run.path,
                     events[0].line,
                     "T12.not_allowed",
                     f"{name} {problem} in the closed division",
                     expected=_allowed(allowed),
-                    got=shown(value),
+                    got=format_value(value),
                     hint=f"run with an allowed {name}, or submit to the open division",
                 )
 
@@ -55,13 +55,13 @@ def open_division(run: RunLog, definition: Definition, place: Place) -> Iterator
         return
     if BATCH_SIZE in definition.hyperparameters and run.is_complete and batch_size(run) is None:
         batch = run.first(BATCH_SIZE)
-        yield breach(
+        yield make_finding(
             run.path,
             batch.line if batch else end_of_phase(run, Phase.INIT),
             "T13.batch_size",
             f"{BATCH_SIZE} is not a positive number of samples" if batch else f"no {BATCH_SIZE}",
             expected="an integer above 0",
-            got=shown(batch.value) if batch else "",
+            got=format_value(batch.value) if batch else "",
             hint="log the samples of one optimizer step over all ranks: the cadence of "
             "evaluation is counted in such batches",
         )
@@ -69,13 +69,13 @@ def open_division(run: RunLog, definition: Definition, place: Place) -> Iterator
         for event in run.all(name) if name != BATCH_SIZE else ():
             problem = known.why_wrong_type(event.value)
             if problem:
-                yield breach(
+                yield make_finding(
                     run.path,
                     event.line,
                     "T13.type",
                     f"{name} {problem}",
-                    expected=f"a value like {shown(known.default)}",
-                    got=shown(event.value),
+                    expected=f"a value like {format_value(known.default)}",
+                    got=format_value(event.value),
                     hint="values are free in the open division, their types are not",
                 )
 
@@ -83,9 +83,9 @@ def open_division(run: RunLog, definition: Definition, place: Place) -> Iterator
 def _allowed(rule_for: Hyperparameter) -> str:
     """What the closed division allows, in words: ``from 4 up``."""
     if rule_for.fixed:
-        return shown(rule_for.default)
+        return format_value(rule_for.default)
     if rule_for.choices:
-        return "one of " + ", ".join(map(shown, rule_for.choices))
+        return "one of " + ", ".join(map(format_value, rule_for.choices))
     related = [f"at least {factor:g} × {name}" for name, factor in rule_for.min_of.items()]
     related += [f"at most {factor:g} × {name}" for name, factor in rule_for.max_of.items()]
     return ", ".join([*filter(None, [_range(rule_for)]), *related]) or (

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from compliance.checks.registry import Needs, Place, breach, rule
-from compliance.finding import Finding, shown
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.finding import Finding, format_value
 from compliance.read.runlog import HasTexts, RunLog
 from rules import definition, rounds
 from rules.definition import Definition
@@ -67,25 +67,25 @@ def identity(run: RunLog, place: Place) -> Iterator[Finding]:
     yield from _like_the_folder(run, place)
     round_event = run.first("submission_round")
     if round_event and isinstance(round_event.value, str) and round_event.value != place.round:
-        yield breach(
+        yield make_finding(
             run.path,
             round_event.line,
             "T14.round",
             "the log was written for another round",
             expected=f'"{place.round}"',
-            got=shown(round_event.value),
+            got=format_value(round_event.value),
             hint=f"run again with the rules of {place.round}, or check with --round",
         )
     judged_by = definition_of(run, place)
     digest_event = run.first("definition_digest")
     if judged_by and digest_event and not has_digest_of(run, judged_by):
-        yield breach(
+        yield make_finding(
             run.path,
             digest_event.line,
             "T14.definition",
             f"the log was written for another version of {judged_by.name}, scale {judged_by.scale}",
             expected=f'"{judged_by.digest}"',
-            got=shown(digest_event.value),
+            got=format_value(digest_event.value),
             hint="run again with this version of the definition; "
             "what the log must agree with in the definition has not been checked",
         )
@@ -97,11 +97,12 @@ def _known_benchmark(run: RunLog) -> Iterator[Finding]:
         return
     names = definition.names()
     if benchmark.value not in names:
-        yield breach(
+        guess = did_you_mean(benchmark.value[:100], names)
+        yield make_finding(
             run.path,
             benchmark.line,
             "T14.benchmark",
-            f"no benchmark {shown(benchmark.value)}{did_you_mean(benchmark.value[:100], names)}",
+            f"no benchmark {format_value(benchmark.value)}{guess}",
             expected=f"one of {', '.join(names)}",
             hint="write the benchmark's name as its folder under benchmarks/ has it; "
             "published logs of MLPerf are checked with --round",
@@ -109,11 +110,11 @@ def _known_benchmark(run: RunLog) -> Iterator[Finding]:
     elif scale is not None and isinstance(scale.value, str):
         scales = definition.scales(benchmark.value)
         if scale.value not in scales:
-            yield breach(
+            yield make_finding(
                 run.path,
                 scale.line,
                 "T14.scale",
-                f"{benchmark.value} has no scale {shown(scale.value)}"
+                f"{benchmark.value} has no scale {format_value(scale.value)}"
                 f"{did_you_mean(scale.value[:100], scales)}",
                 expected=f"one of {', '.join(scales)}",
                 hint="write the scale as the definition has it",
@@ -130,13 +131,13 @@ def _like_the_folder(run: RunLog, place: Place) -> Iterator[Finding]:
         if event.value != expected:
             by_description = part == "submitter"
             source = "the system description" if by_description else "the folder's name"
-            yield breach(
+            yield make_finding(
                 run.path,
                 event.line,
                 "T14.mismatch",
                 f"{key} does not agree with {source}",
-                expected=shown(expected),
-                got=shown(event.value),
+                expected=format_value(expected),
+                got=format_value(event.value),
                 hint="mend submitter in the system's description, or run again; logs are not edited"
                 if by_description
                 else f"lay the log into the folder of its own {part}, or run again",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from compliance.checks.log.form import WHERE, definition_if_whole
 from compliance.checks.log.pace import unexplained_times
-from compliance.checks.registry import Needs, Place, breach, rule
-from compliance.finding import Finding, shown
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.finding import Finding, format_value
 from compliance.read.records import Event
 from compliance.read.runlog import RunLog
 from rules import rounds
@@ -91,11 +91,11 @@ def _after_the_end(run: RunLog) -> Iterator[Finding]:
     after = [event for event in run.events if stop and event.line > stop.line]
     after = [event for event in after if not _belongs_after(event)]
     if stop and after:
-        yield breach(
+        yield make_finding(
             run.path,
             after[0].line,
             "T3.after_run_stop",
-            f"{shown(after[0].key)} follows run_stop ({len(after):,} record"
+            f"{format_value(after[0].key)} follows run_stop ({len(after):,} record"
             f"{'' if len(after) == 1 else 's'} in all)",
             expected=f"nothing after run_stop on line {stop.line}",
             hint="write what belongs to the run before run_stop, and each run to its own file",
@@ -113,7 +113,7 @@ def _phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
     init_start, init_stop, run_start = doors
     known, stop = EVENTS[definition.kind], run.first("run_stop")
     if not init_start < init_stop < run_start:
-        yield breach(
+        yield make_finding(
             run.path,
             run_start if run_start < init_stop else init_stop,
             "T3.phase_order",
@@ -136,7 +136,7 @@ def _phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
             stop is not None and stop.line < event.line,
         )
         if not stands[phase]:
-            yield breach(
+            yield make_finding(
                 run.path,
                 event.line,
                 "T3.outside_phase",
@@ -170,7 +170,7 @@ def _turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
                 told = False
             if state != asked and not told:
                 told = True
-                yield breach(
+                yield make_finding(
                     run.path,
                     event.line,
                     "T3.out_of_turn",
@@ -183,7 +183,7 @@ def _turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
         elif event.key == "run_stop":
             may_be_open = run.status == STATUS_ABORTED  # the run failed where it was
             if state != turns.end and not may_be_open and not told:
-                yield breach(
+                yield make_finding(
                     run.path,
                     event.line,
                     "T3.open_interval",
@@ -204,7 +204,7 @@ def clock(run: RunLog, place: Place) -> Iterator[Finding]:
     broken_lines = {problem.line for problem in run.problems}  # T1's
     without = [e for e in run.events if e.line not in broken_lines and _has_no_clock(e)]
     if without:
-        yield breach(
+        yield make_finding(
             run.path,
             without[0].line,
             "T4.no_monotonic_ms",
@@ -234,7 +234,7 @@ def _apart(run: RunLog) -> Iterator[Finding]:
             continue
         apart_ms = drift.apart_ms(event.time_ms, event.monotonic_ms)
         if apart_ms is not None:
-            yield breach(
+            yield make_finding(
                 run.path,
                 event.line,
                 "T4.clocks_apart",
@@ -264,7 +264,7 @@ def _steps_back(run: RunLog) -> Iterator[Finding]:
 
 
 def _step_back(run: RunLog, event: Event, message: str) -> Finding:
-    return breach(
+    return make_finding(
         run.path,
         event.line,
         "T4.step_back",
@@ -276,7 +276,7 @@ def _step_back(run: RunLog, event: Event, message: str) -> Finding:
 
 
 def _logged(event: Event, name: str) -> str:
-    return shown(event.metadata[name]) if name in event.metadata else "nothing"
+    return format_value(event.metadata[name]) if name in event.metadata else "nothing"
 
 
 def _has_no_clock(event: Event) -> bool:

@@ -6,7 +6,7 @@ time between events, may have an honest reason: those are warnings.
 
 from collections.abc import Iterator
 
-from compliance.checks.registry import breach
+from compliance.checks.registry import make_finding
 from compliance.finding import Finding
 from compliance.read.records import Event
 from compliance.read.runlog import RunLog
@@ -30,7 +30,7 @@ def unexplained_times(run: RunLog) -> Iterator[Finding]:
     for start, stop in instant[:1]:
         what = start.key.removesuffix("_start")
         times = f" (so do {len(instant) - 1:,} more intervals)" if len(instant) > 1 else ""
-        yield breach(
+        yield make_finding(
             run.path,
             stop.line,
             "T4.no_time",
@@ -78,7 +78,7 @@ def _fast_blocks(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
     for count in range(len(paces) // 4, 0, -1):
         fast, usual = paces[count - 1][0], paces[count][0]
         if fast > 0 and usual > PACE_RATIO_MAX * fast:
-            yield breach(
+            yield make_finding(
                 run.path,
                 min(line for _, line in paces[:count]),
                 "T4.fast_blocks",
@@ -109,7 +109,7 @@ def _gaps(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
         return
     longest_ms, end, after = max(gaps, key=lambda gap: gap[0])
     if longest_ms > max([GAP_SECONDS_MIN * 1000, *blocks]):
-        yield breach(
+        yield make_finding(
             run.path,
             after.line,
             "T4.gap",

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from compliance.checks.log.identity import division_of
 from compliance.checks.log.timing import batch_size
-from compliance.checks.registry import Needs, Place, breach, rule
-from compliance.finding import Finding, shown
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.finding import Finding, format_value
 from compliance.read.records import Event
 from compliance.read.runlog import RunLog
 from rules.definition import Definition
@@ -37,23 +37,23 @@ def _metrics(run: RunLog, event: Event, definition: Definition) -> Iterator[Find
     wrong = [name for name in wanted if not is_number(metrics.get(name))]
     if wrong:
         guess = did_you_mean(wrong[0], [key for key in metrics if key not in wanted])
-        yield breach(
+        yield make_finding(
             run.path,
             event.line,
             "T9.missing_metric",
             f"metadata.metrics lacks {', '.join(wrong)}{guess}",
             expected=f"a number for each of {', '.join(wanted)}",
-            got=shown(metrics),
+            got=format_value(metrics),
             hint="log every metric of the definition, the reported ones too, at every evaluation",
         )
     elif event.value != metrics[first] and math.isfinite(event.value):  # else it is T5's
-        yield breach(
+        yield make_finding(
             run.path,
             event.line,
             "T9.value",
             f"the value of eval_accuracy is not {first}, the first quality metric",
-            expected=shown(metrics[first]),
-            got=shown(event.value),
+            expected=format_value(metrics[first]),
+            got=format_value(event.value),
             hint=f"write the same number as value and as metadata.metrics.{first}",
         )
     else:
@@ -65,13 +65,13 @@ def _possible(run: RunLog, event: Event, definition: Definition) -> Iterator[Fin
         value = event.metadata["metrics"].get(name)
         if not is_number(value) or not math.isfinite(value) or lowest <= value <= highest:
             continue  # what is no number is told above, what is not finite by T5
-        yield breach(
+        yield make_finding(
             run.path,
             event.line,
             "T9.impossible_value",
             f"{name} has a value that this metric cannot have",
             expected=_between(lowest, highest),
-            got=shown(value),
+            got=format_value(value),
             hint=f"compute {name} as the definition's evaluation does, and log it unscaled",
         )
 
@@ -90,7 +90,7 @@ def _stops_at_the_targets(run: RunLog, definition: Definition) -> Iterator[Findi
     if reached:
         going_on = [e for e in run.all("block_start") if e.line > reached[0].line]
         if going_on:
-            yield breach(
+            yield make_finding(
                 run.path,
                 going_on[0].line,
                 "T9.trained_on",
@@ -100,7 +100,7 @@ def _stops_at_the_targets(run: RunLog, definition: Definition) -> Iterator[Findi
                 hint="stop at the first evaluation at which every target holds",
             )
         elif run.status == STATUS_ABORTED:
-            yield breach(
+            yield make_finding(
                 run.path,
                 stop.line,
                 "T9.false_abort",
@@ -112,11 +112,11 @@ def _stops_at_the_targets(run: RunLog, definition: Definition) -> Iterator[Findi
     elif run.status == STATUS_SUCCESS:
         last = evaluations[-1] if evaluations else None
         missed = [
-            f"{target.metric} {shown(last.metadata['metrics'][target.metric])}"
+            f"{target.metric} {format_value(last.metadata['metrics'][target.metric])}"
             for target in definition.quality
             if last and not target.holds(last.metadata["metrics"][target.metric])
         ]
-        yield breach(
+        yield make_finding(
             run.path,
             stop.line,
             "T9.false_success",
@@ -142,13 +142,13 @@ def counts(run: RunLog, definition: Definition, place: Place) -> Iterator[Findin
     for key, count in expected.items():
         event = run.first(key)
         if event is not None and event.value != count:
-            yield breach(
+            yield make_finding(
                 run.path,
                 event.line,
                 "T10.size",
                 f"{key} is not the definition's",
                 expected=f"{count:,}",
-                got=shown(event.value),
+                got=format_value(event.value),
                 hint="in the closed division build the definition's model; open allows another"
                 if key == "model_parameters"
                 else "use the whole set that prepare_data makes for this scale",
@@ -163,14 +163,14 @@ def counts(run: RunLog, definition: Definition, place: Place) -> Iterator[Findin
 def _all_samples(run: RunLog) -> Iterator[Finding]:
     stop, blocks = run.all("run_stop")[0], run.all("block_stop")
     if stop.metadata["samples_count"] != run.samples_trained:
-        yield breach(
+        yield make_finding(
             run.path,
             stop.line,
             "T10.run_stop_count",
             "samples_count of run_stop is not that of the last block_stop",
             expected=f"{run.samples_trained:,}"
             + (f", as on line {blocks[-1].line}" if blocks else ", since no block was completed"),
-            got=shown(stop.metadata["samples_count"]),
+            got=format_value(stop.metadata["samples_count"]),
             hint="count the samples of completed blocks, also where the run failed within one",
         )
 
@@ -179,13 +179,13 @@ def _data(run: RunLog, definition: Definition) -> Iterator[Finding]:
     event = run.first("data_digest")
     if event is None or definition.data_digest in (None, event.value):
         return
-    yield breach(
+    yield make_finding(
         run.path,
         event.line,
         "T10.data",
         "the data are not those of the reference",
-        expected=shown(definition.data_digest),
-        got=shown(event.value),
+        expected=format_value(definition.data_digest),
+        got=format_value(event.value),
         hint=f"`cepheid data {definition.name} --scale {definition.scale} --verify` compares what "
         "is there; where it differs, prepare the data again with the versions of constraints.txt",
         severity="warning",
@@ -199,13 +199,13 @@ def _whole_batches(run: RunLog) -> Iterator[Finding]:
     for event in run.all("block_stop"):
         samples = event.metadata["samples_count"]
         if samples % batch or samples <= before:
-            yield breach(
+            yield make_finding(
                 run.path,
                 event.line,
                 "T10.block_count",
-                f"{shown(samples)} samples cannot be the end of this block",
+                f"{format_value(samples)} samples cannot be the end of this block",
                 expected=f"a multiple of the global batch size {batch:,} above {before:,}",
-                got=shown(samples),
+                got=format_value(samples),
                 hint="count whole global batches, over all ranks, since run_start",
             )
             return
@@ -216,13 +216,13 @@ def _epochs(run: RunLog, definition: Definition) -> Iterator[Finding]:
     for event in run.all("eval_accuracy"):
         epochs = event.metadata["samples_count"] / definition.train_samples
         if not abs(event.metadata["epoch_num"] - epochs) <= EPOCH_TOLERANCE:
-            yield breach(
+            yield make_finding(
                 run.path,
                 event.line,
                 "T10.epoch_num",
                 "epoch_num is not samples_count / train_samples",
                 expected=f"{epochs:.4f}",
-                got=shown(event.metadata["epoch_num"]),
+                got=format_value(event.metadata["epoch_num"]),
                 hint="one epoch is train_samples samples, also when a batch spans its end",
             )
             return

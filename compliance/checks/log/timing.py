@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from compliance.checks.registry import Needs, Place, breach, rule
-from compliance.finding import Finding, shown
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.finding import Finding, format_value
 from compliance.read.records import Event
 from compliance.read.runlog import RunLog
 from rules.definition import EVAL_OFFSET, Block, Definition
@@ -24,20 +24,20 @@ def before_the_clock(run: RunLog, definition: Definition, place: Place) -> Itera
     """Caches are cleared, and initialisation ends in time."""
     cleared = run.first("cache_clear")
     if cleared is not None and cleared.value is not True:
-        yield breach(
+        yield make_finding(
             run.path,
             cleared.line,
             "T6.caches",
             "the data files were not dropped from the file caches",
             expected="true",
-            got=shown(cleared.value),
+            got=format_value(cleared.value),
             hint="drop them before init_start, for example with posix_fadvise(DONTNEED), "
             "and log cache_clear with the value true",
         )
     start, stop = run.all("init_start")[0], run.all("init_stop")[0]
     minutes = (stop.time_ms - start.time_ms) / 60_000
     if minutes > definition.timing.init_minutes_max:
-        yield breach(
+        yield make_finding(
             run.path,
             stop.line,
             "T6.too_long",
@@ -55,7 +55,7 @@ def timed_region(run: RunLog, place: Place) -> Iterator[Finding]:
     if started and stopped and run.seconds is not None and started.line < stopped.line:
         is_short = run.seconds < 0 or (run.seconds == 0 and run.converged)
         if is_short:  # a run that failed at once may stop within the millisecond
-            yield breach(
+            yield make_finding(
                 run.path,
                 stopped.line,
                 "T7.no_time",
@@ -66,13 +66,13 @@ def timed_region(run: RunLog, place: Place) -> Iterator[Finding]:
             )
     if started and run.is_complete and not stopped:
         last = run.events[-1]
-        yield breach(
+        yield make_finding(
             run.path,
             last.line,
             "T7.no_run_stop",
             "the log ends without run_stop",
             expected="exactly one run_stop, also when the run fails or is interrupted",
-            got=f"{shown(last.key)} as the last record",
+            got=f"{format_value(last.key)} as the last record",
             hint="the run was killed or is still going: run it again, "
             "and keep this log as interrupted_0.txt; `cepheid run` does both",
         )
@@ -88,13 +88,13 @@ def evaluation_cadence(run: RunLog, definition: Definition, place: Place) -> Ite
     if EVAL_OFFSET in definition.hyperparameters and (declared := run.first(EVAL_OFFSET)):
         problem = definition.hyperparameters[EVAL_OFFSET].why_not(declared.value)
         if problem:
-            yield breach(
+            yield make_finding(
                 run.path,
                 declared.line,
                 "T8.offset",
                 f"{EVAL_OFFSET} {problem}",
                 expected=f"an {EVAL_OFFSET} that the definition allows, in both divisions",
-                got=shown(declared.value),
+                got=format_value(declared.value),
                 hint="choose another one and make all runs of the result again",
             )
             return
@@ -119,7 +119,7 @@ def evaluation_cadence(run: RunLog, definition: Definition, place: Place) -> Ite
             return  # T11
         if samples != block.samples:
             late = samples > block.samples
-            yield breach(
+            yield make_finding(
                 run.path,
                 ended.line,
                 "T8.late" if late else "T8.early",
@@ -142,13 +142,13 @@ def evaluation_cadence(run: RunLog, definition: Definition, place: Place) -> Ite
 def _off_schedule(run: RunLog, line: int, key: str, block: Block, metadata: object) -> Finding:
     assert isinstance(metadata, dict)
     samples = block.first_sample if key == "block_start" else block.samples
-    return breach(
+    return make_finding(
         run.path,
         line,
         "T8.block_count",
         f"{key} counts wrongly",
         expected=f"block_num {block.number} and samples_count {samples:,}",
-        got=f"{shown(metadata['block_num'])} and {shown(metadata['samples_count'])}",
+        got=f"{format_value(metadata['block_num'])} and {format_value(metadata['samples_count'])}",
         hint="samples_count counts the training samples since run_start",
     )
 
@@ -162,13 +162,13 @@ def _counts_agree(run: RunLog) -> Iterator[Finding]:
         elif event.key in ("eval_start", "eval_accuracy", "eval_stop"):
             logged = event.metadata["samples_count"]
             if logged != samples:
-                yield breach(
+                yield make_finding(
                     run.path,
                     event.line,
                     "T8.evaluation_count",
                     f"samples_count of {event.key} is not that of its block",
                     expected=f"{samples:,}, as on line {counted_on}",
-                    got=shown(logged),
+                    got=format_value(logged),
                     hint="samples_count counts the training samples since run_start; "
                     "nothing is trained between block_stop and the next block_start",
                 )
@@ -176,7 +176,7 @@ def _counts_agree(run: RunLog) -> Iterator[Finding]:
 
 
 def _logged(event: Event, name: str) -> str:
-    return shown(event.metadata[name]) if name in event.metadata else "nothing"
+    return format_value(event.metadata[name]) if name in event.metadata else "nothing"
 
 
 def _last_sample(definition: Definition, batch: int) -> int:
@@ -191,7 +191,7 @@ def budget(run: RunLog, definition: Definition, place: Place) -> Iterator[Findin
     reason = stop.metadata.get(REASON_METADATA)
     gave_up = run.status == STATUS_ABORTED and run.samples_trained < definition.timing.max_samples
     if gave_up and not (isinstance(reason, str) and reason.strip()):
-        yield breach(
+        yield make_finding(
             run.path,
             stop.line,
             "T11.no_reason",
@@ -208,7 +208,7 @@ def budget(run: RunLog, definition: Definition, place: Place) -> Iterator[Findin
         starts_after = event.key == "block_start" and event.metadata["samples_count"] >= last
         ends_after = event.key == "block_stop" and event.metadata["samples_count"] > last
         if starts_after or ends_after:
-            yield breach(
+            yield make_finding(
                 run.path,
                 event.line,
                 "T11.past_budget",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from compliance.checks.log.identity import division_of, has_digest_of
 from compliance.checks.log.timing import batch_size
-from compliance.checks.registry import Needs, Place, breach, rule
+from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding
 from compliance.read.logs import ResultLogs
 from compliance.score import convergence
@@ -29,7 +29,7 @@ def plausible_convergence(
     )
     if found.verdict == "not measured":
         is_stale = points is not None and not points.belong_to(definition)
-        yield breach(
+        yield make_finding(
             result.path,
             None,
             "T21.not_measured",
@@ -40,7 +40,7 @@ def plausible_convergence(
         )
     elif found.verdict == "missing point":
         assert points is not None
-        yield breach(
+        yield make_finding(
             result.path,
             None,
             "T21.missing_point",
@@ -51,7 +51,7 @@ def plausible_convergence(
             severity="note",
         )
     elif found.expected is not None:
-        yield breach(
+        yield make_finding(
             result.path,
             None,
             "T21.too_fast",

@@ -3,8 +3,8 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from compliance.checks.registry import Needs, Place, breach, rule
-from compliance.finding import Finding, printable
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.finding import Finding, escape
 from compliance.read.logs import ResultLogs
 from compliance.read.powerlog import PowerLog, Sensor
 from compliance.read.runlog import RunLog
@@ -25,7 +25,7 @@ def power(result: ResultLogs, definition: Definition, place: Place) -> Iterator[
     for log in result.power:
         run = by_index.get(log.index)
         if run is None:
-            yield breach(
+            yield make_finding(
                 log.path,
                 None,
                 "T23.no_run",
@@ -41,7 +41,7 @@ def power(result: ResultLogs, definition: Definition, place: Place) -> Iterator[
     yield from _unchanged(sound)
     lacking = sorted(by_index.keys() - {log.index for log in result.power}, key=str)
     if result.power and lacking:
-        yield breach(
+        yield make_finding(
             result.path,
             None,
             "T23.missing",
@@ -54,11 +54,11 @@ def power(result: ResultLogs, definition: Definition, place: Place) -> Iterator[
 
 def _form(log: PowerLog) -> Iterator[Finding]:
     for problem in log.problems:
-        yield breach(
+        yield make_finding(
             log.path,
             problem.line,
             "T23.form",
-            printable(problem.message),
+            escape(problem.message),
             expected=problem.expected,
             got=problem.got,
             hint='write "# not measured: …", then "monotonic_ms,<sensor>…", then one row of '
@@ -78,7 +78,7 @@ def _covers(log: PowerLog, run: RunLog) -> Iterator[Finding]:
             without.setdefault(gap, []).append(sensor.name)
     for (line, from_ms, to_ms), names in without.items():
         more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-        yield breach(
+        yield make_finding(
             log.path,
             line,
             "T23.gap",
@@ -116,7 +116,7 @@ def _alike(logs: list[PowerLog]) -> Iterator[Finding]:
         names = [sensor.name for sensor in log.sensors]
         expected = [sensor.name for sensor in logs[0].sensors]
         if names != expected or log.not_measured != logs[0].not_measured:
-            yield breach(
+            yield make_finding(
                 log.path,
                 2 if names != expected else 1,
                 "T23.sensors",
@@ -130,7 +130,7 @@ def _alike(logs: list[PowerLog]) -> Iterator[Finding]:
             continue
         other = readings.setdefault(trace, log)
         if other is not log:
-            yield breach(
+            yield make_finding(
                 log.path,
                 3,
                 "T23.copied",
@@ -144,7 +144,7 @@ def _unchanged(logs: list[PowerLog]) -> Iterator[Finding]:
     for log in logs:
         for sensor in log.sensors:
             if len(sensor.watts) >= UNCHANGED_READINGS_MAX and len(set(sensor.watts)) == 1:
-                yield breach(
+                yield make_finding(
                     log.path,
                     sensor.lines[0],
                     "T23.constant",

@@ -10,8 +10,8 @@ from pathlib import Path
 from compliance.checks.log.form import end_of_phase
 from compliance.checks.log.identity import division_of, has_digest_of
 from compliance.checks.log.timing import BATCH_SIZE
-from compliance.checks.registry import Needs, Place, breach, rule
-from compliance.finding import Finding, shown
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.finding import Finding, format_value
 from compliance.read.logs import ResultLogs
 from compliance.read.records import Event
 from compliance.read.runlog import QualityPoint, RunLog
@@ -59,7 +59,7 @@ def _seeds_of_history(result: ResultLogs, place: Place) -> Iterator[Finding]:
                 break
         asked = rounds.load(place.round).log.seed_required
         if asked and place.in_result and not run.all("seed") and _is_closed(run, place):
-            yield breach(
+            yield make_finding(
                 run.path,
                 None,
                 "T15.missing",
@@ -70,11 +70,11 @@ def _seeds_of_history(result: ResultLogs, place: Place) -> Iterator[Finding]:
 
 
 def _repeated_seed(run: RunLog, event: Event, owner: RunLog) -> Finding:
-    return breach(
+    return make_finding(
         run.path,
         event.line,
         "T15.repeated",
-        f"seed {shown(event.value)} is also that of {owner.path.name}",
+        f"seed {format_value(event.value)} is also that of {owner.path.name}",
         expected="a seed of its own for each run",
         hint="run again with another seed; by default `cepheid run` derives one per run",
     )
@@ -96,13 +96,13 @@ def _seed_sources(runs: Sequence[RunLog]) -> Iterator[Finding]:
     usual, _ = Counter(sources.values()).most_common(1)[0]
     for run in runs:
         if sources.get(run.path, usual) != usual:
-            yield breach(
+            yield make_finding(
                 run.path,
                 run.all("seed")[0].line,
                 "T15.source",
                 "the seed was logged by another line of code than in the other runs",
-                expected=f"{shown(usual)}, as metadata.file and lineno",
-                got=shown(sources[run.path]),
+                expected=f"{format_value(usual)}, as metadata.file and lineno",
+                got=format_value(sources[run.path]),
                 hint="make all runs of a result with the same program, and leave its logs as "
                 "they are",
             )
@@ -114,7 +114,7 @@ def _given_seeds(runs: Sequence[RunLog]) -> Iterator[Finding]:
     if given:
         run, event = given[0]
         count = f" (in {len(given)} of {len(runs)} runs)" if len(runs) > 1 else ""
-        yield breach(
+        yield make_finding(
             run.path,
             event.line,
             "T15.given",
@@ -134,13 +134,13 @@ def _set_aside(run: RunLog, definition: Definition) -> Iterator[Finding]:
     budget = definition.timing.max_samples if definition.kind == "train" else 1
     is_spent = run.status == STATUS_ABORTED and evaluated >= budget
     if run.converged or is_spent:
-        yield breach(
+        yield make_finding(
             run.path,
             stop.line,
             "T15.set_aside",
             "a completed run was set aside",
             expected="only logs of runs that were interrupted",
-            got=f"status {shown(run.status)} after {evaluated:,} samples",
+            got=f"status {format_value(run.status)} after {evaluated:,} samples",
             hint="runs are not selected: give the log its own name result_<k>.txt again",
         )
 
@@ -161,7 +161,7 @@ def _not_derived(run: RunLog, definition: Definition) -> Finding | None:
         for index in range(definition.runs.required)
         if event.value == derived_seed(definition.digest, system, code_digest, index)
     ]
-    return breach(
+    return make_finding(
         run.path,
         event.line,
         "T15.not_derived",
@@ -181,7 +181,7 @@ def number_of_runs(result: ResultLogs, definition: Definition, place: Place) -> 
     indices = sorted(run.index for run in runs if run.index is not None)
     gaps = sorted(set(range(len(indices))) - set(indices))
     if gaps:
-        yield breach(
+        yield make_finding(
             folder,
             None,
             "T16.missing",
@@ -191,7 +191,7 @@ def number_of_runs(result: ResultLogs, definition: Definition, place: Place) -> 
             hint="runs are not selected: put every completed run into the result",
         )
     if len(runs) < required:
-        yield breach(
+        yield make_finding(
             folder,
             None,
             "T16.too_few",
@@ -202,7 +202,7 @@ def number_of_runs(result: ResultLogs, definition: Definition, place: Place) -> 
             severity="error" if place.in_submission else "note",
         )
     elif len(runs) > required:
-        yield breach(
+        yield make_finding(
             folder,
             None,
             "T16.too_many",
@@ -233,9 +233,9 @@ def not_converged(
     for run in aborted:
         stop = run.first("run_stop")
         reason = stop.metadata.get("reason") if stop else None
-        because = f": {shown(reason)}" if isinstance(reason, str) and reason else ""
+        because = f": {format_value(reason)}" if isinstance(reason, str) and reason else ""
         because = because if stop else ": the log ends without run_stop"
-        yield breach(
+        yield make_finding(
             run.path,
             stop.line if stop else run.events[-1].line if run.events else None,
             "T17.not_converged",
@@ -246,7 +246,7 @@ def not_converged(
             severity=severity,
         )
     if place.in_result and len(aborted) > allowed:
-        yield breach(
+        yield make_finding(
             result.path,
             None,
             "T17.too_many",
@@ -297,7 +297,7 @@ def _differing(runs: Sequence[RunLog], key: str, may_lack: bool = False) -> Iter
     for run in runs:
         if texts.get(run.path, usual) != usual:
             event = run.first(key)
-            yield breach(
+            yield make_finding(
                 run.path,
                 event.line if event else end_of_phase(run, Phase.INIT),
                 "T18.differs",
@@ -314,7 +314,7 @@ def _canonical(value: object) -> str:
 
 def _logged(run: RunLog, key: str) -> str:
     event = run.first(key)
-    return shown(event.value) if event else f"no {key}"
+    return format_value(event.value) if event else f"no {key}"
 
 
 @rule("T19", Needs.RESULT)
@@ -345,7 +345,7 @@ def _copied(runs: Sequence[RunLog], definition: Definition) -> Iterator[Finding]
         if same is not None:
             other, there = seen[same]
             place = f"{other.path.name}, line {there.line}"
-            metrics = shown(dict(traces[same].metrics))
+            metrics = format_value(dict(traces[same].metrics))
             yield _copied_quality(run, traces[same].line, place, metrics)
         for trace, point in traces.items():
             seen.setdefault(trace, (run, point))
@@ -362,12 +362,12 @@ def _copied_in_history(runs: Sequence[RunLog]) -> Iterator[Finding]:
         other = seen.setdefault(trace, run)
         if other is not run:
             place = f"{other.path.name}, at all evaluations"
-            last = f"{shown(course[-1].value)} at the last of {len(course):,}"
+            last = f"{format_value(course[-1].value)} at the last of {len(course):,}"
             yield _copied_quality(run, course[0].line, place, last)
 
 
 def _copied_quality(run: RunLog, line: int, place: str, got: str) -> Finding:
-    return breach(
+    return make_finding(
         run.path,
         line,
         "T19.copied_quality",
@@ -406,7 +406,7 @@ def _retimed(runs: Sequence[RunLog], told: set[Path]) -> Iterator[Finding]:
         same = next((trace for trace in known if trace in seen), None)
         if same is not None and run.path not in told:
             code, what, key = known[same]
-            yield breach(
+            yield make_finding(
                 run.path,
                 run.all(key)[0].line,
                 code,
@@ -459,7 +459,7 @@ def _at_the_same_time(runs: Sequence[RunLog]) -> Iterator[Finding]:
         before = last_of.get(system)
         if before is not None and _time(run, "run_start") < _time(before, "run_stop"):
             overlap_s = (_time(before, "run_stop") - _time(run, "run_start")) / 1000
-            yield breach(
+            yield make_finding(
                 run.path,
                 run.all("run_start")[0].line,
                 "T19.overlap",

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import PurePosixPath
 
-from compliance.checks.registry import Needs, breach, rule
-from compliance.finding import Finding, printable, shown
+from compliance.checks.registry import Needs, make_finding, rule
+from compliance.finding import Finding, escape, format_value
 from compliance.read.package import README, SubmittedFile, Submitter
 from compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
 from compliance.read.records import FILE_BYTES_MAX as LOG_BYTES_MAX
@@ -27,7 +27,7 @@ def code(who: Submitter) -> Iterator[Finding]:
     if who.files is None:
         return
     for name in who.unfilled:
-        yield breach(
+        yield make_finding(
             who.path / name,
             None,
             "S3.unfilled",
@@ -41,7 +41,7 @@ def code(who: Submitter) -> Iterator[Finding]:
         folder = PurePosixPath("benchmarks", benchmark)
         inside = [name for name in sizes if folder in name.parents and sizes[name]]
         if not any(_is_code(name) for name in inside):
-            yield breach(
+            yield make_finding(
                 who.path / folder,
                 None,
                 "S3.no_code",
@@ -51,7 +51,7 @@ def code(who: Submitter) -> Iterator[Finding]:
                 f"benchmarks/{benchmark}/ of this repository",
             )
         if not sizes.get(folder / README):
-            yield breach(
+            yield make_finding(
                 who.path / folder / README,
                 None,
                 "S3.no_readme",
@@ -61,7 +61,7 @@ def code(who: Submitter) -> Iterator[Finding]:
             )
     for result in who.results:
         if result.parts and result.parts[2] == "open" and result.runs and not result.has_readme:
-            yield breach(
+            yield make_finding(
                 result.path / README,
                 None,
                 "S3.no_result_readme",
@@ -79,7 +79,7 @@ def _is_code(name: PurePosixPath) -> bool:
 def hygiene(who: Submitter) -> Iterator[Finding]:
     """No links or device files, no names that break elsewhere, nothing beyond the bounds."""
     for refused in who.refused:
-        yield breach(
+        yield make_finding(
             refused.path,
             None,
             "S5.refused",
@@ -91,7 +91,7 @@ def hygiene(who: Submitter) -> Iterator[Finding]:
     of_files = list(islice(_of_files(who), PROBLEMS_MAX + 1))
     yield from of_files[:PROBLEMS_MAX]
     if len(of_files) > PROBLEMS_MAX:
-        yield breach(
+        yield make_finding(
             who.path,
             None,
             "S5.more_files",
@@ -108,11 +108,11 @@ def _of_files(who: Submitter) -> Iterator[Finding]:
         yield from _size(who, file)
         other = folded.setdefault(str(file.name).casefold(), file)
         if other is not file:
-            yield breach(
+            yield make_finding(
                 who.path / file.name,
                 None,
                 "S5.case",
-                f"the name differs from {printable(str(other.name))} only in case",
+                f"the name differs from {escape(str(other.name))} only in case",
                 hint="rename one of them: on some systems they are the same file",
             )
 
@@ -121,18 +121,18 @@ def _name(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
     name = file.name.name
     is_safe = _SAFE_NAME.fullmatch(name) and not name.endswith(".")
     if not is_safe or _DEVICE_NAME.fullmatch(name):
-        yield breach(
+        yield make_finding(
             who.path / file.name,
             None,
             "S5.name",
             "the name is not one that every system can read",
             expected="letters, digits, '.', '_', '+' and '-', at most 100, '-' not first, "
             "'.' not last, and no device name of Windows",
-            got=shown(name),
+            got=format_value(name),
             hint="rename it",
         )
     elif len(str(file.name)) > PATH_CHARACTERS_MAX:
-        yield breach(
+        yield make_finding(
             who.path / file.name,
             None,
             "S5.long_path",
@@ -148,7 +148,7 @@ def _size(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
     bounds = {".txt": LOG_BYTES_MAX, ".csv": POWER_BYTES_MAX} if is_result else {}
     bound = bounds.get(file.name.suffix, FILE_BYTES_MAX)
     if file.size_bytes > bound:
-        yield breach(
+        yield make_finding(
             who.path / file.name,
             None,
             "S5.large_file",
@@ -168,7 +168,7 @@ def licence(who: Submitter) -> Iterator[Finding]:
         at_top, beside_code = len(file.name.parts) == 1, file.name.parts[0] == "benchmarks"
         if (at_top or beside_code) and _LICENCE_NAME.fullmatch(file.name.name) and file.size_bytes:
             return
-    yield breach(
+    yield make_finding(
         who.path / "LICENSE",
         None,
         "S6.no_licence",

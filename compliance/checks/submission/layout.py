@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compliance.checks.log.identity import DIVISIONS
-from compliance.checks.registry import Needs, breach, rule
-from compliance.finding import Finding, printable, shown
+from compliance.checks.registry import Needs, make_finding, rule
+from compliance.finding import Finding, escape, format_value
 from compliance.read.package import (
     LEFT_BY_TOOLS,
     LOG_NAME,
@@ -27,7 +27,7 @@ PROBLEMS_PER_DESCRIPTION_MAX = 10
 def layout(who: Submitter) -> Iterator[Finding]:
     """Folders and files have their names and places, every system has a description."""
     if who.in_submission and not who.results:
-        yield breach(
+        yield make_finding(
             who.path,
             None,
             "S1.no_result",
@@ -47,7 +47,7 @@ def layout(who: Submitter) -> Iterator[Finding]:
 
 def _left_by_tools(path: Path) -> Finding:
     """Weights and pages that `cepheid run` and `cepheid leaderboard` write beside results."""
-    return breach(
+    return make_finding(
         path,
         None,
         "S1.left_by_tools",
@@ -61,17 +61,17 @@ def _left_by_tools(path: Path) -> Finding:
 def _system_has_description(who: Submitter, system: str) -> Iterator[Finding]:
     folder = who.path / "results" / system
     if not NAME.fullmatch(system):
-        yield breach(
+        yield make_finding(
             folder,
             None,
             "S1.system_name",
             "the system's name holds other characters than allowed, or is too long",
             expected="letters, digits, '.', '_' and '-', at most 64",
-            got=shown(system),
+            got=format_value(system),
             hint="rename the folder and the description, and log the new name",
         )
     elif system not in who.systems:
-        yield breach(
+        yield make_finding(
             folder,
             None,
             "S1.no_description",
@@ -84,13 +84,13 @@ def _system_has_description(who: Submitter, system: str) -> Iterator[Finding]:
 def _known_name(result: ResultFolder) -> Iterator[Finding]:
     parts = result.parts
     if parts is None:
-        yield breach(
+        yield make_finding(
             result.path,
             None,
             "S1.result_name",
             "the folder's name does not say what the result is of",
             expected="<benchmark>-<scale>-<division>, for example galaxy_shape-mini-closed",
-            got=shown(result.path.name),
+            got=format_value(result.path.name),
             hint="rename the folder",
         )
         return
@@ -105,11 +105,11 @@ def _known_name(result: ResultFolder) -> Iterator[Finding]:
         what, word, known = "division", division, DIVISIONS
     else:
         return
-    yield breach(
+    yield make_finding(
         result.path,
         None,
         "S1.unknown_name",
-        f"no {what} {shown(word)}{did_you_mean(word, known)}",
+        f"no {what} {format_value(word)}{did_you_mean(word, known)}",
         expected=f"one of {', '.join(known)}",
         hint="rename the folder to <benchmark>-<scale>-<division>",
     )
@@ -117,7 +117,7 @@ def _known_name(result: ResultFolder) -> Iterator[Finding]:
 
 def _beside_the_logs(result: ResultFolder, in_submission: bool) -> Iterator[Finding]:
     if not result.runs:
-        yield breach(
+        yield make_finding(
             result.path,
             None,
             "S1.no_log",
@@ -133,19 +133,19 @@ def _beside_the_logs(result: ResultFolder, in_submission: bool) -> Iterator[Find
             continue
         is_log = is_like_log(path)
         named = "this name is not one of a run log" if is_log else "this does not belong here"
-        yield breach(
+        yield make_finding(
             path,
             None,
             "S1.unexpected",
             "this is a folder, no run log" if LOG_NAME.fullmatch(path.name) else named,
             expected="result_0.txt, result_1.txt …" if is_log else "run logs only",
-            got=shown(path.name),
+            got=format_value(path.name),
             hint="rename it to result_<k>.txt with its number k from 0, or move it away",
             severity="error" if in_submission or is_log else "note",
         )
     if result.unfinished:
-        names = ", ".join(printable(path.name) for path in result.unfinished)
-        yield breach(
+        names = ", ".join(escape(path.name) for path in result.unfinished)
+        yield make_finding(
             result.path,
             None,
             "S1.unfinished",
@@ -154,8 +154,8 @@ def _beside_the_logs(result: ResultFolder, in_submission: bool) -> Iterator[Find
             hint="wait for the run, or make the missing runs with the same `cepheid run` command",
         )
     if result.interrupted:
-        names = ", ".join(printable(path.name) for path in result.interrupted[:5])
-        yield breach(
+        names = ", ".join(escape(path.name) for path in result.interrupted[:5])
+        yield make_finding(
             result.path,
             None,
             "S1.interrupted",
@@ -177,11 +177,11 @@ def system_descriptions(who: Submitter) -> Iterator[Finding]:
 
 def _description(system: SystemFile, submitter: str | None) -> Iterator[Finding]:
     if system.content is None:
-        yield breach(
+        yield make_finding(
             system.path,
             None,
             "S2.unreadable",
-            f"the description {printable(system.problem)}",
+            f"the description {escape(system.problem)}",
             hint="write it after rules/schemas/system.schema.json, in a file that others may read",
         )
         return
@@ -189,36 +189,36 @@ def _description(system: SystemFile, submitter: str | None) -> Iterator[Finding]
     yield from problems[:PROBLEMS_PER_DESCRIPTION_MAX]
     named = system.text("system")
     if named is not None and named != system.name:
-        yield breach(
+        yield make_finding(
             system.path,
             None,
             "S2.system",
             "system is not the file's name",
-            expected=shown(system.name),
-            got=shown(named),
+            expected=format_value(system.name),
+            got=format_value(named),
             hint="give the file, the folder under results/ and system the same name",
         )
     by = system.text("submitter")
     if by is not None and submitter is not None and by != submitter:
-        yield breach(
+        yield make_finding(
             system.path,
             None,
             "S2.submitter",
             "submitter is not the name of the folder under submissions/",
-            expected=shown(submitter),
-            got=shown(by),
+            expected=format_value(submitter),
+            got=format_value(by),
             hint="rename the folder or mend the description; the logs say the same name",
         )
 
 
 def _still_to_fill(system: SystemFile) -> Iterator[Finding]:
     for key, what in unfilled(system.content or {}):
-        yield breach(
+        yield make_finding(
             system.path,
             None,
             "S2.unfilled",
-            f"{printable(key)[:100]} is still to be filled in",
-            expected=printable(what)[:200],
+            f"{escape(key)[:100]} is still to be filled in",
+            expected=escape(what)[:200],
             hint="replace the whole text, or leave the field out if it is not required",
         )
 
@@ -232,16 +232,17 @@ def _schema_problems(system: SystemFile) -> Iterator[Finding]:
     unknown = [key for key in content if key not in schema["properties"]]
     missing = [key for key in schema["required"] if key not in content]
     for key in unknown:
-        yield breach(
+        guess = did_you_mean(key[:100], missing or schema["properties"])
+        yield make_finding(
             system.path,
             None,
             "S2.unknown_field",
-            f"unknown field {shown(key)}{did_you_mean(key[:100], missing or schema['properties'])}",
+            f"unknown field {format_value(key)}{guess}",
             expected=f"fields of {path.name}",
             hint='correct its name, or put it under "software" or "notes"',
         )
     if missing:
-        yield breach(
+        yield make_finding(
             system.path,
             None,
             "S2.missing_field",
@@ -253,13 +254,13 @@ def _schema_problems(system: SystemFile) -> Iterator[Finding]:
     for error in validator.iter_errors(content):
         if error.validator in ("required", "additionalProperties") and not error.path:
             continue  # told above
-        yield breach(
+        yield make_finding(
             system.path,
             None,
             "S2.value",
-            f"{printable('.'.join(map(str, error.path))[:100])} is not what it should be",
+            f"{escape('.'.join(map(str, error.path))[:100])} is not what it should be",
             expected=_asked(error.schema),
-            got=shown(error.instance),
+            got=format_value(error.instance),
             hint=f"{path.name} says what each field holds",
         )
 

@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from compliance.checks.registry import Needs, breach, rule
-from compliance.finding import Finding, printable, shown
+from compliance.checks.registry import Needs, make_finding, rule
+from compliance.finding import Finding, escape, format_value
 from compliance.read import manifest
 from compliance.read.manifest import Manifest
 from compliance.read.package import Submitter
@@ -32,7 +32,7 @@ def bound(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
     if who.files is None or not who.results:
         return
     if who.manifest is None:
-        yield breach(
+        yield make_finding(
             who.path / manifest.FILE_NAME,
             None,
             "S4.no_manifest",
@@ -45,7 +45,7 @@ def bound(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
     found = [*_content(who, who.manifest, summaries)]
     yield from found[:PROBLEMS_MAX]
     if len(found) > PROBLEMS_MAX:
-        yield breach(
+        yield make_finding(
             who.manifest.path,
             None,
             "S4.more_files",
@@ -57,43 +57,43 @@ def bound(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
 
 def _content(who: Submitter, listed: Manifest, summaries: Summaries) -> Iterator[Finding]:
     if listed.problem:
-        yield breach(
+        yield make_finding(
             listed.path,
             None,
             "S4.unreadable",
-            f"the manifest {printable(listed.problem)}",
+            f"the manifest {escape(listed.problem)}",
             hint="`cepheid pack` writes it anew",
         )
         return
     if listed.round != rounds.CURRENT:
-        yield breach(
+        yield make_finding(
             listed.path,
             None,
             "S4.round",
             "the manifest was written for another round",
-            expected=shown(rounds.CURRENT),
-            got=shown(listed.round),
+            expected=format_value(rounds.CURRENT),
+            got=format_value(listed.round),
             hint=PACK,
         )
     if who.name and listed.submitter != who.name:
-        yield breach(
+        yield make_finding(
             listed.path,
             None,
             "S4.submitter",
             "the manifest was written for another submitter",
-            expected=shown(who.name),
-            got=shown(listed.submitter),
+            expected=format_value(who.name),
+            got=format_value(listed.submitter),
             hint=PACK,
         )
     there = digests_of(who, summaries)
     differing = list(manifest.differences(listed.files, there))
     for name, how in differing:
         is_gone = how == "missing"
-        yield breach(
+        yield make_finding(
             listed.path if is_gone else who.path / name,
             None,
             CODES[how],
-            f"{SAYS[how]}: {shown(name)}" if is_gone else SAYS[how],
+            f"{SAYS[how]}: {format_value(name)}" if is_gone else SAYS[how],
             expected=listed.files.get(name, ""),
             got=there.get(name, ""),
             hint=f"put back what was reviewed; {PACK}",
@@ -102,11 +102,11 @@ def _content(who: Submitter, listed: Manifest, summaries: Summaries) -> Iterator
     if not differing and listed.results != results:
         names = sorted(listed.results.keys() | results.keys())
         wrong = [name for name in names if listed.results.get(name) != results.get(name)]
-        yield breach(
+        yield make_finding(
             listed.path,
             None,
             "S4.results",
-            f"the manifest does not bind {printable(', '.join(wrong))[:200]} to what is here",
+            f"the manifest does not bind {escape(', '.join(wrong))[:200]} to what is here",
             expected="system, code and definition of each result",
             hint=PACK,
         )
@@ -122,12 +122,12 @@ def _code_of_logs(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
         expected = manifest.code_of(there, benchmark)
         for run in summaries[result.path].runs:
             if run.code and run.code.value != expected:
-                yield breach(
+                yield make_finding(
                     run.path,
                     run.code.line,
                     "S4.code",
-                    f"the log was not written by the code under benchmarks/{printable(benchmark)}/",
-                    expected=shown(expected),
+                    f"the log was not written by the code under benchmarks/{escape(benchmark)}/",
+                    expected=format_value(expected),
                     got=run.code.shown,
                     hint="put the code there that ran, or run again with the code that is there",
                 )

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from compliance.checks.registry import Needs, breach, rule
-from compliance.finding import Finding, printable
+from compliance.checks.registry import Needs, make_finding, rule
+from compliance.finding import Finding, escape
 from compliance.read.package import Submitter
 
 
@@ -13,11 +13,11 @@ def waivers(who: Submitter) -> Iterator[Finding]:
     if who.waivers is None:
         return
     for problem in who.waivers.problems:
-        yield breach(
+        yield make_finding(
             who.waivers.path,
             problem.line,
             "S9.form",
-            printable(problem.message)[:300],
+            escape(problem.message)[:300],
             expected="rule, path, reason, who and until for each waiver, as S9 shows",
             got=problem.got,
             hint="correct the entry after rules/schemas/waivers.schema.json",

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from compliance.finding import printable
+from compliance.finding import escape
 from compliance.site.entry import Entry
 from compliance.site.view import Site, half_width_of, name_of, render, score_cell
 
@@ -36,14 +36,14 @@ def _page(site: Site, page: str, entries: Sequence[Entry]) -> str:
 def facts(system: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """The fields of a description as words, those of software one by one."""
     for key, value in system.items():
-        name = printable(str(key)[:80]).replace("_", " ")
+        name = escape(str(key)[:80]).replace("_", " ")
         if isinstance(value, Mapping):
             for inner, text in value.items():
-                yield f"{name}: {printable(str(inner)[:80])}", _text(text)
+                yield f"{name}: {escape(str(inner)[:80])}", _text(text)
         elif value is not None:
             yield name, _text(value)
 
 
 def _text(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return printable(text[:TEXT_MAX])
+    return escape(text[:TEXT_MAX])

@@ -17,7 +17,7 @@ import pytest
 from compliance.finding import Finding
 from compliance.judge.judgement import judge
 from compliance.read import package
-from compliance.report.formats import report_text
+from compliance.report.formats import format_text
 from rules import definition, rounds
 from tests.compliance.builder import (
     SYSTEM,
@@ -460,13 +460,13 @@ def test_one_change_gives_one_finding(case: Case, root: Path) -> None:
     case.change(root)
     findings = findings_of(root)
     errors = [finding for finding in findings if finding.is_error]
-    assert [finding.code for finding in errors] == [case.code], report_text(findings, 5)
+    assert [finding.code for finding in errors] == [case.code], format_text(findings, 5)
     (found,) = errors
     assert (found.path, found.line) == (root / case.path, case.line), found
     assert case.says in found.text()
     assert found.message
     assert found.hint, "a finding says how to fix it"
-    assert report_text(findings, 5).isprintable() or "\n" in report_text(findings, 5)
+    assert format_text(findings, 5).isprintable() or "\n" in format_text(findings, 5)
 
 
 def test_every_rule_about_results_and_submissions_is_in_the_catalogue() -> None:

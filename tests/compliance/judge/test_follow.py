@@ -8,7 +8,7 @@ import pytest
 
 from compliance.checks import Place, check_log
 from compliance.finding import Finding
-from compliance.judge.follow import GrowingLog, certain, follow
+from compliance.judge.follow import GrowingLog, check_growing_log, follow_log
 from compliance.read import records
 from compliance.read.reading import Reading
 from compliance.read.runlog import PARTIAL, read, run_log
@@ -53,7 +53,7 @@ def told_while_growing(lines: list[str], path: Path, place: Place = PLACE) -> di
     reading, told = Reading(), dict[Key, int]()
     for number, line in enumerate(lines, 1):
         reading.more(line.encode("utf-8", "surrogatepass") + b"\n")
-        for finding in certain(run_log(path, reading), number, place, ROUND):
+        for finding in check_growing_log(run_log(path, reading), number, place, ROUND):
             told.setdefault(finding.identity, number)
     return told
 
@@ -174,7 +174,7 @@ class Writer:
         return False
 
     def follow(self, path: Path) -> list[Finding]:
-        return list(follow(path, PLACE, ROUND, self.said.append, self.wait))
+        return list(follow_log(path, PLACE, ROUND, self.said.append, self.wait))
 
 
 @pytest.fixture
