@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from compliance.checks import Place, check_log
-from compliance.finding import in_order
+from compliance.finding import sort_findings
 from compliance.read.reading import Reading
 from compliance.read.runlog import RunLog, run_log
 from compliance.report import formats as report
@@ -186,5 +186,5 @@ def judged(content: bytes, path: Path, place: Place, *, reported: bool = False) 
     findings."""
     findings = check_log(parsed(content, path), place, rounds.load(place.round))
     for text_of in report.FORMATS.values() if reported else ():
-        text_of(in_order(findings), 1, place.round).encode("utf-8")
+        text_of(sort_findings(findings), 1, place.round).encode("utf-8")
     return len(findings)
