@@ -90,7 +90,7 @@ def _system(root: Path, submitter: str, data: Path) -> dict[str, object]:
     if there:
         from reference.machine import system
 
-        return system.read(there[0])
+        return system.read_description(there[0])
     from tools import describe_system
 
     content = describe_system.this_machine(submitter, data)

@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"{placement().world_size} ranks: start it without a launcher"
             )
         wanted = _wanted_runs(arguments.runs, chosen)
-        description = system.read(arguments.system) if arguments.system else None
+        description = system.read_description(arguments.system) if arguments.system else None
     code, left = _run(config, load, description, wanted, arguments)
     if os.environ.get(GOING_ON, REACHED) != REACHED:
         code = EXIT_FINDINGS
@@ -296,9 +296,9 @@ def _sensors(ranks: "Ranks", console: "Console") -> "Sensors":
     from reference.machine import energy
 
     nodes = -(-ranks.world_size // ranks.ranks_per_node)
-    sensors = energy.found(nodes=nodes, has_gpu=ranks.accelerator is not None)
-    if sensors.none_because and GOING_ON not in os.environ:
-        console.print(f"energy: {sensors.none_because}", markup=False)
+    sensors = energy.find_sensors(nodes=nodes, has_gpu=ranks.accelerator is not None)
+    if sensors.reason_for_none and GOING_ON not in os.environ:
+        console.print(f"energy: {sensors.reason_for_none}", markup=False)
     return sensors
 
 

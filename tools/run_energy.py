@@ -22,7 +22,7 @@ def keep(
     """
     trace = meter.trace
     start_ms, stop_ms = (_moment_ms(folder, index, key) for key in ("run_start", "run_stop"))
-    told = energy.of_run(meter.sensors, trace, start_ms, stop_ms)
+    told = energy.report_energy(meter.sensors, trace, start_ms, stop_ms)
     others = [run for run in folder.present() if run != index]
     without = [run for run in others if not folder.power_log(run).exists()]
     if trace is None:
@@ -35,7 +35,7 @@ def keep(
         return told
     path = folder.power_log(index)
     try:
-        atomic_write(path, trace.power_log())
+        atomic_write(path, trace.format_power_log())
     except OSError as error:
         console.print(f"run {index}: no power log: {error}; the run counts", markup=False)
     return told

@@ -1,7 +1,7 @@
-"""The accelerators of this machine, as their vendors' own tools tell them.
+"""The accelerators of this machine, as their vendors' own tools describe them.
 
-NVIDIA's by NVML (extra ``energy``), AMD's by ``rocm-smi``, Intel's by ``xpu-smi``, where these are
-installed. Those of AMD and Intel were tried with recorded answers only.
+NVML (extra ``energy``) knows those of NVIDIA, ``rocm-smi`` those of AMD and ``xpu-smi`` those of
+Intel. The code for AMD and Intel was tested with recorded answers only.
 """
 
 import importlib
@@ -18,7 +18,7 @@ NVLINKS_MAX = 36
 
 @dataclass(frozen=True)
 class Accelerators:
-    """All of one machine. Fields are empty where nothing tells them."""
+    """All accelerators of one machine; a field that could not be read is empty."""
 
     count: int
     name: str
@@ -27,13 +27,13 @@ class Accelerators:
     interconnect: str = ""
 
 
-def found() -> Accelerators | None:
-    """Those of the first vendor whose tool finds any; None where none does."""
-    return next(filter(None, (ask() for ask in (nvidia, amd, intel))), None)
+def find_accelerators() -> Accelerators | None:
+    """Return the accelerators of the first vendor whose tool finds any, or None."""
+    return next(filter(None, (find() for find in (find_nvidia, find_amd, find_intel))), None)
 
 
-def nvidia() -> Accelerators | None:
-    """By NVML."""
+def find_nvidia() -> Accelerators | None:
+    """Return the GPUs that NVML finds, or None."""
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
@@ -49,18 +49,18 @@ def nvidia() -> Accelerators | None:
         cuda = nvml.nvmlSystemGetCudaDriverVersion()
         return Accelerators(
             count=count,
-            name=_decoded(nvml.nvmlDeviceGetName(device)),
+            name=_decode(nvml.nvmlDeviceGetName(device)),
             memory_gib=round(nvml.nvmlDeviceGetMemoryInfo(device).total / 2**30, 1),
-            driver=f"NVIDIA {_decoded(nvml.nvmlSystemGetDriverVersion())} "
+            driver=f"NVIDIA {_decode(nvml.nvmlSystemGetDriverVersion())} "
             f"(CUDA {cuda // 1000}.{cuda % 1000 // 10})",
-            interconnect=_nvlink(nvml, device) if count > 1 else "",
+            interconnect=_describe_links(nvml, device) if count > 1 else "",
         )
     finally:
         nvml.nvmlShutdown()
 
 
-def _nvlink(nvml: Any, device: Any) -> str:
-    """How many NVLinks of a GPU are up, else PCIe."""
+def _describe_links(nvml: Any, device: Any) -> str:
+    """Return how many NVLinks of a GPU are up, or PCIe if none is."""
     active = 0
     for link in range(NVLINKS_MAX):
         try:
@@ -70,17 +70,20 @@ def _nvlink(nvml: Any, device: Any) -> str:
     return f"NVLink, {active} links per GPU" if active else "PCIe"
 
 
-def amd() -> Accelerators | None:
-    """By ``rocm-smi``, whose answer has an object ``card<n>`` for each GPU."""
-    told = _asked(
+def find_amd() -> Accelerators | None:
+    """Return the GPUs that ``rocm-smi`` finds, or None.
+
+    Its answer has an object ``card<n>`` for each GPU.
+    """
+    answer = _run_tool(
         "rocm-smi", "--showproductname", "--showmeminfo", "vram", "--showdriverversion", "--json"
     )
-    cards = [told[key] for key in sorted(told) if re.fullmatch(r"card\d+", key)]
+    cards = [answer[key] for key in sorted(answer) if re.fullmatch(r"card\d+", key)]
     if not cards:
         return None
     first = {key.lower(): str(value) for key, value in cards[0].items()}
     memory = first.get("vram total memory (b)", "")
-    driver = str(told.get("system", {}).get("Driver version", ""))
+    driver = str(answer.get("system", {}).get("Driver version", ""))
     return Accelerators(
         count=len(cards),
         name=f"AMD {first.get('card series') or first.get('card model') or 'GPU'}",
@@ -89,9 +92,9 @@ def amd() -> Accelerators | None:
     )
 
 
-def intel() -> Accelerators | None:
-    """By ``xpu-smi discovery``."""
-    devices = _asked("xpu-smi", "discovery", "-j").get("device_list", [])
+def find_intel() -> Accelerators | None:
+    """Return the GPUs that ``xpu-smi discovery`` finds, or None."""
+    devices = _run_tool("xpu-smi", "discovery", "-j").get("device_list", [])
     if not devices:
         return None
     first = devices[0]
@@ -104,8 +107,8 @@ def intel() -> Accelerators | None:
     )
 
 
-def _asked(*command: str) -> dict[str, Any]:
-    """The JSON object that a tool prints; an empty one where it is missing or fails."""
+def _run_tool(*command: str) -> dict[str, Any]:
+    """Return the JSON object that a tool prints, or an empty one if it is missing or fails."""
     if shutil.which(command[0]) is None:
         return {}
     try:
@@ -118,5 +121,5 @@ def _asked(*command: str) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
-def _decoded(text: str | bytes) -> str:
+def _decode(text: str | bytes) -> str:
     return text.decode() if isinstance(text, bytes) else text  # older bindings give bytes

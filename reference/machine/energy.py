@@ -1,7 +1,7 @@
-"""Energy, where sensors tell it: RAPL's counters of processors and memory, NVML's of GPUs.
+"""Energy from sensors: RAPL counts that of processors and memory, NVML that of GPUs.
 
-Sensors are read twice a second in a thread, with the clock of the run log, and kept in the form
-that rule T23 asks for. Nothing is estimated: what no sensor measures is said beside the numbers.
+A thread reads the sensors twice a second with the clock of the run log. The readings are kept in
+the form that rule T23 requires. Nothing is estimated: each power log names what no sensor measures.
 """
 
 import importlib
@@ -24,7 +24,7 @@ NEVER_MEASURED = "power supply, main board, storage, network, cooling"
 
 @dataclass(frozen=True)
 class Counter:
-    """An energy counter in joules, which begins again at 0 when it reaches ``wraps_joules``."""
+    """An energy counter in joules that starts again at 0 when it reaches ``wraps_joules``."""
 
     name: str
     read: Callable[[], float]
@@ -33,23 +33,29 @@ class Counter:
 
 @dataclass(frozen=True)
 class Sensors:
-    """All counters of this machine that measure different things, what is left out, and for each
-    kind of sensor that is missing why."""
+    """The counters of this machine, none of which counts what another one counts too.
+
+    ``not_measured`` names the parts without a counter. ``missing`` gives, for each kind of sensor
+    that was not found, the reason.
+    """
 
     counters: tuple[Counter, ...] = ()
     not_measured: str = ""
     missing: tuple[str, ...] = ()
 
     @property
-    def none_because(self) -> str:
-        """Why there is nothing to read, in one line; empty where there is something."""
+    def reason_for_none(self) -> str:
+        """Why there is no counter, in one line; empty if there is one."""
         return "" if self.counters else f"no sensors ({'; '.join(self.missing)})"
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What was read: times of the monotonic clock, and at each the joules of every counter since
-    the first reading."""
+    """The readings: times of the monotonic clock, and the joules of every counter at each time.
+
+    ``times_seconds`` has shape (readings,) and ``joules`` (readings, counters); joules count from
+    the first reading.
+    """
 
     names: tuple[str, ...]
     not_measured: str
@@ -57,13 +63,18 @@ class Trace:
     joules: tuple[tuple[float, ...], ...]
 
     def energy_joules(self, start_seconds: float, stop_seconds: float) -> float:
-        """All counters between two moments, as rule T23 adds them up: power is constant between
-        two readings."""
-        return sum(self._total(stop_seconds)) - sum(self._total(start_seconds))
+        """Return the energy of all counters between two moments.
 
-    def power_log(self) -> str:
-        """The text of ``power_<k>.csv`` (rule T23). A counter says what was taken since, so each
-        row has the mean power until the next reading; the last reading has no row."""
+        As in rule T23, power is constant between two readings.
+        """
+        return sum(self._interpolate(stop_seconds)) - sum(self._interpolate(start_seconds))
+
+    def format_power_log(self) -> str:
+        """Return the text of ``power_<k>.csv`` (rule T23).
+
+        Each row holds the mean power in watts from its reading to the next one, so the last reading
+        has no row.
+        """
         lines = [f"# not measured: {self.not_measured}", ",".join(["monotonic_ms", *self.names])]
         for row in range(len(self.times_seconds) - 1):
             seconds = self.times_seconds[row + 1] - self.times_seconds[row]
@@ -72,8 +83,8 @@ class Trace:
             lines.append(",".join([f"{1000 * self.times_seconds[row]:.3f}", *watts]))
         return "".join(f"{line}\n" for line in lines)
 
-    def _total(self, at_seconds: float) -> list[float]:
-        """Of each counter, on the line between the readings around a moment."""
+    def _interpolate(self, at_seconds: float) -> list[float]:
+        """Interpolate the joules of each counter linearly between two readings."""
         after = min(max(bisect_right(self.times_seconds, at_seconds), 1), len(self.joules) - 1)
         begin, end = self.times_seconds[after - 1], self.times_seconds[after]
         share = (at_seconds - begin) / (end - begin)
@@ -82,11 +93,11 @@ class Trace:
 
 
 class Meter:
-    """Reads sensors from the beginning of a ``with`` block to its end; nothing without sensors."""
+    """Reads sensors during a ``with`` block; without sensors it does nothing."""
 
     def __init__(self, sensors: Sensors) -> None:
         self.sensors = sensors
-        self.failure = ""  # why reading ended early
+        self.failure = ""  # why the readings ended early
         self._times_seconds: list[float] = []
         self._values: list[list[float]] = []
         self._over = threading.Event()
@@ -109,12 +120,12 @@ class Meter:
 
     @property
     def trace(self) -> Trace | None:
-        """All that was read; None where nothing could be read to the end."""
+        """All readings, or None if a sensor failed or there is none."""
         if self.failure or len(self._times_seconds) < 2:
             return None
         names = tuple(counter.name for counter in self.sensors.counters)
         wraps = [counter.wraps_joules for counter in self.sensors.counters]
-        joules = tuple(_since_the_first(self._values, wraps))
+        joules = tuple(_sum_increments(self._values, wraps))
         return Trace(names, self.sensors.not_measured, tuple(self._times_seconds), joules)
 
     def _watch(self) -> None:
@@ -134,10 +145,13 @@ class Meter:
         self._values.append(values)
 
 
-def _since_the_first(
+def _sum_increments(
     values: Sequence[Sequence[float]], wraps: Sequence[float]
 ) -> Iterator[tuple[float, ...]]:
-    """Readings of counters as joules since the first one, across the points where they wrap."""
+    """Yield the joules of each counter since the first reading; counters may wrap.
+
+    ``values`` has shape (readings, counters), ``wraps`` (counters,), each yielded row (counters,).
+    """
     total = [0.0] * len(wraps)
     before = values[0]
     for row in values:
@@ -147,12 +161,12 @@ def _since_the_first(
         yield tuple(total)
 
 
-def of_run(
+def report_energy(
     sensors: Sensors, trace: Trace | None, start_ms: float, stop_ms: float
 ) -> dict[str, Any]:
-    """The energy from ``run_start`` to ``run_stop`` as a report tells it, or why there is none."""
+    """Return the energy from ``run_start`` to ``run_stop`` for a report, or why there is none."""
     if trace is None:
-        return {"none": sensors.none_because or "a sensor failed during the run"}
+        return {"none": sensors.reason_for_none or "a sensor failed during the run"}
     joules = trace.energy_joules(start_ms / 1000, stop_ms / 1000)
     return {
         "joules": joules,
@@ -162,13 +176,16 @@ def of_run(
     }
 
 
-# Which sensors there are --------------------------------------------------------------------------
+# Finding the sensors -----------------------------------------------------------------------------
 
 
-def found(powercap: Path = POWERCAP, nodes: int = 1, has_gpu: bool = False) -> Sensors:
-    """The sensors of this machine. ``nodes`` are those of the run: only this one's are read."""
-    processors, why_no_rapl = _rapl(powercap)
-    gpus, why_no_nvml = _nvml() if has_gpu else ((), "")
+def find_sensors(powercap: Path = POWERCAP, nodes: int = 1, has_gpu: bool = False) -> Sensors:
+    """Return the sensors of this machine.
+
+    ``nodes`` is the number of nodes of the run, of which only this one is read.
+    """
+    processors, why_no_rapl = _find_rapl(powercap)
+    gpus, why_no_nvml = _find_nvml() if has_gpu else ((), "")
     left_out = [] if processors else ["processors"]
     if not any(counter.name.startswith("dram") for counter in processors):
         left_out.append("memory")
@@ -179,9 +196,12 @@ def found(powercap: Path = POWERCAP, nodes: int = 1, has_gpu: bool = False) -> S
     return Sensors((*processors, *gpus), not_measured, missing)
 
 
-def _rapl(powercap: Path) -> tuple[tuple[Counter, ...], str]:
-    """Packages, and the memory of each where it has a counter. Cores and graphics are parts of a
-    package; ``psys`` and ``intel-rapl-mmio`` count again what packages count."""
+def _find_rapl(powercap: Path) -> tuple[tuple[Counter, ...], str]:
+    """Return the counters of packages and of their memory, or why there are none.
+
+    Cores and graphics are parts of a package. ``psys`` and ``intel-rapl-mmio`` count the energy of
+    packages once more. All these are left out.
+    """
     zones = sorted(powercap.glob("intel-rapl:*"), key=lambda zone: zone.name)
     counters = []
     for zone in zones:
@@ -191,7 +211,7 @@ def _rapl(powercap: Path) -> tuple[tuple[Counter, ...], str]:
             if not place or not (kind.startswith("package") or kind == "dram"):
                 continue
             name = kind if kind.startswith("package") else f"dram-{place.group(1)}"
-            counter = Counter(name, _microjoules(zone / "energy_uj"), _range_joules(zone))
+            counter = Counter(name, _make_rapl_reader(zone / "energy_uj"), _read_range_joules(zone))
             counter.read()
         except OSError as error:
             return (), f"{error.filename}: {error.strerror}"
@@ -199,17 +219,19 @@ def _rapl(powercap: Path) -> tuple[tuple[Counter, ...], str]:
     return tuple(counters), "" if counters else f"no {powercap}/intel-rapl*"
 
 
-def _microjoules(path: Path) -> Callable[[], float]:
+def _make_rapl_reader(path: Path) -> Callable[[], float]:
     return lambda: int(path.read_text(encoding="ascii")) / 1e6
 
 
-def _range_joules(zone: Path) -> float:
+def _read_range_joules(zone: Path) -> float:
     return int((zone / "max_energy_range_uj").read_text(encoding="ascii")) / 1e6
 
 
-def _nvml() -> tuple[tuple[Counter, ...], str]:
-    """The GPUs that this process may use: all that NVML shows, or those that CUDA_VISIBLE_DEVICES
-    names by number or UUID."""
+def _find_nvml() -> tuple[tuple[Counter, ...], str]:
+    """Return the counters of the GPUs that this process may use, or why there are none.
+
+    If CUDA_VISIBLE_DEVICES is set, these are the GPUs that it names by number or UUID.
+    """
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
@@ -217,19 +239,19 @@ def _nvml() -> tuple[tuple[Counter, ...], str]:
     try:
         nvml.nvmlInit()
         counters = []
-        for number, handle in _visible(nvml, os.environ).items():
-            counters.append(Counter(f"gpu{number}", _of_gpu(nvml, handle)))
+        for number, handle in _find_visible(nvml, os.environ).items():
+            counters.append(Counter(f"gpu{number}", _make_nvml_reader(nvml, handle)))
             counters[-1].read()
     except nvml.NVMLError as error:
         return (), f"GPUs: {error}"
     return tuple(counters), "" if counters else "GPUs: NVML shows none"
 
 
-def _of_gpu(nvml: Any, handle: Any) -> Callable[[], float]:
+def _make_nvml_reader(nvml: Any, handle: Any) -> Callable[[], float]:
     return lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
 
 
-def _visible(nvml: Any, environment: Mapping[str, str]) -> dict[int, Any]:
+def _find_visible(nvml: Any, environment: Mapping[str, str]) -> dict[int, Any]:
     handles = {
         number: nvml.nvmlDeviceGetHandleByIndex(number)
         for number in range(nvml.nvmlDeviceGetCount())

@@ -1,18 +1,24 @@
-"""What this machine is made of, as the system itself tells it: /proc, /sys and vendors' tools.
+"""What this machine is made of, read from Linux and from psutil.
 
-Nothing is guessed: a fact that cannot be read is left out. Every function takes the root of the
-files that it reads, so that a made-up tree can stand for a machine.
+Nothing is guessed: a fact that cannot be read is left out. The functions that read files of Linux
+take the root of the file system, so that tests can describe other machines.
+
+psutil counts cores and memory. It knows neither the model and the sockets of the processors nor the
+device below a file system nor RDMA networks, so these are read from ``/proc`` and ``/sys`` here.
 """
 
 import os
+import platform
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 ROOT = Path("/")
-SECTOR_BYTES = 512  # in which Linux counts the size of every block device
+SECTOR_BYTES = 512  # Linux counts the size of every block device in sectors of this size
 UNNAMED = (
     "",
     "none",
@@ -22,122 +28,125 @@ UNNAMED = (
 )
 
 
-def of_machine(data: Path, root: Path = ROOT) -> dict[str, Any]:
-    """The fields of a system description that the files of Linux tell, accelerators left out.
+def read_hardware(data: Path, root: Path = ROOT) -> dict[str, Any]:
+    """Return the fields of a system description that can be read here, without accelerators.
 
-    ``data`` is a folder on the storage that is meant; it need not be there yet.
+    ``data`` is a folder on the storage to describe; the folder need not exist yet.
     """
     facts = {
-        "machine": _machine(root),
-        **_processor(root),
-        "numa_nodes_per_node": len(list(_numbered(root / "sys/devices/system/node", "node"))),
-        "storage": _storage(data, root),
-        "interconnect": "; ".join([*_infiniband(root), *_ethernet(root)]),
+        "machine": _read_machine(root),
+        **_read_processor(root),
+        "numa_nodes_per_node": len(list(_find_numbered(root / "sys/devices/system/node", "node"))),
+        "memory_gib_per_node": round(psutil.virtual_memory().total / 2**30, 1),
+        "storage": _read_storage(data, root),
+        "interconnect": "; ".join([*_read_infiniband(root), *_read_ethernet(root)]),
     }
     return {key: value for key, value in facts.items() if value}
 
 
-def _machine(root: Path) -> str:
-    """Maker and model, from the firmware."""
-    named = [_line(root / "sys/class/dmi/id" / name) for name in ("sys_vendor", "product_name")]
-    return " ".join(name for name in named if name.lower() not in UNNAMED)
+def _read_machine(root: Path) -> str:
+    """Return maker and model as the firmware names them."""
+    names = [
+        _read_text(root / "sys/class/dmi/id" / name) for name in ("sys_vendor", "product_name")
+    ]
+    return " ".join(name for name in names if name.lower() not in UNNAMED)
 
 
-def _processor(root: Path) -> dict[str, Any]:
-    """Model, sockets, cores, hardware threads: of those that this system may use at all."""
-    blocks = _text(root / "proc/cpuinfo").strip().split("\n\n")
-    threads = [dict(re.findall(r"^(.+?)\s*:[ \t]*(.*)$", block, re.MULTILINE)) for block in blocks]
-    threads = [thread for thread in threads if "processor" in thread]
-    cores = {(t.get("physical id"), t.get("core id", t["processor"])) for t in threads}
-    sockets = {t["physical id"] for t in threads if "physical id" in t}
+def _read_processor(root: Path) -> dict[str, Any]:
+    """Return model, sockets, cores and hardware threads of the processors that are online."""
+    lines = re.findall(r"^(.+?)\s*:[ \t]*(.*)$", _read_text(root / "proc/cpuinfo"), re.MULTILINE)
+    model = next((value for key, value in lines if key == "model name"), "")
     return {
-        "processor": next((t["model name"] for t in threads if "model name" in t), ""),
-        "processor_sockets_per_node": len(sockets),
-        "processor_cores_per_node": len(cores),
-        "processor_threads_per_node": len(threads),
+        "processor": model or platform.processor() or platform.machine(),
+        "processor_sockets_per_node": len({value for key, value in lines if key == "physical id"}),
+        "processor_cores_per_node": psutil.cpu_count(logical=False) or os.cpu_count() or 1,
+        "processor_threads_per_node": psutil.cpu_count(),
     }
 
 
-def _storage(data: Path, root: Path) -> str:
-    """File system and device that ``data`` lies on: ``ext4 on vda (solid state, 252 GiB)``."""
+def _read_storage(data: Path, root: Path) -> str:
+    """Return file system and device below ``data``: ``ext4 on vda (solid state, 252 GiB)``."""
     place = os.path.abspath(data)
-    mounted: dict[str, tuple[str, str, str]] = {}
-    for line in _text(root / "proc/self/mountinfo").splitlines():
+    mounts: dict[str, tuple[str, str, str]] = {}
+    for line in _read_text(root / "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         number, point = before.split()[2], before.split()[4].replace("\\040", " ")
         kind, source = after.split()[:2]
-        mounted[point] = (number, kind, source)  # a later mount hides an earlier one
-    points = [p for p in mounted if place == p or place.startswith(p.rstrip("/") + "/")]
+        mounts[point] = (number, kind, source)  # a later mount hides an earlier one
+    points = [p for p in mounts if place == p or place.startswith(p.rstrip("/") + "/")]
     if not points:
         return ""
-    number, kind, source = mounted[max(points, key=len)]
+    number, kind, source = mounts[max(points, key=len)]
     device = root / "sys/dev/block" / number
-    if not device.exists():  # over the network, or in memory
+    if not device.exists():  # the file system is in memory or on another machine
         return f"{kind} ({source})" if source not in (kind, "none") else kind
-    disk = device if (device / "queue").exists() else device.resolve().parent  # else a partition
-    model = _line(disk / "device/model")
+    is_disk = (device / "queue").exists()
+    disk = device if is_disk else device.resolve().parent  # a partition lies below its disk
+    model = _read_text(disk / "device/model")
     name = " ".join(filter(None, [model, os.path.basename(source)]))
-    is_solid = _line(disk / "queue/rotational") == "0"  # virtual disks call themselves rotational
-    sectors = _line(disk / "size")
+    is_solid = _read_text(disk / "queue/rotational") == "0"  # virtual disks say that they rotate
+    sectors = _read_text(disk / "size")
     size = f"{int(sectors) * SECTOR_BYTES / 2**30:,.0f} GiB" if sectors.isdecimal() else ""
     about = ", ".join(filter(None, ["solid state" if is_solid else "", size]))
     return f"{kind} on {name} ({about})" if about else f"{kind} on {name}"
 
 
-def _infiniband(root: Path) -> Iterator[str]:
-    """``2x InfiniBand 400 Gb/sec (4X NDR)``, of the ports that are up."""
+def _read_infiniband(root: Path) -> Iterator[str]:
+    """Yield ``2x InfiniBand 400 Gb/sec (4X NDR)`` for each kind of port that is up."""
     ports = sorted((root / "sys/class/infiniband").glob("*/ports/*"))
-    up = [port for port in ports if _line(port / "state").endswith("ACTIVE")]
+    up = [port for port in ports if _read_text(port / "state").endswith("ACTIVE")]
     kinds = Counter(
-        f"{_line(port / 'link_layer') or 'InfiniBand'} (RDMA) {_line(port / 'rate')}" for port in up
+        f"{_read_text(port / 'link_layer') or 'InfiniBand'} (RDMA) {_read_text(port / 'rate')}"
+        for port in up
     )
     return (f"{count}x {kind}" for kind, count in kinds.items())
 
 
-def _ethernet(root: Path) -> Iterator[str]:
-    """``1x Ethernet 25 Gb/s``, of the cards (not of virtual interfaces) that tell their speed."""
+def _read_ethernet(root: Path) -> Iterator[str]:
+    """Yield ``1x Ethernet 25 Gb/s`` for each speed of a card; virtual interfaces are left out."""
     cards = sorted((root / "sys/class/net").glob("*/device"))
-    speeds = [_line(card.parent / "speed") for card in cards]
+    speeds = [_read_text(card.parent / "speed") for card in cards]
     known = Counter(int(speed) for speed in speeds if speed.isdecimal() and int(speed))
     return (f"{count}x Ethernet {speed / 1000:g} Gb/s" for speed, count in known.items())
 
 
-def operating_system(root: Path = ROOT) -> str:
-    """``Debian GNU/Linux 12 (bookworm), Linux 6.1.0``."""
-    named = re.search(r'^PRETTY_NAME="?([^"\n]+)', _text(root / "etc/os-release"), re.MULTILINE)
-    kernel = f"{os.uname().sysname} {os.uname().release}"
-    return f"{named.group(1)}, {kernel}" if named else kernel
+def read_operating_system() -> str:
+    """Return distribution and kernel, ``Debian GNU/Linux 12 (bookworm), Linux 6.1.0``."""
+    kernel = f"{platform.system()} {platform.release()}"
+    try:
+        return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {kernel}"
+    except OSError:
+        return kernel
 
 
-def _numbered(folder: Path, word: str) -> Iterator[Path]:
+def _find_numbered(folder: Path, word: str) -> Iterator[Path]:
     return (path for path in folder.glob(f"{word}*") if path.name[len(word) :].isdecimal())
 
 
-def _line(path: Path) -> str:
-    return _text(path).strip()
-
-
-def _text(path: Path) -> str:
-    """What a file holds; empty where it cannot be read."""
+def _read_text(path: Path) -> str:
+    """Return the stripped text of a file, or nothing if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
 
 
-def differences(nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """How the nodes differ, by field: ``driver: NVIDIA 550 (a, b), NVIDIA 535 (c)``."""
-    found = []
+def find_differences(nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return how the nodes differ, a line per field: ``driver: NVIDIA 550 (a, b), NVIDIA 535 (c)``.
+
+    ``nodes`` maps the name of each node to its facts.
+    """
+    differences = []
     for key in dict.fromkeys(key for facts in nodes.values() for key in facts):
-        having: dict[str, list[str]] = {}
+        names_by_value: dict[str, list[str]] = {}
         for node, facts in nodes.items():
-            having.setdefault(str(facts.get(key, "nothing")), []).append(node)
-        if len(having) > 1:
-            told = (f"{value} ({_some(names)})" for value, names in having.items())
-            found.append(f"{key}: {', '.join(told)}")
-    return found
+            names_by_value.setdefault(str(facts.get(key, "nothing")), []).append(node)
+        if len(names_by_value) > 1:
+            values = (f"{value} ({_join_some(names)})" for value, names in names_by_value.items())
+            differences.append(f"{key}: {', '.join(values)}")
+    return differences
 
 
-def _some(names: list[str]) -> str:
+def _join_some(names: list[str]) -> str:
     few = ", ".join(sorted(names)[:3])
     return few if len(names) <= 3 else f"{few} and {len(names) - 3} more"

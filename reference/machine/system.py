@@ -1,7 +1,6 @@
 """The system description of this machine, valid against ``rules/schemas/system.schema.json``."""
 
 import json
-import os
 import platform
 import re
 import sys
@@ -11,8 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.machine import accelerators, hardware
-from reference.machine.accelerators import Accelerators
+from reference.machine import hardware
+from reference.machine.accelerators import Accelerators, find_accelerators
 from rules.definition import SCHEMAS, first_schema_problem
 from rules.errors import UserError
 from rules.filling import FILL_IN
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 SOFTWARE = ("torch", "triton", "keras", "tensorflow-cpu", "tensorflow", "jax", "numpy", "GalSim",
             "mlperf-logging")  # fmt: skip
 TEXT_MAX = 200  # characters
-TO_FILL = {  # where nothing on the machine tells it
-    "storage": "what the data lie on, for example 2x NVMe 3.84 TB, XFS",
+TO_FILL = {  # facts that no file of the machine holds
+    "storage": "the storage that holds the data, for example 2x NVMe 3.84 TB, XFS",
     "interconnect": "how the nodes are connected, for example 8x InfiniBand NDR 400 Gb/s each",
     "notes": "what else it takes to buy or build the same, for example cooling, limits of power, "
     "settings of the firmware, a cloud's type of machine and its region",
@@ -33,14 +32,17 @@ TO_FILL = {  # where nothing on the machine tells it
 
 @dataclass(frozen=True)
 class Described:
-    """A system description, and how the nodes that it speaks of differ, in words."""
+    """A system description, and a line for each field in which its nodes differ."""
 
     content: dict[str, Any]
     differences: tuple[str, ...] = ()
 
 
-def read(path: Path) -> dict[str, Any]:
-    """A system description from a file. Raises UserError where it is missing or not valid."""
+def read_description(path: Path) -> dict[str, Any]:
+    """Read a system description from a file.
+
+    Raises UserError if the file is missing or not valid.
+    """
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -59,48 +61,45 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def describe(submitter: str, ranks: "Ranks", data: Path = Path("data")) -> dict[str, Any]:
-    """What can be read off this node, and the accelerators that the ranks drive. All nodes are
-    taken to be like this one.
+    """Describe this node and the accelerators that the ranks use; all nodes count as equal to it.
 
-    What nobody but a person knows begins with ``FILL_IN``. Raises UserError for a submitter that
-    cannot be a folder's name.
+    A field that only a person can fill in begins with ``FILL_IN``. Raises UserError if
+    ``submitter`` cannot be the name of a folder.
     """
-    return _description(submitter, ranks, _node(ranks, data, _driven(ranks)))
+    return _complete(submitter, ranks, _describe_node(ranks, data, _find_used(ranks)))
 
 
 def describe_all(submitter: str, ranks: "Ranks", data: Path) -> Described:
-    """The same with every node asked, and on every rank. In a process that no launcher started
-    the accelerators are all those of the machine.
+    """Describe all nodes; every rank must call this.
+
+    A single process, which no launcher started, describes all accelerators of the machine.
     """
     is_alone = ranks.world_size == 1
-    node = _node(ranks, data, accelerators.found() if is_alone else _driven(ranks))
+    node = _describe_node(ranks, data, find_accelerators() if is_alone else _find_used(ranks))
     by_name: dict[str, dict[str, Any]] = dict(ranks.all_gather_object((platform.node(), node)))
-    told = {name: _flat(facts) for name, facts in sorted(by_name.items())}
-    description = _description(submitter, ranks, ranks.broadcast(node))
-    return Described(description, tuple(hardware.differences(told)))
+    facts = {name: _flat(facts) for name, facts in sorted(by_name.items())}
+    description = _complete(submitter, ranks, ranks.broadcast(node))
+    return Described(description, tuple(hardware.find_differences(facts)))
 
 
-def _driven(ranks: "Ranks") -> Accelerators | None:
+def _find_used(ranks: "Ranks") -> Accelerators | None:
     if ranks.accelerator is None:
         return None
-    known = accelerators.found() or Accelerators(0, "")
+    known = find_accelerators() or Accelerators(0, "")
     return replace(known, count=ranks.ranks_per_node, name=ranks.accelerator)
 
 
-def _node(ranks: "Ranks", data: Path, devices: Accelerators | None) -> dict[str, Any]:
-    """What can be read on this node, in the fields of a description."""
+def _describe_node(ranks: "Ranks", data: Path, devices: Accelerators | None) -> dict[str, Any]:
+    """Return the fields of a description that can be read on this node."""
     facts = {
-        "processor": platform.processor() or platform.machine(),
-        "processor_cores_per_node": os.cpu_count() or 1,
-        "memory_gib_per_node": round(
-            os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1
-        ),
-        **hardware.of_machine(data),
+        **hardware.read_hardware(data),
         "accelerators_per_node": devices.count if devices else 0,
         "accelerator": devices.name if devices else None,
-        "operating_system": hardware.operating_system(),
+        "operating_system": hardware.read_operating_system(),
         "framework": ranks.framework,
-        "software": {"python": platform.python_version()} | _versions() | _libraries_of_torch(),
+        "software": {"python": platform.python_version()}
+        | _read_versions()
+        | _read_libraries_of_torch(),
     }
     if devices:
         read = {
@@ -112,7 +111,8 @@ def _node(ranks: "Ranks", data: Path, devices: Accelerators | None) -> dict[str,
     return {k: v[:TEXT_MAX] if isinstance(v, str) else v for k, v in facts.items()}
 
 
-def _description(submitter: str, ranks: "Ranks", node: Mapping[str, Any]) -> dict[str, Any]:
+def _complete(submitter: str, ranks: "Ranks", node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a valid description: the facts of a node, names, and the fields to fill in."""
     nodes = -(-ranks.world_size // ranks.ranks_per_node)
     part = node["accelerator"] or node["processor"]
     count = node["accelerators_per_node"] or node["processor_cores_per_node"]
@@ -124,7 +124,7 @@ def _description(submitter: str, ranks: "Ranks", node: Mapping[str, Any]) -> dic
     description = {
         "submitter": submitter,
         # The same machine with another framework is another system: results stand side by side.
-        "system": _slug(name if framework == "torch" else f"{name}-{framework}"),
+        "system": _make_slug(name if framework == "torch" else f"{name}-{framework}"),
         "status": "available",
         "nodes": nodes,
         **{key: FILL_IN + what for key, what in to_fill.items()},
@@ -138,17 +138,17 @@ def _description(submitter: str, ranks: "Ranks", node: Mapping[str, Any]) -> dic
 
 
 def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """With the versions of software as fields of their own."""
+    """Return the facts with the version of each package as a field of its own."""
     return {key: value for key, value in facts.items() if key != "software"} | {**facts["software"]}
 
 
-def _slug(text: str) -> str:
-    """A name as the rules allow it (S1): letters, digits, '.', '_' and '-'."""
+def _make_slug(text: str) -> str:
+    """Turn a text into a name that rule S1 allows: letters, digits, '.', '_' and '-'."""
     text = re.sub(r"\((R|TM)\)|CPU|Processor|@.*", "", text)
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")[:64]
 
 
-def _versions() -> dict[str, str]:
+def _read_versions() -> dict[str, str]:
     found = {}
     for package in SOFTWARE:
         try:
@@ -158,8 +158,8 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _libraries_of_torch() -> dict[str, str]:
-    """What torch was built with, where torch is in use."""
+def _read_libraries_of_torch() -> dict[str, str]:
+    """Return the libraries that torch was built with, if torch is in use."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.version.cuda:
         return {}

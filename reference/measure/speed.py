@@ -285,7 +285,7 @@ def measure_peak_bytes(
 
     The run has ``blocks`` blocks, or generates each number of images once.
     """
-    from reference.machine.memory import peak_resident_bytes
+    from reference.machine.memory import read_peak_resident_bytes
     from reference.measure.harness import shorten_definition
     from reference.run.log import RunLogWriter
     from reference.run.loops import run_task
@@ -296,7 +296,7 @@ def measure_peak_bytes(
     with start_ranks() as ranks:
         task = pick_create(import_task(short, "torch"))(config, ranks)
         run_task(task, config, RunLogWriter(None))
-    return peak_resident_bytes()
+    return read_peak_resident_bytes()
 
 
 MEASUREMENTS: Mapping[Kind, Mapping[str, Measure]] = {

@@ -42,8 +42,8 @@ def write(
 ) -> None:
     """Write the tables as JSON, with the run that they belong to; appears in one step.
 
-    ``energy`` is what ``energy.of_run`` says. A value that is not finite is written as null. Raises
-    OSError.
+    ``energy`` comes from ``energy.report_energy``. A value that is not finite is written as null.
+    Raises OSError.
     """
     content = {
         "benchmark": config.definition.name,

@@ -64,12 +64,13 @@ def _described_on_this_rank(output: Path, memories_gib: list[float]) -> tuple[in
     """As on a machine of its own, with that much memory."""
     rank = int(os.environ["RANK"])
     os.environ["LOCAL_WORLD_SIZE"] = "1"
-    told = {"memory_gib_per_node": memories_gib[rank]}
+    memory_gib = memories_gib[rank]
+    told = {"processor": "A", "processor_cores_per_node": 2, "memory_gib_per_node": memory_gib}
     codes: list[int] = []
     printed = io.StringIO()
     with (
         patch.object(platform, "node", lambda: f"node{rank}"),
-        patch.object(hardware, "of_machine", lambda data: told),
+        patch.object(hardware, "read_hardware", lambda data: told),
         patch("tools.describe_system.end_rank", codes.append),
         redirect_stdout(printed),
     ):

@@ -123,4 +123,4 @@ def test_wrong_tasks_are_told(tmp_path: Path) -> None:
 
 def test_a_system_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="describe-system --output"):
-        system.read(tmp_path / "box.json")
+        system.read_description(tmp_path / "box.json")

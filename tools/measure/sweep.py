@@ -194,7 +194,7 @@ def _sweep(
     if other:
         _refuse_what_cannot_be_compared(other, configuration)
     folder = sweep_records.opened(output, configuration)
-    no_energy = energy.found(has_gpu=has_gpu).none_because
+    no_energy = energy.find_sensors(has_gpu=has_gpu).reason_for_none
     if no_energy:
         console.print(f"energy: {no_energy}", markup=False)
     failed = _measure_missing(asked, folder, console)
@@ -315,7 +315,7 @@ def measured(asked: Asked) -> "Point | str":
     console = Console(highlight=False, soft_wrap=True)
     title = f"{_label(asked.measure)} {asked.size:,}"
     with start_ranks() as ranks:
-        sensors = energy.found(has_gpu=ranks.device.type == "cuda")
+        sensors = energy.find_sensors(has_gpu=ranks.device.type == "cuda")
         try:
             task = _created(chosen, config, ranks)
             unit = "steps" if asked.measure == "training" else "repetitions"

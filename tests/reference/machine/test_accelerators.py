@@ -57,9 +57,9 @@ def test_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib, "import_module", lambda name: nvml())
     driver = "NVIDIA 550.54 (CUDA 12.4)"
     expected = Accelerators(2, "NVIDIA H100", 80.0, driver, "NVLink, 4 links per GPU")
-    assert accelerators.nvidia() == expected
+    assert accelerators.find_nvidia() == expected
     monkeypatch.setattr(importlib, "import_module", lambda name: nvml(links=0))
-    assert accelerators.found() == dataclasses.replace(expected, interconnect="PCIe")
+    assert accelerators.find_accelerators() == dataclasses.replace(expected, interconnect="PCIe")
 
 
 def test_no_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_no_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
     absent.nvmlInit = no_driver
     for found in (absent, nvml(count=0)):
         monkeypatch.setattr(importlib, "import_module", lambda name, found=found: found)
-        assert accelerators.nvidia() is None
+        assert accelerators.find_nvidia() is None
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_a_vendors_tool(
     program.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(accelerators, "nvidia", lambda: None)
-    assert accelerators.found() == expected
+    monkeypatch.setattr(accelerators, "find_nvidia", lambda: None)
+    assert accelerators.find_accelerators() == expected
 
 
 def test_a_tool_that_fails_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "rocm-smi").write_text("#!/bin/sh\necho no driver; exit 1\n")
     (tmp_path / "rocm-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert accelerators.amd() is None
+    assert accelerators.find_amd() is None

@@ -36,36 +36,36 @@ def powercap(tmp_path: Path) -> Path:
 
 
 def test_nothing_is_counted_twice(powercap: Path) -> None:
-    sensors = energy.found(powercap)
+    sensors = energy.find_sensors(powercap)
     assert [counter.name for counter in sensors.counters] == ["package-0", "dram-0"]
     assert [counter.read() for counter in sensors.counters] == [5.0, 1.0]
     assert sensors.not_measured == energy.NEVER_MEASURED
-    assert sensors.none_because == ""
+    assert sensors.reason_for_none == ""
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:0", "package-0", 0)
-    sensors = energy.found(tmp_path, nodes=2)
+    sensors = energy.find_sensors(tmp_path, nodes=2)
     assert sensors.not_measured.startswith("memory, all nodes but the first, ")
 
 
 def test_no_sensors_are_told_with_the_reason(tmp_path: Path) -> None:
-    sensors = energy.found(tmp_path)
-    assert sensors.none_because == f"no sensors (no {tmp_path}/intel-rapl*)"
+    sensors = energy.find_sensors(tmp_path)
+    assert sensors.reason_for_none == f"no sensors (no {tmp_path}/intel-rapl*)"
     with Meter(sensors) as meter:
         pass
     assert meter.trace is None
-    assert "no sensors" in energy.of_run(sensors, meter.trace, 0, 1)["none"]
+    assert "no sensors" in energy.report_energy(sensors, meter.trace, 0, 1)["none"]
 
 
 def test_a_counter_that_may_not_be_read(powercap: Path) -> None:
     (powercap / "intel-rapl:0" / "energy_uj").unlink()
-    assert "intel-rapl:0/energy_uj: No such file" in energy.found(powercap).none_because
+    assert "intel-rapl:0/energy_uj: No such file" in energy.find_sensors(powercap).reason_for_none
 
 
 def test_a_counter_that_begins_again() -> None:
     rows = [[90.0], [98.0], [3.0], [10.0]]
-    assert list(energy._since_the_first(rows, [100.0])) == [(0.0,), (8.0,), (13.0,), (20.0,)]
+    assert list(energy._sum_increments(rows, [100.0])) == [(0.0,), (8.0,), (13.0,), (20.0,)]
 
 
 def test_the_power_log_is_sound_and_gives_the_same_energy(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_the_power_log_is_sound_and_gives_the_same_energy(tmp_path: Path) -> Non
         ((0.0, 0.0), (40.0, 5.0), (90.0, 9.0), (110.0, 10.0)),
     )  # fmt: skip
     path = tmp_path / "power_0.csv"
-    path.write_text(trace.power_log())
+    path.write_text(trace.format_power_log())
     log = powerlog.read(path)
     assert not log.problems
     assert log.not_measured == "storage"
@@ -91,14 +91,14 @@ def test_readings_cover_the_work_and_go_on_after_it() -> None:
     trace = meter.trace
     assert trace is not None
     assert len(trace.times_seconds) >= 3  # the last row of the log needs a reading after it
-    assert trace.power_log().count("\n") == 1 + len(trace.times_seconds)
+    assert trace.format_power_log().count("\n") == 1 + len(trace.times_seconds)
 
 
 def test_reading_takes_less_than_a_hundredth_of_the_time_and_is_done_every_second(
     powercap: Path,
 ) -> None:
     assert energy.PERIOD_SECONDS <= 1
-    meter = Meter(energy.found(powercap))
+    meter = Meter(energy.find_sensors(powercap))
     readings, begun = 200, time.thread_time()
     for _ in range(readings):
         meter._read()
@@ -136,7 +136,7 @@ def test_gpus_that_the_process_may_use(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    sensors = energy.found(tmp_path, has_gpu=True)
+    sensors = energy.find_sensors(tmp_path, has_gpu=True)
     assert [counter.name for counter in sensors.counters] == names
     assert [counter.read() for counter in sensors.counters] == [
         1.5 * (1 + int(name[-1])) for name in names

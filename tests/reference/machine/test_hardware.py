@@ -1,7 +1,10 @@
 """What a machine is made of, read from a made-up tree like that of Linux."""
 
+import platform
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from reference.machine import hardware
@@ -56,13 +59,16 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_the_tree_tells(root: Path) -> None:
-    assert hardware.of_machine(Path("/home/data"), root) == {
+def test_what_the_tree_tells(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 8 if logical else 4)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=32 * 2**30))
+    assert hardware.read_hardware(Path("/home/data"), root) == {
         "machine": "Acme",
         "processor": "Example CPU 9000",
         "processor_sockets_per_node": 2,
         "processor_cores_per_node": 4,
         "processor_threads_per_node": 8,
+        "memory_gib_per_node": 32.0,
         "numa_nodes_per_node": 2,
         "storage": "ext4 on sda1 (1 GiB)",
         "interconnect": "2x InfiniBand (RDMA) 400 Gb/sec (4X NDR); 1x Ethernet 25 Gb/s",
@@ -78,19 +84,28 @@ def test_what_the_tree_tells(root: Path) -> None:
     ],
 )
 def test_storage_is_that_of_the_data(data: str, storage: str, root: Path) -> None:
-    assert hardware.of_machine(Path(data), root)["storage"] == storage
+    assert hardware.read_hardware(Path(data), root)["storage"] == storage
 
 
-def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
-    assert hardware.of_machine(tmp_path, tmp_path) == {}
-    assert hardware.operating_system(tmp_path).startswith("Linux ")
+def missing() -> None:
+    raise FileNotFoundError
+
+
+def test_what_cannot_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = hardware.read_hardware(tmp_path, tmp_path)
+    assert facts.keys() == {
+        "processor", "processor_cores_per_node", "processor_threads_per_node",
+        "memory_gib_per_node",
+    }  # fmt: skip
+    monkeypatch.setattr(platform, "freedesktop_os_release", missing)
+    assert hardware.read_operating_system().startswith("Linux ")
 
 
 def test_differences_name_the_nodes() -> None:
     alike = {"driver": "550", "processor": "A"}
     nodes = dict.fromkeys("abcd", alike) | {"e": {"driver": "535", "processor": "A"}}
-    assert hardware.differences(nodes) == ["driver: 550 (a, b, c and 1 more), 535 (e)"]
-    assert hardware.differences({"a": alike}) == []
-    assert hardware.differences({"a": alike, "b": {"processor": "A"}}) == [
+    assert hardware.find_differences(nodes) == ["driver: 550 (a, b, c and 1 more), 535 (e)"]
+    assert hardware.find_differences({"a": alike}) == []
+    assert hardware.find_differences({"a": alike, "b": {"processor": "A"}}) == [
         "driver: 550 (a), nothing (b)"
     ]

@@ -184,4 +184,4 @@ def test_a_corrected_description_is_kept(config: RunConfig, tmp_path: Path) -> N
 def test_bad_system_description(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "system.json").write_text(text)
     with pytest.raises(UserError, match=message):
-        system.read(tmp_path / "system.json")
+        system.read_description(tmp_path / "system.json")
