@@ -27,8 +27,6 @@ V06_HEAD = rb"([0-9.]{1,40}) (\w{1,200}) ?:[ \t]+"  # <seconds> <key>:
 
 _V06 = STEM + b" "
 _match_v06_head = re.compile(V06_HEAD).match
-_get_fields = itemgetter(*FIELDS)
-_get_source = itemgetter("file", "lineno")
 _event_types = frozenset(EVENT_TYPES)
 _clock_types = frozenset((float, int, type(None)))
 _new_tuple = tuple.__new__
@@ -66,20 +64,15 @@ def parse_block(number: int, text: bytes, *, is_text: bool) -> Block | None:
 
 def _parse_block(number: int, text: bytes, is_text: bool) -> Block:
     dialect: Dialect = "mllog" if PLAIN in text else "mll"
-    head, *pieces = text.split(PLAIN if dialect == "mllog" else _V06)
-    contents, line_feeds, rests = zip(*[piece.partition(b"\n") for piece in pieces], strict=True)
-    _demand(all(line_feeds[:-1]))  # else two markers stand on one line
-    numbers: Sequence[int] = range(number, number + len(pieces))
+    marker = PLAIN if dialect == "mllog" else _V06
+    contents, numbers, others_bytes = text.split(b"\n" + marker), range(0), 0
     problems: list[Problem] = []
-    others_bytes = len(head) + sum(map(len, rests))
-    if others_bytes:
-        others = (head, *rests)  # what stands before each record and after the last one
-        _check_others(b"\n".join(others), is_text)
-        labels = [other[other.rfind(b"\n") + 1 :] for other in others[:-1]]
-        steps = [rest.count(b"\n") + 1 for rest in rests[:-1]]
-        numbers = list(accumulate(steps, initial=number + head.count(b"\n")))
+    if text.startswith(marker) and len(contents) == text.count(b"\n", 0, -1) + 1:
+        contents[0] = contents[0][len(marker) :]
+        numbers = range(number, number + len(contents))
+    else:
+        contents, numbers, labels, others_bytes = _split(number, text, marker, is_text)
         problems = _find_labels(numbers, labels)
-        others_bytes -= sum(map(len, labels))
     parse = _parse_mllog if dialect == "mllog" else _parse_v06
     (times_ms, event_types, keys, values, metadata), count = parse(contents)
     if dialect == "mllog" and not _all_name_their_source(metadata):
@@ -98,6 +91,21 @@ def _parse_block(number: int, text: bytes, is_text: bool) -> Block:
 def _demand(holds: bool) -> None:
     if not holds:
         raise _OddError
+
+
+def _split(
+    number: int, text: bytes, marker: bytes, is_text: bool
+) -> tuple[Sequence[bytes], Sequence[int], Sequence[bytes], int]:
+    """Return content, line number and label of each record, and the bytes of all other lines."""
+    head, *pieces = text.split(marker)
+    contents, line_feeds, rests = zip(*[piece.partition(b"\n") for piece in pieces], strict=True)
+    _demand(all(line_feeds[:-1]))  # else two markers stand on one line
+    others = (head, *rests)  # what stands before each record and after the last one
+    _check_others(b"\n".join(others), is_text)
+    labels = [other[other.rfind(b"\n") + 1 :] for other in others[:-1]]
+    steps = [rest.count(b"\n") + 1 for rest in rests[:-1]]
+    numbers = list(accumulate(steps, initial=number + head.count(b"\n")))
+    return contents, numbers, labels, sum(map(len, others)) - sum(map(len, labels))
 
 
 def _check_others(others: bytes, is_text: bool) -> None:
@@ -122,28 +130,36 @@ def _find_labels(numbers: Sequence[int], labels: Sequence[bytes]) -> list[Proble
     return [_new_tuple(Problem, (number, *described[label])) for number, label in labelled if label]
 
 
-def _parse_json(contents: Sequence[bytes]) -> tuple[list[Any], int]:
-    """Return the JSON objects of the records, and how many values are in them at most.
+def _parse_json(contents: Sequence[bytes]) -> list[Any]:
+    return [orjson.loads(content) for content in contents]
 
-    Demand that no object holds a key twice, which orjson does not say: it keeps the last one. What
-    it drops has at least one colon, and nothing else makes the number of colons smaller when the
-    objects are written again but the escape of a colon in a string, ``\\u003a``.
+
+def _count_values(contents: Sequence[bytes], objects: Sequence[Any], flat_keys: int) -> int:
+    """Return how many values the records hold at most. Demand that no key is in one object twice.
+
+    orjson does not say so, it keeps the last of two equal keys. But each key has its colon:
+    ``flat_keys``, those of the records, their metadata and their values, are all keys if there are
+    no more colons. Otherwise the same number must be there when the objects are written again. What
+    orjson dropped held at least one, and only an escape, ``\\u003a``, makes more of them.
     """
-    objects = [orjson.loads(content) for content in contents]
     text = b"\n".join(contents)
-    colons, opened = text.count(b":"), text.count(b"{") + text.count(b"[")
-    _demand(b"\\u003" not in text and orjson.dumps(objects).count(b":") == colons)
+    colons, has_lists = text.count(b":"), b"[" in text
+    _demand(max(map(len, contents)) <= records.VALUES_PER_RECORD_MAX)
+    if colons == flat_keys and not has_lists:
+        return colons
+    _demand(b"\\" not in text or b"\\u003" not in text)
+    _demand(orjson.dumps(objects).count(b":") == colons)
+    opened = text.count(b"{") + text.count(b"[")
     if opened > 2 * len(contents) + NESTING_MAX - 2:  # each record holds two objects or more
         deepest = max(content.count(b"{") + content.count(b"[") for content in contents)
         _demand(deepest <= NESTING_MAX)
-    _demand(max(map(len, contents)) <= records.VALUES_PER_RECORD_MAX)
-    return objects, colons + opened + (text.count(b",") if b"[" in text else 0)
+    return colons + (text.count(b",") if has_lists else 0)
 
 
 def _parse_mllog(contents: Sequence[bytes]) -> tuple[Columns, int]:
-    objects, count = _parse_json(contents)
+    objects = _parse_json(contents)
     _demand(set(map(len, objects)) == {len(FIELDS)})
-    columns = zip(*map(_get_fields, objects), strict=True)
+    columns = ([fields[name] for fields in objects] for name in FIELDS)
     namespaces, times_ms, event_types, keys, values, metadata = columns
     _demand(set(map(type, times_ms)) == {int})
     _demand(min(times_ms) >= 0 and max(times_ms) < records.INTEGER_MAX)
@@ -151,13 +167,16 @@ def _parse_mllog(contents: Sequence[bytes]) -> tuple[Columns, int]:
     _check_names(set(keys))
     _check_names(set(namespaces) - {""})
     _demand(set(map(type, metadata)) == {dict})
+    flat_keys = len(FIELDS) * len(objects) + sum(map(len, metadata)) + _count_keys(values)
+    count = _count_values(contents, objects, flat_keys)
     return (times_ms, event_types, keys, values, metadata), count
 
 
 def _parse_v06(contents: Sequence[bytes]) -> tuple[Columns, int]:
     heads = [head for head in map(_match_v06_head, contents) if head]
     spans = zip(contents, heads, strict=True)
-    objects, count = _parse_json([content[head.end() :] for content, head in spans])
+    contents = [content[head.end() :] for content, head in spans]
+    objects = _parse_json(contents)
     times_ms = [round(float(head[1]) * 1000, 3) for head in heads]
     _demand(max(times_ms) < records.INTEGER_MAX)
     keys = [head[2].decode() for head in heads]
@@ -165,7 +184,13 @@ def _parse_v06(contents: Sequence[bytes]) -> tuple[Columns, int]:
     _demand(set(map(type, metadata)) == {dict})
     event_types = [fields.get("event_type", "") for fields in objects]
     _demand(set(map(type, event_types)) == {str})
+    flat_keys = sum(map(len, objects)) + sum(map(len, metadata)) + _count_keys(values)
+    count = _count_values(contents, objects, flat_keys)
     return (times_ms, event_types, keys, values, metadata), count
+
+
+def _count_keys(values: Sequence[Any]) -> int:
+    return sum([len(value) for value in values if type(value) is dict])
 
 
 def _check_names(names: Set[str]) -> None:
@@ -176,7 +201,8 @@ def _check_names(names: Set[str]) -> None:
 def _all_name_their_source(metadata: Sequence[dict[str, Any]]) -> bool:
     """Return whether ``names_its_source`` holds for all, without a call for each."""
     try:
-        files, lines = zip(*map(_get_source, metadata), strict=True)
+        files = [fields["file"] for fields in metadata]
+        lines = [fields["lineno"] for fields in metadata]
     except KeyError:
         return False
     different = set(files)
