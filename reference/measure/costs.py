@@ -1,27 +1,37 @@
-"""What an update costs, step by step of an optimizer's making: what is compared, and what follows
-from the parts that were measured.
+"""Measure what an update costs with an optimizer, by the steps that made it fast in its paper.
 
-``benchmarks/<name>/costs.yaml`` says which settings are timed and what is published about them.
+``benchmarks/<name>/costs.yaml`` says which settings are timed and what is published about them;
+``benchmarks/<name>/costs.py`` adds as ``PARTS`` what only this optimizer has.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import importlib
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from rules import definition
+from reference.run.frameworks import import_task
+from rules.definition import Definition, locate_benchmarks
 from rules.errors import UserError
 
+if TYPE_CHECKING:
+    from reference.run.config import RunConfig
+    from reference.torch.distributed import TorchRanks
+
 FILE = "costs.yaml"
-SHARED_OUT = ("data", "forward", "backward", "factors")
-"""The phases that a rank goes through for its own samples alone."""
+UPDATES = 10  # of each turn
+PROJECTED_RANKS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 @dataclass(frozen=True)
 class Step:
-    """Settings whose updates are timed; ``published_ms`` is what the source has for them.
-    ``needs_ranks`` and ``needs_nodes`` are the fewest with which they change anything."""
+    """Settings whose updates are timed; ``published_ms`` is what the source reports for them.
+
+    ``needs_ranks`` and ``needs_nodes`` are the fewest with which the settings change anything.
+    """
 
     name: str
     overrides: tuple[str, ...]
@@ -32,7 +42,7 @@ class Step:
 
 @dataclass(frozen=True)
 class PublishedTime:
-    """A row of what the source reports of times to target."""
+    """A row of what the source reports about times to target."""
 
     ranks: int
     batch: int
@@ -44,8 +54,11 @@ class PublishedTime:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a benchmark has in its ``costs.yaml``. ``comparison`` is one of its ``epochs.yaml``,
-    whose first arm is the baseline and whose last is the last of the steps."""
+    """The content of a benchmark's ``costs.yaml``.
+
+    ``comparison`` is one of its ``epochs.yaml``, whose first arm is the baseline and whose last arm
+    has the settings of the last step.
+    """
 
     title: str
     source: str
@@ -59,11 +72,11 @@ class Costs:
 
 @dataclass(frozen=True)
 class Update:
-    """What was measured of one setting.
+    """What was measured for one step.
 
-    Mean ``milliseconds`` of an update, and of the baseline's in turns with it; the quartiles of
-    their ratio; ``phases_ms`` of a ledger, for each rank; ``sent_bytes`` over all ranks in an
-    update, by purpose; the share of the factors' refreshes that were made meanwhile.
+    The mean ``milliseconds`` of an update, and of the baseline's in turns with it; the quartiles of
+    their ratio; ``phases_ms`` for each rank; ``sent_bytes`` by all ranks in an update, by purpose;
+    ``counts`` of what the optimizer did in the timed updates.
     """
 
     name: str
@@ -72,22 +85,69 @@ class Update:
     ratio_quartiles: tuple[float, float]
     phases_ms: tuple[Mapping[str, float], ...]
     sent_bytes: Mapping[str, int]
-    refreshed_share: float
+    counts: Mapping[str, float]
 
     @property
     def ratio(self) -> float:
-        """Over the baseline."""
+        """The time of an update over that of the baseline."""
         return self.milliseconds / self.baseline_milliseconds
 
 
-def load(benchmark: str) -> Costs:
-    """Raises UserError where the benchmark has no such file."""
-    path = definition.locate_benchmarks() / benchmark / FILE
+class OptimizerParts:
+    """What is particular to an optimizer. A benchmark's ``costs.py`` has an instance as ``PARTS``.
+
+    ``phases`` are those of a step; ``sample_phases`` are those in which a rank works on its own
+    samples alone.
+    """
+
+    phases: Sequence[str] = ("data", "forward", "backward", "communication", "update")
+    sample_phases: Collection[str] = ("data", "forward", "backward")
+
+    def refuse(self, hyperparameters: Mapping[str, Any]) -> None:
+        """Raise UserError for values with which the parts of the optimizer cannot be measured."""
+
+    def count(self, task: Any) -> Mapping[str, float]:
+        """Return counts of what the optimizer has done since the task was built."""
+        return {}
+
+    def count_bytes(self, task: Any) -> Mapping[str, int]:
+        """Return the bytes that this rank sent in the last update, by purpose."""
+        return {}
+
+    def describe(self, update: Update) -> Mapping[str, str]:
+        """Return more columns for the table of updates."""
+        return {}
+
+    def measure(self, task: Any) -> Mapping[str, Any]:
+        """Measure parts of the optimizer alone, with a task that is built; return facts as JSON."""
+        return {}
+
+    def stretch(
+        self, facts: Mapping[str, Any], measured_ranks: int, ranks: int
+    ) -> dict[str, float]:
+        """Return factors by which phases take longer on ``ranks`` ranks than on the first of all.
+
+        ``facts`` are those of ``measure``.
+        """
+        return {}
+
+    def list_tables(self, facts: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Return more tables, rows by title."""
+        return {}
+
+    def draw(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+        """Draw more figures and return their files."""
+        return ()
+
+
+def load_costs(benchmark: str) -> Costs:
+    """Return what a benchmark's ``costs.yaml`` says. Raises UserError where it has none."""
+    path = locate_benchmarks() / benchmark / FILE
     if not path.is_file():
-        others = (folder.parent.name for folder in definition.locate_benchmarks().glob(f"*/{FILE}"))
+        others = sorted(file.parent.name for file in locate_benchmarks().glob(f"*/{FILE}"))
         raise UserError(
-            f"{benchmark} has no steps to cost ({path} is missing); of {', '.join(sorted(others))} "
-            "they are known"
+            f"{benchmark} names no steps whose costs could be measured ({path} is missing); "
+            f"benchmarks that do: {', '.join(others)}"
         )
     facts = yaml.safe_load(path.read_text(encoding="utf-8"))
     times = facts["times_to_target"]
@@ -95,15 +155,15 @@ def load(benchmark: str) -> Costs:
         title=facts["title"],
         source=facts["source"],
         published_at=facts["published_at"],
-        baseline=_step(facts["baseline"]),
-        steps=tuple(map(_step, facts["steps"])),
+        baseline=_read_step(facts["baseline"]),
+        steps=tuple(map(_read_step, facts["steps"])),
         comparison=times["comparison"],
         note=times["note"],
         published=tuple(PublishedTime(**row) for row in times["published"]),
     )
 
 
-def _step(facts: Mapping[str, Any]) -> Step:
+def _read_step(facts: Mapping[str, Any]) -> Step:
     return Step(
         facts["name"],
         tuple(facts["set"]),
@@ -113,33 +173,223 @@ def _step(facts: Mapping[str, Any]) -> Step:
     )
 
 
-def projected_ms(
-    phases_ms: Mapping[str, float], measured_ranks: int, ranks: int, busiest_share: float
-) -> float:
-    """Milliseconds of an update of the same global batch on ``ranks`` ranks, from those of the
-    phases of one rank of ``measured_ranks``.
+def load_parts(benchmark: str) -> OptimizerParts:
+    """Return what is particular to the optimizer of a benchmark."""
+    parts: OptimizerParts = importlib.import_module(f"benchmarks.{benchmark}.costs").PARTS
+    return parts
 
-    What a rank does for its own samples shrinks with their number; inverses take as long as those
-    of the busiest rank, ``busiest_share`` times those of the rank measured; communication
-    grows as that of a ring does, (P - 1) / P; the rest stays. The costs of starting a message,
-    slower links between nodes and kernels too small for a device are not in it.
+
+@dataclass(frozen=True)
+class Setup:
+    """How costs are measured: turns of each side, updates before the first turn, settings."""
+
+    definition: Definition
+    costs: Costs
+    parts: OptimizerParts
+    overrides: Sequence[str]
+    data_root: Path
+    rounds: int
+    settle: int
+
+    def configure(self, *overrides: str) -> "RunConfig":
+        """Return the configuration with more settings. Raises UserError for wrong ones."""
+        from reference.run.config import configure
+
+        return configure(
+            self.definition,
+            division="open",
+            overrides=[*self.overrides, *overrides],
+            data_root=self.data_root,
+            seed=1,
+        )
+
+    def refuse(self) -> None:
+        """Raise UserError for settings whose costs cannot be measured, before minutes are spent."""
+        self.parts.refuse(self.configure().hyperparameters)
+
+    def make_settled_task(self, step: Step, ranks: "TorchRanks") -> Any:
+        """Return a task with the settings of a step that has made some updates."""
+        config = self.configure(*step.overrides)
+        task = import_task(self.definition, "torch").create(config, ranks)
+        task.build()
+        task.warm_up()
+        task.open_data()
+        task.model.train()
+        for _ in range(self.settle):
+            task.step()
+        return task
+
+
+@dataclass(frozen=True)
+class MeasuredCosts:
+    """All that was measured; ``parts`` are the facts of ``OptimizerParts.measure``."""
+
+    ranks: int
+    global_batch_size: int
+    implementation: Mapping[str, Any]
+    baseline_phases_ms: Sequence[Mapping[str, float]]
+    updates: Sequence[Update]
+    parts: Mapping[str, Any]
+    times_to_target: Sequence[Mapping[str, Any]] = field(default=())
+
+    def as_json(self, setup: Setup) -> dict[str, Any]:
+        """Return everything for the JSON file."""
+        return {
+            "benchmark": setup.definition.name,
+            "scale": setup.definition.scale,
+            "definition_digest": setup.definition.digest,
+            "ranks": self.ranks,
+            "global_batch_size": self.global_batch_size,
+            "implementation": self.implementation,
+            "baseline": {"name": setup.costs.baseline.name, "phases_ms": self.baseline_phases_ms},
+            "updates": [asdict(update) | {"ratio": update.ratio} for update in self.updates],
+            **self.parts,
+            "times_to_target": self.times_to_target,
+        }
+
+
+def measure_costs(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None]) -> MeasuredCosts:
+    """Measure every step in turns with the baseline, then the parts of the optimizer alone."""
+    nodes = ranks.world_size // ranks.ranks_per_node
+    updates = []
+    for step in setup.costs.steps:
+        if step.needs_ranks <= ranks.world_size and step.needs_nodes <= nodes:
+            say(f"measuring: {step.name}")
+            updates.append(_measure_update(setup, step, ranks))
+    say("measuring: parts of the optimizer alone")
+    task = import_task(setup.definition, "torch").create(setup.configure(), ranks)
+    task.build()
+    parts = setup.parts.measure(task)
+    baseline = setup.make_settled_task(setup.costs.baseline, ranks)
+    _, phases = _profile_updates(setup.parts, baseline, ranks)
+    measured = MeasuredCosts(
+        ranks.world_size,
+        baseline.config.global_batch_size,
+        dict(baseline.implementation()),
+        phases,
+        updates,
+        parts,
+    )
+    times = _list_times_to_target(setup, measured) if ranks.is_first else ()
+    return MeasuredCosts(**{**vars(measured), "times_to_target": times})
+
+
+def _measure_update(setup: Setup, step: Step, ranks: "TorchRanks") -> Update:
+    """Time updates in turns with the baseline's, then profile some.
+
+    Means are compared, not medians: an optimizer may do in a few updates the work of many.
+    """
+    from reference.measure.turns import time_in_turns, time_steps
+
+    plain, task = (setup.make_settled_task(each, ranks) for each in (setup.costs.baseline, step))
+    before = setup.parts.count(task)
+    theirs, ours = time_in_turns(
+        setup.rounds,
+        {
+            setup.costs.baseline.name: lambda: time_steps(plain, UPDATES),
+            step.name: lambda: time_steps(task, UPDATES),
+        },
+    )
+    pairs = zip(ours.seconds, theirs.seconds, strict=True)
+    low, _, high = statistics.quantiles([mine / other for mine, other in pairs], n=4)
+    counts = {name: total - before[name] for name, total in setup.parts.count(task).items()}
+    sent, phases = _profile_updates(setup.parts, task, ranks)
+    return Update(
+        name=step.name,
+        milliseconds=1000 * statistics.mean(ours.seconds),
+        baseline_milliseconds=1000 * statistics.mean(theirs.seconds),
+        ratio_quartiles=(low, high),
+        phases_ms=tuple(phases),
+        sent_bytes=sent,
+        counts=counts,
+    )
+
+
+def _profile_updates(
+    parts: OptimizerParts, task: Any, ranks: "TorchRanks"
+) -> tuple[Mapping[str, int], list[Mapping[str, float]]]:
+    """Return the bytes that all ranks send in an update, by purpose, and each rank's phases."""
+    from reference.measure.step_profiler import profile_steps
+
+    sent: dict[str, int] = {}
+
+    def add_bytes() -> None:
+        for purpose, count in parts.count_bytes(task).items():
+            sent[purpose] = sent.get(purpose, 0) + count
+
+    profile = profile_steps(task, UPDATES, add_bytes)
+    of_ranks = ranks.all_gather_object({"sent": sent, "phases": profile.phases_ms})
+    totals = {
+        purpose: round(sum(each["sent"].get(purpose, 0) for each in of_ranks) / UPDATES)
+        for purpose in sent
+    }
+    return totals, [each["phases"] for each in of_ranks]
+
+
+def _list_times_to_target(setup: Setup, measured: MeasuredCosts) -> list[dict[str, Any]]:
+    """Return updates and minutes to target, here and projected, of arms with recorded runs."""
+    from reference.measure import epochs
+
+    comparison = epochs.load_comparison(setup.definition.name, setup.costs.comparison)
+    runs = epochs.load_runs(setup.definition, comparison)
+    last = measured.updates[-1]
+    rows = []
+    for arm, milliseconds, phases in (
+        (comparison.arms[0], last.baseline_milliseconds, measured.baseline_phases_ms[0]),
+        (comparison.arms[-1], last.milliseconds, last.phases_ms[0]),
+    ):
+        of_arm = [run.epochs for run in runs if run.arm == arm.name]
+        needed = [count for count in of_arm if count]
+        if not needed:
+            continue
+        samples = statistics.mean(needed) * setup.definition.train_samples
+        updates = samples / measured.global_batch_size
+        projected = {
+            ranks: updates * _project(setup, measured, phases, ranks) / 60_000
+            for ranks in PROJECTED_RANKS
+            if measured.ranks < ranks <= measured.global_batch_size
+        }
+        rows.append(
+            {
+                "optimizer": arm.name,
+                "seeds": len(of_arm),
+                "reached": len(needed),
+                "epochs": statistics.mean(needed),
+                "updates": updates,
+                "minutes": updates * milliseconds / 60_000,
+                "projected_minutes": projected,
+            }
+        )
+    return rows
+
+
+def _project(
+    setup: Setup, measured: MeasuredCosts, phases_ms: Mapping[str, float], ranks: int
+) -> float:
+    factors = setup.parts.stretch(measured.parts, measured.ranks, ranks)
+    return project_ms(phases_ms, measured.ranks, ranks, setup.parts.sample_phases, factors)
+
+
+def project_ms(
+    phases_ms: Mapping[str, float],
+    measured_ranks: int,
+    ranks: int,
+    sample_phases: Collection[str],
+    factors: Mapping[str, float],
+) -> float:
+    """Return the milliseconds of an update of the same global batch on ``ranks`` ranks.
+
+    ``phases_ms`` are those of one of ``measured_ranks`` ranks. ``sample_phases`` shrink with a
+    rank's share of the samples, ``factors`` multiply their phases, communication grows as that of a
+    ring, (P - 1) / P, and all else stays. Left out are the cost of starting a message, slower links
+    between nodes, and kernels too small for a device.
     """
     total = 0.0
     for phase, milliseconds in phases_ms.items():
-        if phase in SHARED_OUT:
+        if phase in sample_phases:
             total += milliseconds * measured_ranks / ranks
-        elif phase == "inverse":
-            total += milliseconds * busiest_share
         elif phase == "communication" and measured_ranks > 1:
             total += milliseconds * (1 - 1 / ranks) / (1 - 1 / measured_ranks)
         else:
-            total += milliseconds
+            total += milliseconds * factors.get(phase, 1.0)
     return total
-
-
-def by_rank(costs_of_layers: Sequence[float], owners: Sequence[int], ranks: int) -> list[float]:
-    """The sum over the layers of each rank."""
-    sums = [0.0] * ranks
-    for cost, owner in zip(costs_of_layers, owners, strict=True):
-        sums[owner] += cost
-    return sums

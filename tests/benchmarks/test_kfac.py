@@ -17,7 +17,7 @@ from benchmarks.kfac import task as kfac_task
 from benchmarks.kfac.pictures import erased
 from benchmarks.kfac.task import create, normalise, running_mixup, schedule_of
 from reference import data
-from reference.measure.costs import load as load_costs
+from reference.measure.costs import load_costs
 from reference.measure.step_profiler import StepProfiler
 from reference.run.config import configure
 from reference.torch.distributed import TorchRanks, start_ranks
@@ -268,7 +268,7 @@ def test_two_ranks_equal_one(tmp_path: Path, overrides: tuple[str, ...]) -> None
     assert both[0] == pytest.approx(alone, rel=1e-3, abs=1e-4)
 
 
-def test_what_is_costed_can_be_configured() -> None:
+def test_the_steps_of_costs_yaml_can_be_configured() -> None:
     costs = load_costs("kfac")
     for step in (costs.baseline, *costs.steps):
         configure(MINI, division="open", overrides=step.overrides)

@@ -18,12 +18,12 @@ from tools.measure import costs as measure_costs
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["resnet50"], "no steps to cost"),
+        (["resnet50"], "names no steps"),
         (["kfac", "--rounds", "1"], "expected 3 or more"),
         (["kfac", "--settle", "-1"], "expected 0 or more"),
         (["kfacc"], 'did you mean "kfac"'),
-        (["kfac", "--set", "opt_preconditioner=none"], "no K-FAC to be costed"),
-        (["kfac", "--set", "kfac_inverse=eigen"], "Cholesky inverses"),
+        (["kfac", "--set", "opt_preconditioner=none"], "then there is no K-FAC"),
+        (["kfac", "--set", "kfac_inverse=eigen"], "for Cholesky inverses only"),
     ],
 )
 def test_wrong_use(arguments: list[str], message: str) -> None:
@@ -39,7 +39,7 @@ def test_all_of_it_on_a_few_pictures(
     tiny.install(
         tmp_path / "benchmarks", monkeypatch, "kfac", keep=files, data=data, model={"width": 4}
     )
-    monkeypatch.setattr(measure_costs, "UPDATES", 1)
+    monkeypatch.setattr(costs, "UPDATES", 1)
     made = [Run("SGD", 1, 12.0, {}), Run("SGD", 2, None, {}), Run("K-FAC", 1, 6.0, {})]
     monkeypatch.setattr(epochs, "load_runs", lambda *asked: made)
     arguments = ["kfac", "--rounds", "3", "--settle", "1", "--set", "global_batch_size=8"]
@@ -63,5 +63,5 @@ def test_all_of_it_on_a_few_pictures(
     assert preconditioned["projected_minutes"]["2"] < preconditioned["minutes"]
     for balance in written["balance"]:
         assert len(balance["milliseconds"]) == balance["ranks"]
-    for name in ("ledger.png", "balance.png"):
+    for name in ("phases.png", "balance.png"):
         assert (tmp_path / "figures" / name).read_bytes().startswith(b"\x89PNG")

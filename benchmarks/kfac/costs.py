@@ -1,0 +1,148 @@
+"""What `cepheid measure costs kfac` adds: refreshes, bytes sent, and who computes which inverse."""
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from reference.measure.costs import PROJECTED_RANKS, OptimizerParts, Update
+from reference.measure.figures.drawing import draw_figure
+from reference.optim.kfac import inverse
+from reference.optim.kfac.owners import assigned
+from rules.errors import UserError
+
+REPETITIONS = 3  # of each layer's inverses, of which the fastest counts
+RANKS_SHOWN = 8
+INVERSE_COLOUR, IDEAL_COLOUR = "#c8452f", "#8a8a8a"
+
+
+class KfacParts(OptimizerParts):
+    """The parts of an update with K-FAC, as Ueno et al. 2020 measure them."""
+
+    phases = ("data", "forward", "backward", "factors", "communication", "inverse", "update")
+    sample_phases = ("data", "forward", "backward", "factors")
+
+    def refuse(self, hyperparameters: Mapping[str, Any]) -> None:
+        """Raise UserError for values without K-FAC or without Cholesky inverses."""
+        if hyperparameters["opt_preconditioner"] == "none":
+            raise UserError(
+                "--set opt_preconditioner=none: then there is no K-FAC whose costs could be "
+                "measured; leave it out"
+            )
+        if hyperparameters["kfac_inverse"] == "eigen":
+            raise UserError(
+                "--set kfac_inverse=eigen: the times of inverses are measured for Cholesky "
+                "inverses only; leave it out"
+            )
+
+    def count(self, task: Any) -> Mapping[str, float]:
+        """Return the refreshes of factors, and how many there were if none were stale."""
+        intervals = task.kfac.intervals.values()
+        return {
+            "refreshes": sum(each.refreshes for each in intervals),
+            "possible_refreshes": task.kfac.curvature.steps * len(intervals),
+        }
+
+    def count_bytes(self, task: Any) -> Mapping[str, int]:
+        """Return the bytes that this rank sent for K-FAC in the last update, by purpose."""
+        sent: dict[str, int] = {}
+        for (purpose, _), count in (task.kfac.bytes_sent if task.kfac else {}).items():
+            sent[purpose] = sent.get(purpose, 0) + count
+        return sent
+
+    def describe(self, update: Update) -> Mapping[str, str]:
+        """Return the share of refreshed factors and the bytes of factors."""
+        share = update.counts["refreshes"] / update.counts["possible_refreshes"]
+        return {
+            "refreshed": f"{share:.1%}",
+            "bytes of factors": f"{update.sent_bytes.get('factors', 0):,}",
+        }
+
+    def measure(self, task: Any) -> Mapping[str, Any]:
+        """Time the inverses of each layer alone: their size decides, not their values."""
+        layers = [_time_inverses(layer) for layer in task.kfac.layers]
+        balance = [
+            {"ranks": ranks, "milliseconds": share_inverses(layers, ranks)}
+            for ranks in PROJECTED_RANKS
+        ]
+        return {"inverses_ms": layers, "balance": balance}
+
+    def stretch(
+        self, facts: Mapping[str, Any], measured_ranks: int, ranks: int
+    ) -> dict[str, float]:
+        """Return how much longer the busiest of ``ranks`` computes inverses than the first did."""
+        first = share_inverses(facts["inverses_ms"], measured_ranks)[0]
+        return {"inverse": max(share_inverses(facts["inverses_ms"], ranks)) / first}
+
+    def list_tables(self, facts: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Return the table of how evenly ranks share the inverses."""
+        rows = [
+            {
+                "ranks": row["ranks"],
+                "busiest": f"{max(row['milliseconds']):,.2f}",
+                "all": f"{sum(row['milliseconds']):,.2f}",
+                "busiest / mean": (
+                    f"{max(row['milliseconds']) / statistics.mean(row['milliseconds']):.2f}"
+                ),
+                "idle ranks": row["milliseconds"].count(0.0),
+            }
+            for row in facts["balance"]
+        ]
+        title = "milliseconds of inverses, projected from the time of each layer (figure 5)"
+        return {f"Inverses: {title}": rows}
+
+    def draw(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+        """Draw which rank computes how many inverses (figure 5)."""
+        path = folder / "balance.png"
+        with draw_figure(path, columns=2) as (_, (left, right)):
+            row = next(row for row in facts["balance"] if row["ranks"] == RANKS_SHOWN)
+            left.bar(range(RANKS_SHOWN), row["milliseconds"], color=INVERSE_COLOUR)
+            left.set_xlabel("rank")
+            left.set_ylabel("ms of inverses")
+            left.set_title(f"projected to {RANKS_SHOWN} ranks from each layer's measured time")
+            counts = [row["ranks"] for row in facts["balance"]]
+            busiest = [max(row["milliseconds"]) for row in facts["balance"]]
+            right.plot(counts, busiest, "o-", color=INVERSE_COLOUR, label="busiest rank")
+            ideal = [busiest[0] / count for count in counts]
+            right.plot(counts, ideal, "--", color=IDEAL_COLOUR, label="evenly shared")
+            right.set_xscale("log", base=2)
+            right.set_yscale("log")
+            right.set_xlabel("ranks")
+            right.legend(fontsize=8)
+            right.set_title("busiest rank")
+        return [path]
+
+
+def _time_inverses(layer: Any) -> dict[str, Any]:
+    """Return the fastest time of the inverses of one layer, and its cost in the balance."""
+    sizes = [stat.size for stat in layer.statistics if stat.is_matrix]
+    matrices = [torch.eye(size, device=layer.device) for size in sizes]
+    dampings = [torch.ones((), device=layer.device)] * len(sizes)
+    milliseconds = []
+    for _ in range(REPETITIONS):
+        start = time.perf_counter()
+        inverse.cholesky([layer.name] * len(sizes), matrices, dampings)
+        if layer.device.type == "cuda":
+            torch.cuda.synchronize(layer.device)
+        milliseconds.append(1000 * (time.perf_counter() - start))
+    return {
+        "layer": layer.name,
+        "sizes": sizes,
+        "milliseconds": min(milliseconds),
+        "cost": layer.cost,
+    }
+
+
+def share_inverses(layers_ms: Sequence[Mapping[str, Any]], ranks: int) -> list[float]:
+    """Return the milliseconds of the inverses of each rank, as the optimizer assigns layers."""
+    owners = assigned([layer["cost"] for layer in layers_ms], ranks).of_layer
+    sums = [0.0] * ranks
+    for layer, owner in zip(layers_ms, owners, strict=True):
+        sums[owner] += layer["milliseconds"]
+    return sums
+
+
+PARTS = KfacParts()
