@@ -120,7 +120,7 @@ EVENTS: Mapping[Kind, Mapping[str, EventRule]] = MappingProxyType(
 """By the kind of the benchmark's task, the rule of each key."""
 
 
-def event_type(key: str) -> EventType:
+def find_event_type(key: str) -> EventType:
     """Of an event of any kind of benchmark; a key that none has is that of a point in time."""
     for known in EVENTS.values():
         if key in known:
@@ -156,7 +156,7 @@ IMPLEMENTATION_TYPES: Mapping[str, ValueType] = MappingProxyType(
 """What the value of ``implementation`` holds at least."""
 
 
-def hyperparameter_rule(name: str) -> EventRule:
+def make_hyperparameter_rule(name: str) -> EventRule:
     """What the event of a hyperparameter looks like; T12 and T13 judge whether it must be there."""
     meaning = "a hyperparameter of the definition"
     return EventRule(name, Phase.INIT, "at most once", "any", meaning=meaning)

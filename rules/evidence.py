@@ -29,9 +29,11 @@ class Curve:
     seconds: float
     evaluations: tuple[tuple[int, Mapping[str, float]], ...]
 
-    def samples_to_target(self, definition: Definition) -> int | None:
+    def count_samples_to_target(self, definition: Definition) -> int | None:
         """Samples at the first evaluation at which every target holds, or None."""
-        reached = (samples for samples, quality in self.evaluations if definition.reached(quality))
+        reached = (
+            samples for samples, quality in self.evaluations if definition.is_reached_by(quality)
+        )
         return next(reached, None)
 
 
@@ -92,7 +94,9 @@ def save(name: str, scale: str, evidence: Evidence) -> None:
     recorded.write(name, FILE, document)
 
 
-def problems(evidence: Evidence, definition: Definition, variants: tuple[str, ...]) -> list[str]:
+def find_problems(
+    evidence: Evidence, definition: Definition, variants: tuple[str, ...]
+) -> list[str]:
     """In plain words, why ``evidence`` does not support the definition's targets; empty is good.
 
     ``variants`` are the broken variants that the benchmark declares: each must have been tried,
@@ -110,20 +114,20 @@ def problems(evidence: Evidence, definition: Definition, variants: tuple[str, ..
     found += [
         f"the correct model misses the targets with seed {curve.seed}"
         for curve in evidence.correct
-        if curve.samples_to_target(definition) is None
+        if curve.count_samples_to_target(definition) is None
     ]
     tried = {curve.variant for curve in evidence.broken}
     found += [f"the broken variant {name} was not tried" for name in variants if name not in tried]
     for curve in evidence.broken:
-        if curve.samples_to_target(definition) is not None:
+        if curve.count_samples_to_target(definition) is not None:
             found.append(f"the broken variant {curve.variant} reaches the targets")
         elif not curve.evaluations or curve.evaluations[-1][0] < budget:
             found.append(f"the broken variant {curve.variant} was not run to the full budget")
     return found
 
 
-def samples_to_target(evidence: Evidence, definition: Definition) -> tuple[int, int, int] | None:
+def summarize_samples(evidence: Evidence, definition: Definition) -> tuple[int, int, int] | None:
     """Fewest, median and most samples that the correct runs needed, or None."""
-    needed = [curve.samples_to_target(definition) for curve in evidence.correct]
+    needed = [curve.count_samples_to_target(definition) for curve in evidence.correct]
     counts = sorted(samples for samples in needed if samples is not None)
     return (counts[0], int(statistics.median(counts)), counts[-1]) if counts else None

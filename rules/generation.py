@@ -25,7 +25,9 @@ METRICS = (
 """The scores, the one that results are ranked by last."""
 
 
-def metrics(images: Sequence[int], seconds: Sequence[Sequence[float]]) -> Mapping[str, float]:
+def compute_metrics(
+    images: Sequence[int], seconds: Sequence[Sequence[float]]
+) -> Mapping[str, float]:
     """The scores of a run that took ``seconds[i]``, one for each repetition, to generate
     ``images[i]`` images at a time; counts rise, times are positive.
 

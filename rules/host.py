@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rules.errors import UserError
-
 
 def atomic_write(path: Path, content: str | bytes) -> None:
     """Write ``content`` to ``path`` so that no reader ever sees half of it.
@@ -39,12 +37,6 @@ def atomic_path(path: Path, *, sync: bool = True) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-
-
-def cannot_write(path: Path, error: OSError) -> UserError:
-    """Return the error for a place that is full or belongs to somebody else."""
-    why = error.strerror or type(error).__name__
-    return UserError(f"{path}: cannot write there ({why}); make room or choose another place")
 
 
 def usable_processors() -> int:

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from rules import recorded
-from rules.definition import Definition, Value, first_schema_problem
+from rules.definition import Definition
+from rules.documents import find_schema_problem
 from rules.errors import UserError
+from rules.hyperparameters import Value
 
 FILE = "rcp.json"
 BATCH_SIZE = "global_batch_size"
@@ -74,7 +76,7 @@ class ReferencePoints:
     definition_digest: str
     points: tuple[Point, ...] = ()
 
-    def belong_to(self, definition: Definition) -> bool:
+    def belongs_to(self, definition: Definition) -> bool:
         """False where they were measured for another version of the definition."""
         return self.definition_digest == definition.digest
 
@@ -82,7 +84,7 @@ class ReferencePoints:
         """The point of a batch size, or None."""
         return next((point for point in self.points if point.batch_size == batch_size), None)
 
-    def with_run(
+    def add_run(
         self, hyperparameters: Mapping[str, Value], measured: Mapping[str, Any], run: Run
     ) -> "ReferencePoints":
         """The same and one more run. The hyperparameters of its batch size must be the known ones.
@@ -113,7 +115,7 @@ def load(name: str, scale: str) -> ReferencePoints | None:
 def _parsed(where: Path, text: str, scale: str) -> ReferencePoints | None:
     """Thousands of results are judged by a few files: each content is validated once."""
     document = recorded.parse(where, text)
-    problem = first_schema_problem(document, "rcp") if document else None
+    problem = find_schema_problem(document, "rcp") if document else None
     if problem:
         raise UserError(f"{where}: {problem}")
     entry = document.get(scale)
@@ -148,9 +150,9 @@ def save(name: str, scale: str, points: ReferencePoints) -> None:
     recorded.write(name, FILE, document)
 
 
-def problems(points: ReferencePoints, definition: Definition) -> list[str]:
+def find_problems(points: ReferencePoints, definition: Definition) -> list[str]:
     """In plain words, what the points lack for results to be judged by them; empty is good."""
-    if not points.belong_to(definition):
+    if not points.belongs_to(definition):
         return ["they were measured for another version of the definition, and are not used"]
     found = []
     for size, count in Counter(point.batch_size for point in points.points).items():
@@ -181,7 +183,7 @@ def _lacks(point: Point, definition: Definition) -> list[str]:
         found.append("its hyperparameters are not those of the definition")
     else:
         refused = {
-            name: rule.why_not(point.hyperparameters[name])
+            name: rule.find_problem(point.hyperparameters[name])
             for name, rule in definition.hyperparameters.items()
         }
         found += [f"{name} {why}" for name, why in refused.items() if why]

@@ -1,6 +1,6 @@
-"""What tools measured about a benchmark and keep beside its definition.
+"""Measurements that are kept beside a benchmark's definition.
 
-``evidence.json`` and ``rcp.json``: each is one JSON object with an entry for each scale.
+``evidence.json`` and ``rcp.json`` are JSON objects with an entry for each scale.
 """
 
 import json
@@ -13,21 +13,24 @@ from rules.host import atomic_write
 
 
 def path(name: str, file: str) -> Path:
-    """Where a benchmark's file lies."""
+    """Return the path of a benchmark's file."""
     return definition.locate_benchmarks() / name / file
 
 
 def read(name: str, file: str) -> dict[str, Any]:
-    """The content of a benchmark's file, by scale; empty where there is none.
+    """Return the content of a benchmark's file by scale, or nothing if the file is missing.
 
-    Raises UserError where it is no JSON object.
+    Raises UserError if the content is not a JSON object.
     """
     where = path(name, file)
     return parse(where, where.read_text(encoding="utf-8")) if where.exists() else {}
 
 
 def parse(where: Path, text: str) -> dict[str, Any]:
-    """``text``, the content of the file ``where``. Raises UserError where it is no JSON object."""
+    """Parse ``text``, the content of the file ``where``.
+
+    Raises UserError if it is not a JSON object.
+    """
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -38,5 +41,5 @@ def parse(where: Path, text: str) -> dict[str, Any]:
 
 
 def write(name: str, file: str, document: dict[str, Any]) -> None:
-    """Replace a benchmark's file as a whole: a reader never sees half of it."""
+    """Replace a benchmark's file as a whole."""
     atomic_write(path(name, file), json.dumps(document, indent=1) + "\n")

@@ -132,8 +132,8 @@ def test_definition_is_valid(name: str, scale: str) -> None:
     chosen = definition.load(name, scale)
     defaults = {key: rule.default for key, rule in chosen.hyperparameters.items()}
     for rule in chosen.hyperparameters.values():
-        problem = rule.why_not(rule.default) or (
-            rule.why_not_with(rule.default, defaults) if is_number(rule.default) else None
+        problem = rule.find_problem(rule.default) or (
+            rule.find_conflict(rule.default, defaults) if is_number(rule.default) else None
         )
         assert not problem, f"{name}: the default of {rule.name} breaks its own rule: {problem}"
     if chosen.kind == "train":
@@ -339,7 +339,7 @@ def test_evidence_supports_the_targets(name: str, scale: str) -> None:
     assert recorded is not None, f"{name} at {scale}: no evidence for its targets; {again}"
     variants = tuple(importlib.import_module(f"benchmarks.{name}.broken").VARIANTS)
     assert len(variants) >= 2, f"{name} declares too few broken variants"
-    assert not (found := evidence.problems(recorded, chosen, variants)), f"{found}; {again}"
+    assert not (found := evidence.find_problems(recorded, chosen, variants)), f"{found}; {again}"
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_reference_convergence_points_are_complete(name: str, scale: str) -> Non
     measures = f"`cepheid rcp {name} --scale {scale} --batch-size B` measures them"
     if points is None:
         pytest.skip(f"{name} at {scale}: reference convergence points are not yet measured")
-    assert not (found := rcp.problems(points, chosen)), f"{found}; {measures}"
+    assert not (found := rcp.find_problems(points, chosen)), f"{found}; {measures}"
 
 
 # Benchmarks that generate -------------------------------------------------------------------------

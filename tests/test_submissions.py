@@ -8,7 +8,7 @@ import pytest
 
 from compliance.judge.judgement import judge
 from compliance.read import package
-from rules import digests, rounds, seeds
+from rules import digests, rounds
 from rules.definition import ROOT
 
 SUBMISSIONS = ROOT / "submissions"
@@ -56,7 +56,7 @@ def test_its_digest_and_seeds_are_those_of_the_rules() -> None:
     code = "import hashlib, json\n" + "\n".join(map(ast.unparse, body))
     exec(compile(code, "train.py", "exec"), theirs)
     digest = theirs["digest_of_code"](PLAIN)  # type: ignore[operator]
-    assert digest == digests.of_code(digests.files_of(PLAIN))
-    assert theirs["derived_seed"]("box", digest, 3) == seeds.derived_seed(  # type: ignore[operator]
+    assert digest == digests.digest_code(digests.digest_files(PLAIN))
+    assert theirs["derived_seed"]("box", digest, 3) == digests.derive_seed(  # type: ignore[operator]
         "d" * 64, "box", digest, 3
     )

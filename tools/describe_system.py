@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from reference.run.placement import end_rank, placement
 from rules.definition import NAME
+from rules.documents import FILL_IN, find_unfilled
 from rules.errors import UserError
-from rules.filling import FILL_IN, unfilled
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from tools.writing import write_new
@@ -112,7 +112,7 @@ def _tell(content: dict[str, Any], differences: Sequence[str], output: Path | No
     print("to be filled in or looked at by a person:", file=tell)
     if content["submitter"] == NOBODY:
         print("  submitter: who submits, as --submitter", file=tell)
-    for key, what in unfilled(content):
+    for key, what in find_unfilled(content):
         print(f"  {key}: {what}", file=tell)
     print(f"  {CHOICES}", file=tell)
 

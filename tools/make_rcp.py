@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return EXIT_FINE
     print(_format_table(points, definition))
-    for problem in rcp.problems(points, definition):
+    for problem in rcp.find_problems(points, definition):
         print(f"problem: {problem}")
     has_missed = any(len(point.samples) < len(point.runs) for point in points.points)
     return EXIT_FINDINGS if has_missed else EXIT_FINE

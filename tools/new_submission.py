@@ -9,9 +9,9 @@ from string import Template
 
 from rules import definition
 from rules.definition import Definition
+from rules.documents import FILL_IN, find_unfilled
 from rules.errors import UserError, did_you_mean
 from rules.events import CHOICES
-from rules.filling import FILL_IN, unfilled
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINE, run_tool
 from tools.writing import new_folder, write_new
@@ -158,7 +158,7 @@ def _next_steps(
     steps = [
         f"change {code / 'task.py'}: it is a copy of the reference's and runs as it is",
         f"{code / 'run.sh'}    ({chosen.runs.required} runs; `--runs 1` tries one)",
-        *(f"fill in {key} of {described}" for key, _ in unfilled(system)),
+        *(f"fill in {key} of {described}" for key, _ in find_unfilled(system)),
         f"write the rest of {code / 'README.md'}",
         f"cepheid check {root}",
         f"cepheid pack {root}",

@@ -46,8 +46,8 @@ def refused_in_closed(config: RunConfig) -> Iterator[str]:
         value = config.hyperparameters[key]
         beside = None
         if isinstance(value, int | float):
-            beside = rule.why_not_with(value, config.hyperparameters)
-        problem = rule.why_not(value) or beside
+            beside = rule.find_conflict(value, config.hyperparameters)
+        problem = rule.find_problem(value) or beside
         if problem:
             yield f"{key}={value}: in the closed division it {problem} (rule T12)"
 
@@ -95,7 +95,7 @@ def _time(config: RunConfig, folder: Path, present: list[int], missing: int) -> 
         return f"per run {images:,} images; in seconds, known after a first run"
     budget = config.definition.timing.max_samples
     measured = evidence.load(config.definition.name, config.definition.scale)
-    usual = evidence.samples_to_target(measured, config.definition) if measured else None
+    usual = evidence.summarize_samples(measured, config.definition) if measured else None
     needs = f"the reference needs about {usual[1]:,}" if usual else "how many are needed is unknown"
     return f"per run at most {budget:,} samples, {needs}; in seconds, known after a first run"
 
@@ -108,6 +108,6 @@ def _disk(config: RunConfig, output: Path, missing: int) -> str:
     free = f"{shutil.disk_usage(place).free / 2**30:,.0f} GiB are free there"
     if config.definition.kind == "generate":
         return f"less than a MiB a run; {free}"
-    parameters = config.definition.parameters(config.hyperparameters)
+    parameters = config.definition.count_parameters(config.hyperparameters)
     mib = missing * parameters * BYTES_PER_PARAMETER / 2**20
     return f"about {mib:,.0f} MiB of weights in {weights_folder(output)}; {free}"

@@ -60,7 +60,7 @@ class RunDisplay:
         self.started_seconds: float | None = None
         self.drawn_seconds = 0.0
         measured = evidence.load(definition.name, definition.scale)
-        usual = evidence.samples_to_target(measured, definition) if measured else None
+        usual = evidence.summarize_samples(measured, definition) if measured else None
         self.expected_samples = usual[1] if usual else definition.timing.max_samples
         self.bar = _bar(console)
         self.task = self.bar.add_task("starting", total=self.expected_samples)

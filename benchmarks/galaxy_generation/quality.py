@@ -28,8 +28,7 @@ from benchmarks.galaxy_vae import properties, torch_properties
 from benchmarks.galaxy_vae.model import FluxScaling
 from reference.run.generate import Times
 from reference.run.report import Table, Value
-from rules.generation import metrics as scores
-from rules.generation import percentile
+from rules.generation import compute_metrics, percentile
 
 CELL_PIXELS = 4
 NEARER_THAN_PERCENT = 1.0
@@ -118,7 +117,7 @@ def speed_table(times: Sequence[Times], scale: str) -> Table:
         }
         for taken in times
     ]
-    found = scores([taken.images for taken in times], [taken.seconds for taken in times])
+    found = compute_metrics([taken.images for taken in times], [taken.seconds for taken in times])
     rate = found["images_per_second"]
     days = COSMODC2_GALAXIES / rate / SECONDS_PER_DAY
     note = (

@@ -19,7 +19,7 @@ from compliance.read.reading import Reading
 from compliance.read.records import Event
 from compliance.read.runlog import PARTIAL, RunLog, read, run_log
 from rules.errors import UserError
-from rules.events import CLOCK_METADATA, STATUS_ABORTED, event_type
+from rules.events import CLOCK_METADATA, STATUS_ABORTED, find_event_type
 from rules.rounds import Round
 
 POLL_SECONDS = 0.5
@@ -64,7 +64,7 @@ def assume_event(key: str, line: int, last: Event, samples: int) -> Event:
         metadata[CLOCK_METADATA] = last.monotonic_ms
     if key == "run_stop":
         metadata |= {"status": STATUS_ABORTED, "samples_count": samples, "reason": "not yet over"}
-    return Event(line, last.time_ms, last.monotonic_ms, event_type(key), key, None, metadata)
+    return Event(line, last.time_ms, last.monotonic_ms, find_event_type(key), key, None, metadata)
 
 
 class KnownFindings:

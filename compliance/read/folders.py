@@ -30,7 +30,7 @@ from compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
 from compliance.read.powerlog import POWER_NAME
 from compliance.read.records import FILE_BYTES_MAX as DIGESTED_BYTES_MAX
 from rules import digests
-from rules.filling import FILL_IN
+from rules.documents import FILL_IN
 
 ENTRIES_MAX = 10_000  # of one folder
 FOLDERS_DEEP_MAX = 8  # how far below the given folder results of MLPerf are looked for
@@ -181,7 +181,7 @@ class Reader:
         if size_bytes > DIGESTED_BYTES_MAX:  # S5 finds it too large anyway
             return ""
         try:
-            return digests.of_file(path)
+            return digests.digest_file(path)
         except OSError as error:
             why = f"cannot be read: {error.strerror}"
             self.refused.append(Refused(self.shown(path), why))

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rules import digests
-from rules.definition import first_schema_problem
+from rules.documents import find_schema_problem
 
 FILE_NAME = "manifest.json"
 FILE_BYTES_MAX = 32 * 2**20
@@ -49,7 +49,7 @@ def code_of(files: Mapping[str, str], benchmark: str) -> str:
     """The digest of the code for a benchmark, from those of all files."""
     prefix = f"benchmarks/{benchmark}/"
     inside = {name.removeprefix(prefix): files[name] for name in files if name.startswith(prefix)}
-    return digests.of_code(inside)
+    return digests.digest_code(inside)
 
 
 def text_of(manifest: Manifest) -> str:
@@ -75,7 +75,7 @@ def read(path: Path) -> Manifest:
         return Manifest(path, problem=f"cannot be read: {error.strerror}")
     except (ValueError, RecursionError) as error:
         return Manifest(path, problem=f"is not JSON: {str(error)[:100]}")
-    problem = first_schema_problem(content, "manifest")
+    problem = find_schema_problem(content, "manifest")
     if problem:
         return Manifest(path, problem=f"is not one: {problem[:200]}")
     results = {name: BoundResult(**bound) for name, bound in content["results"].items()}

@@ -165,7 +165,7 @@ class RunLog:
                 return {}
             images.append(count)
             seconds.append(times)
-        return generation.metrics(images, seconds) if images and self.converged else {}
+        return generation.compute_metrics(images, seconds) if images and self.converged else {}
 
     @property
     def evaluations(self) -> tuple[Event, ...]:

@@ -15,7 +15,7 @@ import yaml
 
 from compliance.finding import Finding, escape, format_value
 from compliance.read.runlog import PARTIAL
-from rules.definition import first_schema_problem
+from rules.documents import find_schema_problem
 from rules.rounds import Round, Severity
 
 FILE_NAME = "waivers.yaml"
@@ -124,7 +124,7 @@ def _of_document(path: Path, document: yaml.Node | None) -> Waivers:
     content = _plain(document, problems) if document is not None else None
     entries = content.get("waivers") if isinstance(content, dict) else None
     if not isinstance(entries, list):
-        problem = first_schema_problem(content, "waivers") or "the file holds no waivers"
+        problem = find_schema_problem(content, "waivers") or "the file holds no waivers"
         return Waivers(path, (), (*problems, WaiverProblem(1, problem)))
     assert isinstance(content, dict)
     unknown = [key for key in content if key != "waivers"]
@@ -166,7 +166,7 @@ def _lines_of_entries(document: yaml.Node | None) -> list[int]:
 
 
 def _waiver(line: int, entry: object) -> Waiver | WaiverProblem:
-    problem = first_schema_problem({"waivers": [entry]}, "waivers")
+    problem = find_schema_problem({"waivers": [entry]}, "waivers")
     if problem:
         return WaiverProblem(line, problem.removeprefix("waivers.0.").replace("waivers.0: ", ""))
     assert isinstance(entry, dict)

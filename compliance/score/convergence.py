@@ -83,7 +83,7 @@ def judge(
 
 def expected_at_points(points: ReferencePoints, definition: Definition) -> tuple[Expected, ...]:
     """What the reference needs at each batch size that can be used, the smallest first."""
-    if not points.belong_to(definition):
+    if not points.belongs_to(definition):
         return ()
     return tuple(_expected(point, definition) for point in points.points if point.is_usable)
 

@@ -11,7 +11,7 @@ from compliance.leaderboard import row_object
 from compliance.leaderboard.numbers import digits, ranked
 from compliance.site.entry import Entry, Run
 from compliance.site.view import Site, link_from
-from rules.definition import SCHEMAS, first_schema_problem
+from rules.documents import SCHEMAS, find_schema_problem
 from rules.errors import UserError
 
 FILE = "results.json"
@@ -99,7 +99,7 @@ def read(path: Path) -> Mapping[str, Any]:
         ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{file}: cannot be read as JSON: {error}") from error
-    problem = first_schema_problem(document, SCHEMA)
+    problem = find_schema_problem(document, SCHEMA)
     if problem:
         raise UserError(f"{file}: is not the index of a leaderboard: {problem[:300]}")
     assert isinstance(document, dict)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from reference.machine import hardware
 from reference.machine.accelerators import Accelerators, find_accelerators
-from rules.definition import SCHEMAS, first_schema_problem
+from rules.documents import FILL_IN, SCHEMAS, find_schema_problem
 from rules.errors import UserError
-from rules.filling import FILL_IN
 
 if TYPE_CHECKING:
     from reference.run.ranks import Ranks
@@ -52,7 +51,7 @@ def read_description(path: Path) -> dict[str, Any]:
         ) from error
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not a JSON file: {error}") from error
-    problem = first_schema_problem(description, "system")
+    problem = find_schema_problem(description, "system")
     if problem:
         raise UserError(
             f"{path}: {problem} (rule S2; the schema is rules/schemas/system.schema.json)"
@@ -130,7 +129,7 @@ def _complete(submitter: str, ranks: "Ranks", node: Mapping[str, Any]) -> dict[s
         **{key: FILL_IN + what for key, what in to_fill.items()},
         **node,
     }
-    problem = first_schema_problem(description, "system")
+    problem = find_schema_problem(description, "system")
     if problem:
         raise UserError(f"--submitter {submitter}: {problem}")
     order = json.loads((SCHEMAS / "system.schema.json").read_text(encoding="utf-8"))["properties"]

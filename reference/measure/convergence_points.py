@@ -59,7 +59,9 @@ def measure_missing(definition: Definition, request: Request, reporter: Reporter
 def _load_points(definition: Definition) -> ReferencePoints:
     """Return the points of this very definition; those of an earlier one are dropped."""
     points = rcp.load(definition.name, definition.scale)
-    return points if points and points.belong_to(definition) else ReferencePoints(definition.digest)
+    return (
+        points if points and points.belongs_to(definition) else ReferencePoints(definition.digest)
+    )
 
 
 def _prepare_training(definition: Definition, size: int, seed: int, request: Request) -> Training:
@@ -111,11 +113,11 @@ def _keep(
     samples, quality = curve.evaluations[-1] if curve.evaluations else (0, {})
     run = Run(
         seed=curve.seed,
-        samples_to_target=curve.samples_to_target(definition),
+        samples_to_target=curve.count_samples_to_target(definition),
         epochs=round(samples / definition.train_samples, 4),
         seconds=round(curve.seconds, 1),
         quality=dict(quality),
     )
     # Read again: another process may measure another batch size at the same time.
-    points = _load_points(definition).with_run(hyperparameters, measured, run)
+    points = _load_points(definition).add_run(hyperparameters, measured, run)
     rcp.save(definition.name, definition.scale, points)

@@ -143,7 +143,7 @@ def _prepare_training(definition: Definition, arm: Arm, seed: int, data_root: Pa
 
 
 def _summarise(curve: Curve, definition: Definition) -> Run:
-    samples = curve.samples_to_target(definition)
+    samples = curve.count_samples_to_target(definition)
     best = {
         target.metric: (min if target.better == "lower" else max)(
             quality[target.metric] for _, quality in curve.evaluations
@@ -174,7 +174,7 @@ def _identify(definition: Definition, comparison: Comparison) -> dict[str, Any]:
 def list_by_batch_size(definition: Definition) -> Mapping[int, Sequence[float]]:
     """Return the epochs to target of the reference's runs, from its convergence points."""
     points = rcp.load(definition.name, definition.scale)
-    if points is None or not points.belong_to(definition):
+    if points is None or not points.belongs_to(definition):
         return {}
     return {
         point.batch_size: [samples / definition.train_samples for samples in point.samples]

@@ -28,6 +28,7 @@ from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
 from rules.events import Kind
+from rules.hyperparameters import EVAL_OFFSET
 
 if TYPE_CHECKING:
     from reference.run.ranks import Ranks
@@ -186,7 +187,7 @@ def measure_profile(subject: Subject) -> Measurement:
     # A run of as many steps, with its log and display, shows what these add.
     timing = replace(subject.config.definition.timing, eval_every_samples=steps * batch)
     short = shorten_definition(replace(subject.config.definition, timing=timing), 1)
-    values = {**subject.config.hyperparameters, definitions.EVAL_OFFSET: 0}
+    values = {**subject.config.hyperparameters, EVAL_OFFSET: 0}
     config = replace(subject.config, definition=short, hyperparameters=values)
     loop = time_run_loop(task, config, subject.open_display(short))
     shares = dict(profile.shares)

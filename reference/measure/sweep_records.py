@@ -16,8 +16,8 @@ from typing import Any
 from reference.measure.published import Published
 from reference.measure.sweep import EPOCHS, MEASURES, Point
 from reference.run.results import keep_or_compare
-from rules.errors import UserError
-from rules.host import atomic_write, cannot_write
+from rules.errors import UserError, cannot_write
+from rules.host import atomic_write
 
 MIB = 2**20
 SIZE_NAMES: Mapping[str, str] = {"training": "batch_size", "generation": "images"}

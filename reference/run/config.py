@@ -12,9 +12,10 @@ from typing import Any
 import yaml
 
 from rules import digests, rounds
-from rules.definition import EVAL_OFFSET, Definition, Hyperparameter, Value
+from rules.definition import Definition
+from rules.digests import derive_seed
 from rules.errors import UserError, did_you_mean
-from rules.seeds import derived_seed
+from rules.hyperparameters import EVAL_OFFSET, Hyperparameter, Value
 
 DIVISIONS = ("closed", "open")
 SEED_LIMIT = 2**32 - 100  # given seeds count up from run to run
@@ -97,7 +98,7 @@ class RunConfig:
         """The same for run ``index``: derived seeds differ by the index, given ones count up."""
         if self.seed_origin == "given":
             return replace(self, seed=self.seed - self.index + index, index=index)
-        seed = derived_seed(self.definition.digest, self.system, self.code_digest, index)
+        seed = derive_seed(self.definition.digest, self.system, self.code_digest, index)
         return replace(self, seed=seed, index=index)
 
     def shared_by_runs(self) -> dict[str, Any]:
@@ -164,7 +165,7 @@ def configure(
     if division == "closed":
         for key, rule in definition.hyperparameters.items():
             value = values[key]
-            problem = rule.why_not_with(value, values) if isinstance(value, int | float) else None
+            problem = rule.find_conflict(value, values) if isinstance(value, int | float) else None
             if problem:
                 raise UserError(
                     f"{key} is {value}: in the closed division it {problem} (rule T12); "
@@ -209,10 +210,10 @@ def _chosen(key: str, text: str, choices: Sequence[str]) -> str:
 def _allowed(rule: Hyperparameter, text: str, division: str, own_code: bool) -> Value:
     """The value that ``text`` stands for, if the division allows it."""
     value = _value(text, type(rule.default))
-    problem = rule.why_wrong_type(value)
+    problem = rule.find_type_problem(value)
     if problem:
         raise UserError(f"--set {rule.name}={text}: {problem}, e.g. {rule.default}")
-    problem = rule.why_not(value)
+    problem = rule.find_problem(value)
     if problem and division == "closed":
         raise UserError(f"--set {rule.name}={text}: in the closed division it {problem} (rule T12)")
     if problem and rule.name == EVAL_OFFSET:
@@ -261,7 +262,7 @@ def digest_of_code(root: Path, benchmark: str, own: Path | None = None) -> str:
 
 def digest_of_own_code(folder: Path) -> str:
     """Of a submitter's folder of code, as the manifest of the submission has it (rule S4)."""
-    return digests.of_code(digests.files_of(folder))
+    return digests.digest_code(digests.digest_files(folder))
 
 
 def _with_imported(root: Path, benchmarks: set[str]) -> set[str]:

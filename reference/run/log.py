@@ -132,7 +132,7 @@ class RunLogWriter:
         self.event("eval_stop", samples_count=self._samples)
 
     def event(self, key: str, value: object = None, **metadata: object) -> None:
-        """Write one record; ``events.event_type`` decides whether it begins or ends an interval."""
+        """Write one record; its key decides whether it begins or ends an interval."""
         if self._file is not None:
             self._file.write(key, value, **metadata)
 

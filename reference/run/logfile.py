@@ -40,7 +40,7 @@ class RecordFile:
             "INTERVAL_START": self._mllog.start,
             "INTERVAL_END": self._mllog.end,
             "POINT_IN_TIME": self._mllog.event,
-        }[events.event_type(key)]
+        }[events.find_event_type(key)]
         clock = {events.CLOCK_METADATA: round(time.monotonic() * 1000, 3)}
         write(key, value, metadata={**metadata, **clock}, stack_offset=_frames_to_caller())
 

@@ -15,8 +15,8 @@ from filelock import lock_descriptor
 from reference.run import logfile
 from reference.run.config import Execution, RunConfig
 from reference.run.watcher import watched
-from rules.errors import UserError
-from rules.host import atomic_write, cannot_write
+from rules.errors import UserError, cannot_write
+from rules.host import atomic_write
 
 # What makes it the same system; the rest of a description may be corrected between two runs.
 SAME_SYSTEM = (

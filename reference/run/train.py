@@ -127,7 +127,7 @@ def _train_until_reached(
         log.write_quality(quality, definition.quality[0].metric, samples / definition.train_samples)
         log.stop_evaluation()
         on_progress(Progress(Stage.EVALUATED, samples, quality))
-        if definition.reached(quality):
+        if definition.is_reached_by(quality):
             return Outcome(True, samples, quality)
     reason = f"the targets were not reached within {definition.timing.max_samples} samples"
     return Outcome(False, samples, quality, reason)

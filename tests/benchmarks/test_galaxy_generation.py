@@ -148,7 +148,7 @@ def test_evidence_of_a_run_is_its_quality_when_all_images_are_made(config: RunCo
                 for target in config.definition.quality
             ),
         )
-        found = evidence.problems(Evidence(chosen.digest, {}, (one,)), chosen, ("no_flow",))
+        found = evidence.find_problems(Evidence(chosen.digest, {}, (one,)), chosen, ("no_flow",))
         assert ("full budget" not in str(found)) == is_whole
 
 

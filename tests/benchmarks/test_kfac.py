@@ -172,8 +172,8 @@ def test_plain_resnet_50_is_closed_too(tmp_path: Path) -> None:
     for variant in ("d", "v1_5"):
         settings = [f"model_variant={variant}", "precision=fp32"]
         config = configure(chosen, overrides=settings, data_root=tmp_path, seed=3)
-        assert create(config, ALONE).build() == FULL.parameters(config.hyperparameters)
-    assert FULL.parameters({"model_variant": "v1_5"}) != FULL.model["parameters"]
+        assert create(config, ALONE).build() == FULL.count_parameters(config.hyperparameters)
+    assert FULL.count_parameters({"model_variant": "v1_5"}) != FULL.model["parameters"]
 
 
 def test_the_published_form_of_the_update(tmp_path: Path) -> None:

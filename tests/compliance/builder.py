@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rules import rcp
-from rules.definition import EVAL_OFFSET, Definition
-from rules.events import MARKER, event_type
-from rules.seeds import derived_seed
+from rules.definition import Definition
+from rules.digests import derive_seed
+from rules.events import MARKER, find_event_type
+from rules.hyperparameters import EVAL_OFFSET
 
 Record = dict[str, Any]
 
@@ -50,7 +51,7 @@ class LogBuilder:
             {
                 "namespace": "",
                 "time_ms": START_MS + int(self.now_ms),
-                "event_type": event_type(key),
+                "event_type": find_event_type(key),
                 "key": key,
                 "value": value,
                 "metadata": {"file": "train.py", "lineno": 7, **metadata, **clock},
@@ -179,7 +180,7 @@ def _before_the_clock(
     log.event("submission_scale", definition.scale)
     log.event("cache_clear", True)
     log.event("init_start")
-    seed = derived_seed(definition.digest, system["system"], CODE_DIGEST, index)
+    seed = derive_seed(definition.digest, system["system"], CODE_DIGEST, index)
     log.event("seed", seed, origin="derived")
     log.event("definition_digest", definition.digest)
     log.event("code_digest", CODE_DIGEST)
@@ -193,7 +194,7 @@ def _before_the_clock(
         log.event(name, value)
     if definition.kind == "generate":
         log.event("weights_digest", definition.model.get("weights_digest", "f" * 64))
-    log.event("model_parameters", definition.parameters(values))
+    log.event("model_parameters", definition.count_parameters(values))
     log.wait(INIT_MS)
     log.event("init_stop")
     return log
@@ -222,7 +223,7 @@ def reference_points(
     for size, counts in samples.items():
         for seed, count in enumerate(counts, 1):
             run = rcp.Run(seed, count, (count or 0) / definition.train_samples, 1.0, {})
-            points = points.with_run({**defaults, rcp.BATCH_SIZE: size}, IMPLEMENTATION, run)
+            points = points.add_run({**defaults, rcp.BATCH_SIZE: size}, IMPLEMENTATION, run)
     return points
 
 

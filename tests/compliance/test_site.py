@@ -17,7 +17,8 @@ from compliance.site import index
 from compliance.site.entry import slug
 from compliance.site.reported import load, scores
 from rules import definition, rounds
-from rules.definition import ROOT, Definition, first_schema_problem
+from rules.definition import ROOT, Definition
+from rules.documents import find_schema_problem
 from rules.errors import UserError
 from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
 from tests.compliance.field import described, write_field, write_generation, write_training
@@ -292,7 +293,7 @@ def test_no_value_of_a_log_breaks_the_site(value: object, star_shape: Definition
     files = built(Path("out"))
     pages(files)
     document = json.loads(files["results.json"], parse_constant=pytest.fail)
-    assert first_schema_problem(document, "results") is None
+    assert find_schema_problem(document, "results") is None
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "", "x" * 65, "ünïcode", ".hidden", "a b", "a:b"])
@@ -305,7 +306,7 @@ def test_slugs_are_safe_and_differ(name: str) -> None:
 
 def test_the_index_is_valid_and_has_every_result(field: dict[str, str]) -> None:
     document = json.loads(field["results.json"])
-    assert first_schema_problem(document, "results") is None
+    assert find_schema_problem(document, "results") is None
     assert all(result["page"] in field for result in document["results"])
     rejected = [r for r in document["results"] if r["verdict"] == "rejected"]
     assert {r["submitter"] for r in rejected} == {"bolt", "dodgy"}

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules import definition
-from rules.definition import Definition, Hyperparameter, QualityTarget, Timing
+from rules.definition import Definition, QualityTarget, Timing
 from rules.errors import UserError
+from rules.hyperparameters import Hyperparameter
 from tests.compliance.small import STAR_SHAPE
 
 PAIRS = [(name, scale) for name in definition.names() for scale in definition.scales(name)]
@@ -60,11 +61,11 @@ def test_parameters_may_depend_on_a_choice() -> None:
     found = parsed(scales=scales, hyperparameters=known)
     usual = found.model["parameters"]
     assert [
-        found.parameters(values)
+        found.count_parameters(values)
         for values in ({}, {"opt_name": "adam"}, {"opt_name": "sgd"}, {"opt_name": ["sgd"]})
     ] == [usual, usual, 99, usual]
     scales["mini"]["model"]["parameters_with"] = {"opt_name": {"lars": 99}}
-    with pytest.raises(UserError, match="of opt_name lars, which is none of its choices"):
+    with pytest.raises(UserError, match="opt_name lars, which is not one of its choices"):
         parsed(scales=scales, hyperparameters=known)
 
 
@@ -126,8 +127,8 @@ def test_a_target_holds(better: Any, value: float, holds: bool) -> None:
 
 def test_all_targets_must_hold() -> None:
     found = parsed()
-    assert found.reached({"rmse": 0.1, "accuracy": 0.8})
-    assert not found.reached({"rmse": 0.1, "accuracy": 0.7})
+    assert found.is_reached_by({"rmse": 0.1, "accuracy": 0.8})
+    assert not found.is_reached_by({"rmse": 0.1, "accuracy": 0.7})
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_all_targets_must_hold() -> None:
 def test_what_the_closed_division_allows(
     rule: Hyperparameter, value: object, why: str | None
 ) -> None:
-    assert rule.why_not(value) == why
+    assert rule.find_problem(value) == why
 
 
 @given(
@@ -212,7 +213,7 @@ def test_a_value_may_depend_on_the_batch_size(
     name: str, value: float, batch: object, problem: str | None
 ) -> None:
     rule = related().hyperparameters[name]
-    found = rule.why_not_with(value, {"global_batch_size": batch})
+    found = rule.find_conflict(value, {"global_batch_size": batch})
     assert (found is None) == (problem is None)
     assert problem is None or problem in str(found)
 

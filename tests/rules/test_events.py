@@ -15,9 +15,9 @@ from rules.events import (
     REASON_METADATA,
     EventRule,
     Phase,
-    event_type,
+    find_event_type,
     has_type,
-    hyperparameter_rule,
+    make_hyperparameter_rule,
 )
 
 T2 = (ROOT / "rules" / "training.md").read_text(encoding="utf-8").split("### T2")[1].split("###")[0]
@@ -58,7 +58,7 @@ def test_the_rule_book_has_the_tables_of_events() -> None:
     assert rows("| generate |") == as_rows([generation["weights_digest"], *own])
     shared = [key for key, rule in training.items() if rule.phase < Phase.TIMED]
     assert [training[key] for key in shared] == [generation[key] for key in shared]
-    rule = hyperparameter_rule("opt_name")
+    rule = make_hyperparameter_rule("opt_name")
     assert hyperparameters[0] == rule.phase.name.lower()
     assert hyperparameters[2:4] == [rule.count, f"`{rule.event_type}`"]
 
@@ -75,7 +75,7 @@ def test_the_rule_book_tells_every_field_of_metadata_and_of_the_implementation()
 
 @pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.key)
 def test_an_event_is_described(rule: EventRule) -> None:
-    assert event_type(rule.key) == rule.event_type
+    assert find_event_type(rule.key) == rule.event_type
     assert rule.key == rule.key.lower()
     assert rule.meaning
     assert set(rule.metadata) <= set(METADATA_TYPES)

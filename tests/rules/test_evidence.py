@@ -28,12 +28,12 @@ SOUND = Evidence(MINI.digest, {}, (*map(correct, range(10)), broken("shuffled"),
 
 
 def problems(recorded: Evidence) -> list[str]:
-    return evidence.problems(recorded, MINI, ("shuffled", "frozen"))
+    return evidence.find_problems(recorded, MINI, ("shuffled", "frozen"))
 
 
 def test_sound_evidence_has_no_problem() -> None:
     assert problems(SOUND) == []
-    assert evidence.samples_to_target(SOUND, MINI) == (200, 200, 200)
+    assert evidence.summarize_samples(SOUND, MINI) == (200, 200, 200)
 
 
 @pytest.mark.parametrize(

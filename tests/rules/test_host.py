@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rules.host import atomic_path, atomic_write, cannot_write, usable_processors
+from rules.errors import cannot_write
+from rules.host import atomic_path, atomic_write, usable_processors
 from tests.full_disk import files_end_after
 
 

@@ -46,7 +46,7 @@ def test_runs_are_added_and_machines_named_once() -> None:
     assert len(point.measured) == 1
     other = {"framework": "torch", "device": "cuda"}
     run = replace(point.runs[0], seed=4)
-    grown = ReferencePoints(MINI.digest, (point,)).with_run(point.hyperparameters, other, run)
+    grown = ReferencePoints(MINI.digest, (point,)).add_run(point.hyperparameters, other, run)
     assert grown.points[0].measured == (*point.measured, other)
 
 
@@ -54,11 +54,11 @@ def test_one_batch_size_has_one_set_of_hyperparameters() -> None:
     point = SOUND.points[0]
     others = {**point.hyperparameters, "opt_base_learning_rate": 0.5}
     with pytest.raises(ValueError, match="batch size 16"):
-        SOUND.with_run(others, {}, point.runs[0])
+        SOUND.add_run(others, {}, point.runs[0])
 
 
 def test_sound_points_lack_nothing() -> None:
-    assert rcp.problems(SOUND, MINI) == []
+    assert rcp.find_problems(SOUND, MINI) == []
 
 
 def _with(**changes: object) -> Callable[[Mapping[str, Any]], Any]:
@@ -101,13 +101,13 @@ def _with(**changes: object) -> Callable[[Mapping[str, Any]], Any]:
     ],
 )
 def test_what_is_wrong_is_said(points: ReferencePoints, problem: str) -> None:
-    (found,) = rcp.problems(points, MINI)
+    (found,) = rcp.find_problems(points, MINI)
     assert problem in found
 
 
 def test_an_inversion_within_an_evaluation_interval_is_chance() -> None:
     points = reference_points(MINI, {16: [27_000] * 5, 32: [24_000] * 5, 64: [24_000] * 5})
-    assert rcp.problems(points, MINI) == []
+    assert rcp.find_problems(points, MINI) == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import yaml
 
 from compliance.checks import CHECKS
 from rules import requirements, rounds
-from rules.definition import ROOT, SCHEMAS, first_schema_problem
+from rules.definition import ROOT
+from rules.documents import SCHEMAS, find_schema_problem
 from rules.errors import UserError
 
 BOOKS = ("training.md", "submission.md", "mlperf.md")
@@ -58,14 +59,14 @@ def test_every_rule_of_a_round_has_a_check_and_the_reverse() -> None:
 @pytest.mark.parametrize("name", rounds.names())
 def test_a_round_has_the_form_of_its_schema(name: str) -> None:
     document = yaml.safe_load((ROUNDS / f"{name}.yaml").read_text(encoding="utf-8"))
-    assert first_schema_problem(document, "round") is None
+    assert find_schema_problem(document, "round") is None
 
 
 @pytest.mark.parametrize("path", sorted(rounds.SHARED.glob("*.yaml")), ids=lambda path: path.stem)
 def test_shared_requirements_have_the_form_of_a_group(path: Path) -> None:
     group = yaml.safe_load(path.read_text(encoding="utf-8"))
     as_a_round = {"name": "x", "title": "x", "rules": {}, "requirements": [group]}
-    assert first_schema_problem(as_a_round, "round") is None
+    assert find_schema_problem(as_a_round, "round") is None
 
 
 def test_shared_requirements_are_shared() -> None:

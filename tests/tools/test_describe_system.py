@@ -14,9 +14,8 @@ import pytest
 pytest.importorskip("torch", reason="several ranks need the extra torch")
 
 from reference.machine import hardware
-from rules.definition import first_schema_problem
+from rules.documents import FILL_IN, find_schema_problem
 from rules.errors import UserError
-from rules.filling import FILL_IN
 from tests.distributed import on_ranks
 from tools import describe_system
 
@@ -25,7 +24,7 @@ def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert describe_system.main(["--submitter", "acme"]) == 0
     printed = capsys.readouterr()
     described = json.loads(printed.out)
-    assert first_schema_problem(described, "system") is None
+    assert find_schema_problem(described, "system") is None
     assert described["submitter"] == "acme"
     assert described["software"]["python"] == platform.python_version()
     assert described["notes"].startswith(FILL_IN)

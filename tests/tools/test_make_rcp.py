@@ -68,7 +68,7 @@ def test_measures_five_seeds_of_each_batch_size(trained: Trained, capsys: Printe
     points = rcp.load("galaxy_shape", "mini")
     assert points is not None
     assert points.definition_digest == MINI.digest
-    assert rcp.problems(points, MINI) == []
+    assert rcp.find_problems(points, MINI) == []
     first = points.points[0]
     assert first.hyperparameters["opt_base_learning_rate"] == 0.002
     assert first.measured == (MACHINE,)

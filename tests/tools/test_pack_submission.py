@@ -15,7 +15,7 @@ from compliance.finding import Finding
 from compliance.judge.judgement import judge
 from compliance.read import manifest, package
 from rules import definition, rounds
-from rules.digests import files_of, of_code
+from rules.digests import digest_code, digest_files
 from rules.errors import UserError
 from tests.compliance.builder import edited, run_records, write_log, write_result
 from tests.full_disk import LIMIT, files_end_after
@@ -52,7 +52,7 @@ def test_a_packed_submission_raises_nothing(root: Path, capsys: Printed) -> None
     assert findings(root) == []
     content = json.loads((root / "manifest.json").read_text())
     (bound,) = content["results"].values()
-    assert bound["code"] == of_code(files_of(root / CODE))
+    assert bound["code"] == digest_code(digest_files(root / CODE))
     assert bound["definition_digest"] == MINI.digest
     first = (root / "manifest.json").read_bytes()
     assert pack(root) == 0

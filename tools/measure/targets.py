@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     recorded = targets.measure_missing(definition, wanted, arguments.data, Terminal())
     print("\n".join(_summarise(recorded, definition)))
-    problems = evidence.problems(recorded, definition, tuple(variants))
+    problems = evidence.find_problems(recorded, definition, tuple(variants))
     for problem in problems:
         print(f"problem: {problem}")
     return EXIT_FINDINGS if problems else EXIT_FINE
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _summarise(recorded: Evidence, definition: Definition) -> list[str]:
     """Return a line for each run, and the samples to target of the correct ones."""
     lines = [_describe_curve(curve, definition) for curve in recorded.curves]
-    usual = evidence.samples_to_target(recorded, definition)
+    usual = evidence.summarize_samples(recorded, definition)
     if usual and definition.kind == "train":
         fewest, median, most = usual
         lines.append(f"samples to target: fewest {fewest:,}, median {median:,}, most {most:,}")
@@ -95,7 +95,7 @@ def _summarise(recorded: Evidence, definition: Definition) -> list[str]:
 def _describe_curve(curve: Curve, definition: Definition) -> str:
     """Return the samples to target of a run and the best value of each metric."""
     unit = "samples" if definition.kind == "train" else "images"
-    samples = curve.samples_to_target(definition)
+    samples = curve.count_samples_to_target(definition)
     best = [
         f"{target.metric} {(min if target.better == 'lower' else max)(values):.4f}"
         for target in definition.quality

@@ -25,7 +25,7 @@ from rules.events import (
     EventRule,
     Phase,
     has_type,
-    hyperparameter_rule,
+    make_hyperparameter_rule,
 )
 from rules.rounds import Dialect, ProblemKind
 
@@ -113,7 +113,7 @@ def vocabulary(run: RunLog, place: Place) -> Iterator[Finding]:
     definition = definition_of(run, place)
     hyperparameters = definition.hyperparameters if definition else {}
     known_events = EVENTS[definition.kind if definition else "train"]
-    asked = {**known_events, **{name: hyperparameter_rule(name) for name in hyperparameters}}
+    asked = {**known_events, **{name: make_hyperparameter_rule(name) for name in hyperparameters}}
     known = set(asked)
     if definition:
         yield from _unknown_keys(run, known)

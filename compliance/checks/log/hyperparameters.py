@@ -8,8 +8,9 @@ from compliance.checks.log.timing import BATCH_SIZE, batch_size
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.runlog import RunLog
-from rules.definition import Definition, Hyperparameter
+from rules.definition import Definition
 from rules.events import EVENTS, Phase, is_number
+from rules.hyperparameters import Hyperparameter
 
 
 @rule("T12", Needs.DEFINITION)
@@ -33,9 +34,9 @@ def closed_division(run: RunLog, definition: Definition, place: Place) -> Iterat
             )
         if events:
             value = events[0].value
-            problem = allowed.why_not(value)
+            problem = allowed.find_problem(value)
             if problem is None and is_number(value):
-                problem = allowed.why_not_with(value, logged)
+                problem = allowed.find_conflict(value, logged)
             if problem:
                 yield make_finding(
                     run.path,
@@ -67,7 +68,7 @@ def open_division(run: RunLog, definition: Definition, place: Place) -> Iterator
         )
     for name, known in definition.hyperparameters.items():
         for event in run.all(name) if name != BATCH_SIZE else ():
-            problem = known.why_wrong_type(event.value)
+            problem = known.find_type_problem(event.value)
             if problem:
                 yield make_finding(
                     run.path,

@@ -85,7 +85,9 @@ def _between(lowest: float, highest: float) -> str:
 def _stops_at_the_targets(run: RunLog, definition: Definition) -> Iterator[Finding]:
     targets = " and ".join(map(str, definition.quality))
     evaluations = run.all("eval_accuracy")
-    reached = [event for event in evaluations if definition.reached(event.metadata["metrics"])]
+    reached = [
+        event for event in evaluations if definition.is_reached_by(event.metadata["metrics"])
+    ]
     stop = run.all("run_stop")[0]
     if reached:
         going_on = [e for e in run.all("block_start") if e.line > reached[0].line]
@@ -138,7 +140,7 @@ def counts(run: RunLog, definition: Definition, place: Place) -> Iterator[Findin
     }
     if division_of(run, place) == "closed":
         logged = {name: run.value(name) for name in definition.hyperparameters}
-        expected["model_parameters"] = definition.parameters(logged)
+        expected["model_parameters"] = definition.count_parameters(logged)
     for key, count in expected.items():
         event = run.first(key)
         if event is not None and event.value != count:

@@ -7,8 +7,9 @@ from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.records import Event
 from compliance.read.runlog import RunLog
-from rules.definition import EVAL_OFFSET, Block, Definition
+from rules.definition import Block, Definition
 from rules.events import REASON_METADATA, STATUS_ABORTED, is_integer
+from rules.hyperparameters import EVAL_OFFSET
 
 BATCH_SIZE = "global_batch_size"  # the hyperparameter that rules T8, T10 and T11 count with
 
@@ -86,7 +87,7 @@ def evaluation_cadence(run: RunLog, definition: Definition, place: Place) -> Ite
         return
     offset = 0
     if EVAL_OFFSET in definition.hyperparameters and (declared := run.first(EVAL_OFFSET)):
-        problem = definition.hyperparameters[EVAL_OFFSET].why_not(declared.value)
+        problem = definition.hyperparameters[EVAL_OFFSET].find_problem(declared.value)
         if problem:
             yield make_finding(
                 run.path,

@@ -28,7 +28,7 @@ def plausible_convergence(
         f"--batch-size {found.batch_size}`"
     )
     if found.verdict == "not measured":
-        is_stale = points is not None and not points.belong_to(definition)
+        is_stale = points is not None and not points.belongs_to(definition)
         yield make_finding(
             result.path,
             None,

@@ -17,9 +17,9 @@ from compliance.read.records import Event
 from compliance.read.runlog import QualityPoint, RunLog
 from rules import rounds
 from rules.definition import Definition
+from rules.digests import derive_seed
 from rules.events import STATUS_ABORTED, Phase, is_integer, is_number
 from rules.rounds import RoundBenchmark, Severity
-from rules.seeds import derived_seed
 
 
 @rule("T15", Needs.RESULT)
@@ -153,13 +153,13 @@ def _not_derived(run: RunLog, definition: Definition) -> Finding | None:
         return None
     if system is None or code_digest is None or not has_digest_of(run, definition):
         return None  # T2's and T14's
-    expected = derived_seed(definition.digest, system, code_digest, run.index)
+    expected = derive_seed(definition.digest, system, code_digest, run.index)
     if event.value == expected:
         return None
     of_run = [
         index
         for index in range(definition.runs.required)
-        if event.value == derived_seed(definition.digest, system, code_digest, index)
+        if event.value == derive_seed(definition.digest, system, code_digest, index)
     ]
     return make_finding(
         run.path,

@@ -11,7 +11,7 @@ from compliance.read.package import README, SubmittedFile, Submitter
 from compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
 from compliance.read.records import FILE_BYTES_MAX as LOG_BYTES_MAX
 from rules import definition
-from rules.filling import FILL_IN
+from rules.documents import FILL_IN
 
 FILE_BYTES_MAX = 16 * 2**20  # of a file that is no log
 PATH_CHARACTERS_MAX = 200

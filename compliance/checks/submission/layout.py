@@ -17,8 +17,8 @@ from compliance.read.package import (
     is_like_log,
 )
 from rules import definition
+from rules.documents import SCHEMAS, find_unfilled
 from rules.errors import did_you_mean
-from rules.filling import unfilled
 
 PROBLEMS_PER_DESCRIPTION_MAX = 10
 
@@ -212,7 +212,7 @@ def _description(system: SystemFile, submitter: str | None) -> Iterator[Finding]
 
 
 def _still_to_fill(system: SystemFile) -> Iterator[Finding]:
-    for key, what in unfilled(system.content or {}):
+    for key, what in find_unfilled(system.content or {}):
         yield make_finding(
             system.path,
             None,
@@ -226,7 +226,7 @@ def _still_to_fill(system: SystemFile) -> Iterator[Finding]:
 def _schema_problems(system: SystemFile) -> Iterator[Finding]:
     import jsonschema  # here, because a single log is checked without it
 
-    path = definition.SCHEMAS / "system.schema.json"
+    path = SCHEMAS / "system.schema.json"
     schema = json.loads(path.read_text(encoding="utf-8"))
     content = dict(system.content or {})
     unknown = [key for key in content if key not in schema["properties"]]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from reference.measure.published import Machine, Published
 from reference.measure.sweep import EPOCHS, MEASURES
 from reference.measure.sweep_records import Sweep
-from rules.host import atomic_path, cannot_write
+from rules.errors import cannot_write
+from rules.host import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

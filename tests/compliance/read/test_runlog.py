@@ -17,7 +17,8 @@ from compliance.read import reading, records, runlog
 from compliance.read.reading import Reading
 from compliance.read.runlog import RunLog
 from rules import definition, rounds
-from rules.definition import ROOT, SCHEMAS
+from rules.definition import ROOT
+from rules.documents import SCHEMAS
 from tests.compliance.builder import line_of, run_records, write_log
 from tests.compliance.mutations import mutated, parsed
 

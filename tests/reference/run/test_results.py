@@ -15,7 +15,7 @@ from reference.run import results
 from reference.run.config import Execution, RunConfig, configure
 from reference.torch.distributed import TorchRanks
 from rules import definition
-from rules.definition import first_schema_problem
+from rules.documents import find_schema_problem
 from rules.errors import UserError
 from tests.full_disk import files_end_after
 
@@ -159,7 +159,7 @@ def test_output_that_is_a_file(config: RunConfig, tmp_path: Path) -> None:
 
 def test_description_of_this_machine_is_valid() -> None:
     described = system.describe("local", ALONE)
-    assert first_schema_problem(described, "system") is None
+    assert find_schema_problem(described, "system") is None
     assert described["accelerators_per_node"] == 0
 
 

@@ -124,7 +124,7 @@ def test_by_batch_size_nothing_is_trained(
     points = ReferencePoints(MINI.digest)
     for seed, count in ((1, 16), (2, 20)):
         run = rcp.Run(seed, count * EPOCH, float(count), 1.0, GOOD)
-        points = points.with_run({rcp.BATCH_SIZE: 64}, MACHINE, run)
+        points = points.add_run({rcp.BATCH_SIZE: 64}, MACHINE, run)
     rcp.save("resnet50", "mini", points)
     figure = tmp_path / "epochs.png"
     assert cepheid_epochs("--figure", str(figure)) == 0

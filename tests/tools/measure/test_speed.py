@@ -104,7 +104,7 @@ def test_the_harness_takes_less_than_a_hundredth_of_a_step(
 def test_a_short_definition_cannot_be_reached() -> None:
     short = harness.shorten_definition(MINI, 1)
     assert len(list(short.schedule(32))) == 1
-    assert not short.reached({"e_rmse": 0.0, "nll": -1e6})
+    assert not short.is_reached_by({"e_rmse": 0.0, "nll": -1e6})
 
 
 @pytest.mark.parametrize(

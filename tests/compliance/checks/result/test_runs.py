@@ -13,7 +13,7 @@ from compliance.finding import Finding
 from compliance.judge.judgement import judge
 from compliance.read import package
 from rules import definition, rounds
-from rules.seeds import derived_seed
+from rules.digests import derive_seed
 from tests.compliance.builder import (
     CODE_DIGEST,
     IMPLEMENTATION,
@@ -78,7 +78,7 @@ def test_a_seed_shopped_for(tmp_path: Path) -> None:
     change(folder, 2, "seed", lambda record: record.update(value=123))
     (found,) = errors_of(tmp_path)
     assert (found.code, found.path.name, found.got) == ("T15.not_derived", "result_2.txt", "123")
-    assert str(derived_seed(MINI.digest, "box", CODE_DIGEST, 2)) in found.expected
+    assert str(derive_seed(MINI.digest, "box", CODE_DIGEST, 2)) in found.expected
 
 
 def test_given_seeds_are_noted_once(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_the_odd_one_out_is_named(key: str, value: object, tmp_path: Path) -> No
 
     records = edited(run_records(MINI, 0), key, other)
     if key == "code_digest":  # the derived seed follows from it
-        seed = derived_seed(MINI.digest, "box", "0" * 64, 0)
+        seed = derive_seed(MINI.digest, "box", "0" * 64, 0)
         records = edited(records, "seed", lambda record: record.update(value=seed))
     write_log(folder / "result_0.txt", records)
     (found,) = errors_of(tmp_path)

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.definition import ROOT
-from rules.seeds import derived_seed
+from rules.digests import derive_seed
 
 
 def test_the_seed_is_the_first_four_bytes_of_the_digest() -> None:
     digest = hashlib.sha256(b"d\ns\nc\n3").digest()
-    assert derived_seed("d", "s", "c", 3) == int.from_bytes(digest[:4], "big")
+    assert derive_seed("d", "s", "c", 3) == int.from_bytes(digest[:4], "big")
 
 
 def test_the_seed_never_changes_between_versions() -> None:
     """The value is that of ``printf 'definition\\nsystem\\ncode\\n0' | sha256sum | cut -c1-8``."""
-    assert derived_seed("definition", "system", "code", 0) == 0xDA16CACA
+    assert derive_seed("definition", "system", "code", 0) == 0xDA16CACA
 
 
 def test_the_rule_book_says_how_to_derive_it() -> None:
@@ -30,18 +30,18 @@ def test_the_rule_book_says_how_to_derive_it() -> None:
     printed = subprocess.run(
         ["sh", "-c", command], env={**os.environ, **variables}, capture_output=True, check=True
     )
-    assert int(printed.stdout, 16) == derived_seed("d1", "my box", "c0de", 4)
+    assert int(printed.stdout, 16) == derive_seed("d1", "my box", "c0de", 4)
 
 
 def test_runs_differ() -> None:
-    assert len({derived_seed("d", "s", "c", index) for index in range(100)}) == 100
+    assert len({derive_seed("d", "s", "c", index) for index in range(100)}) == 100
 
 
 @given(st.text(st.characters(codec=None)), st.integers(0, 2**40))
 def test_any_name_gives_a_seed_of_32_bits(system: str, index: int) -> None:
-    assert 0 <= derived_seed("d", system, "c", index) < 2**32
+    assert 0 <= derive_seed("d", system, "c", index) < 2**32
 
 
 def test_a_negative_index_is_an_error() -> None:
     with pytest.raises(ValueError, match="run index"):
-        derived_seed("d", "s", "c", -1)
+        derive_seed("d", "s", "c", -1)
