@@ -72,11 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     _refuse_foreign(output)
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     judgement = judge(packages, judged_in, parallel.use_processes(None), with_course=True)
-    entries = tuple(site.entries(judgement))
+    entries = tuple(site.list_entries(judgement))
     _check_reference(arguments.reference, entries)
     _write(output, site.build(site.Site(judgement.round, entries, output, arguments.reference)))
     print(output / "index.html")
-    is_rejected = any(entry.row.verdict in ("rejected", "fail") for entry in entries)
+    is_rejected = any(entry.row.standing.has_failed for entry in entries)
     return EXIT_FINDINGS if is_rejected else EXIT_FINE
 
 

@@ -111,9 +111,7 @@ def _format_table(points: ReferencePoints, definition: Definition) -> str:
     """Return a line per batch size, with the smallest plausible mean of a result (rule T21)."""
     from tabulate import tabulate
 
-    expected = {
-        entry.batch_size: entry for entry in convergence.expected_at_points(points, definition)
-    }
+    expected = {entry.batch_size: entry for entry in convergence.list_expected(points, definition)}
     body = []
     for point in points.points:
         plausible = expected.get(point.batch_size)

@@ -39,10 +39,10 @@ exit codes: 0 no result is rejected; 1 at least one is; 2 wrong use, for example
 """
 
 FORMATS = {
-    "table": leaderboard.as_table,
-    "csv": leaderboard.as_csv,
-    "json": leaderboard.as_json,
-    "markdown": leaderboard.as_markdown,
+    "table": leaderboard.write_table,
+    "csv": leaderboard.write_csv,
+    "json": leaderboard.write_json,
+    "markdown": leaderboard.write_markdown,
 }
 
 
@@ -69,9 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     judged_in = rounds.load(arguments.round)
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     judgement = judge(packages, judged_in)
-    rows = leaderboard.rows(judgement)
+    rows = leaderboard.list_rows(judgement)
     report.write_report(FORMATS[arguments.format](rows), arguments.output)
-    is_rejected = any(row.verdict in ("rejected", "fail") for row in rows)
+    is_rejected = any(row.standing.has_failed for row in rows)
     return EXIT_FINDINGS if is_rejected else EXIT_FINE
 
 

@@ -47,13 +47,11 @@ class JudgedResult:
     @cached_property
     def definition(self) -> Definition | None:
         """What the result is judged by in our own rounds; None for an unknown benchmark."""
-        return None if self.judged_in.is_history else find_definition(self.runs, self.place)
+        return find_definition(self.runs, self.place)
 
     @cached_property
     def benchmark(self) -> RoundBenchmark | None:
         """What the result is judged by in a round of MLPerf; None for an unknown benchmark."""
-        if not self.judged_in.is_history:
-            return None
         known = (round_benchmark_of(run, self.place) for run in self.runs)
         return next(filter(None, known), None)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compliance.checks import Place, check_log, check_result, definition_named, definition_of
+from compliance.checks import Place, check_log, check_result, definition_of
 from compliance.checks.result.convergence import convergence_of
 from compliance.finding import Finding
 from compliance.read.contents import ResultFolder
@@ -70,12 +70,18 @@ def _compare_with_reference(logs: ResultLogs, place: Place) -> Convergence | Non
     return convergence_of(logs, definition, place, points)
 
 
-def find_definition(runs: Sequence[HasTexts], place: Place) -> Definition | None:
-    """Return the definition that a result of our own rounds is judged by.
+class _NoLog:
+    """A log without any record: a result without logs is judged by its folder's name."""
 
-    That is the one that the folder names, else the first one that a log names; None where there is
-    no benchmark of that name and scale.
+    def text(self, key: str) -> str | None:
+        return None
+
+
+def find_definition(runs: Sequence[HasTexts], place: Place) -> Definition | None:
+    """Return the definition that a result is judged by.
+
+    That is the one that the folder names, else the first one that a log names. None where there is
+    no benchmark of that name and scale, and in a round of MLPerf.
     """
-    named = definition_named(place.benchmark, place.scale)
-    logged = (definition_of(run, place) for run in runs)
-    return named or next(filter(None, logged), None)
+    known = (definition_of(run, place) for run in (*runs, _NoLog()))
+    return next(filter(None, known), None)

@@ -1,18 +1,18 @@
 """Leaderboard rows, one for each result, and how they are written: CSV, JSON, tables."""
 
-from compliance.leaderboard.data import as_csv, as_json, row_object
-from compliance.leaderboard.row import Row, groups, place_in_table, row_of, rows
-from compliance.leaderboard.tables import as_markdown, as_table
+from compliance.leaderboard.data import describe_row, write_csv, write_json
+from compliance.leaderboard.row import Row, group_rows, list_rows, make_row, place_in_table
+from compliance.leaderboard.tables import write_markdown, write_table
 
 __all__ = [
     "Row",
-    "as_csv",
-    "as_json",
-    "as_markdown",
-    "as_table",
-    "groups",
+    "describe_row",
+    "group_rows",
+    "list_rows",
+    "make_row",
     "place_in_table",
-    "row_object",
-    "row_of",
-    "rows",
+    "write_csv",
+    "write_json",
+    "write_markdown",
+    "write_table",
 ]

@@ -1,68 +1,97 @@
-"""Rows as data: CSV and JSON."""
+"""Rows as data: CSV and JSON, with one flat column for each fact."""
 
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from compliance.leaderboard.row import Row
+from compliance.score.kinds import MINUTES
+from compliance.score.trimmed import Estimate
 from rules.generation import METRICS
 
-COLUMNS = (
-    "submitter", "system", "division", "benchmark", "scale", "nodes", "accelerators", "accelerator",
-    "processor", "framework", "runs", "required", "converged", "score_minutes", "score_low",
-    "score_high", "provisional_minutes", "samples_to_target", "epochs_to_target",
-    "rcp_verdict", "rcp_factor", "verdict", "provisional_targets",
-    "energy_joules", "not_measured", "update_time_ratio", "seeds",
-)  # fmt: skip
+Column = Callable[[Row], Any]
 
 
-def _generation_columns(row: Row) -> dict[str, float | None]:
-    """Each score of rule T26 and the ends of its interval; None where there is none."""
-    columns: dict[str, float | None] = {}
-    for metric in METRICS:
-        found = row.generation.get(metric.name)
-        columns[metric.name] = found.mean if found else None
-        columns[f"{metric.name}_low"] = found.low if found else None
-        columns[f"{metric.name}_high"] = found.high if found else None
-    return columns
+def _columns_of_score(metric: str, name: str, prefix: str) -> dict[str, Column]:
+    """Return the columns of a score and of the ends of its interval."""
 
+    def find(row: Row) -> Estimate | None:
+        score = row.standing.score
+        return score.estimates.get(metric) if score else None
 
-def _columns(row: Row) -> dict[str, Any]:
-    return {**{name: getattr(row, name) for name in COLUMNS}, **_generation_columns(row)}
-
-
-def as_json(table: Sequence[Row]) -> str:
-    """A list with one object for each row; null where there is no number."""
-    return json.dumps([row_object(row) for row in table], indent=2)
-
-
-def row_object(row: Row) -> dict[str, Any]:
-    """A row as plain JSON: every column, the quality, and what was found."""
     return {
-        **_columns(row),
-        "quality": dict(row.quality),
+        name: lambda row: estimate.mean if (estimate := find(row)) else None,
+        f"{prefix}_low": lambda row: estimate.low if (estimate := find(row)) else None,
+        f"{prefix}_high": lambda row: estimate.high if (estimate := find(row)) else None,
+    }
+
+
+COLUMNS: Mapping[str, Column] = {
+    "submitter": lambda row: row.names.submitter,
+    "system": lambda row: row.names.system,
+    "division": lambda row: row.names.division,
+    "benchmark": lambda row: row.names.benchmark,
+    "scale": lambda row: row.names.scale,
+    "nodes": lambda row: row.hardware.nodes,
+    "accelerators": lambda row: row.hardware.accelerators,
+    "accelerator": lambda row: row.hardware.accelerator,
+    "processor": lambda row: row.hardware.processor,
+    "framework": lambda row: row.hardware.framework,
+    "runs": lambda row: row.runs.made,
+    "required": lambda row: row.runs.required,
+    "converged": lambda row: row.runs.converged,
+    **_columns_of_score(MINUTES, "score_minutes", "score"),
+    "provisional_minutes": lambda row: row.standing.so_far.get(MINUTES),
+    "samples_to_target": lambda row: row.progress.samples,
+    "epochs_to_target": lambda row: row.progress.epochs,
+    "rcp_verdict": lambda row: row.reference.verdict,
+    "rcp_factor": lambda row: row.reference.factor,
+    "verdict": lambda row: row.standing.verdict,
+    "provisional_targets": lambda row: row.provisional_targets,
+    "energy_joules": lambda row: row.energy.joules if row.energy else None,
+    "not_measured": lambda row: row.energy.not_measured if row.energy else "",
+    "update_time_ratio": lambda row: row.progress.update_time_ratio,
+    "seeds": lambda row: row.runs.seeds,
+    **dict(
+        column
+        for metric in METRICS
+        for column in _columns_of_score(metric.name, metric.name, metric.name).items()
+    ),
+}
+"""What CSV and JSON share, column by column; None where there is no number."""
+
+
+def write_json(table: Sequence[Row]) -> str:
+    """Write a list with one object for each row; null where there is no number."""
+    return json.dumps([describe_row(row) for row in table], indent=2)
+
+
+def describe_row(row: Row) -> dict[str, Any]:
+    """Return a row as plain JSON: every column, the quality, and what was found."""
+    return {
+        **{name: find(row) for name, find in COLUMNS.items()},
+        "quality": dict(row.progress.quality),
         "reasons": list(row.reasons),
         "findings": [finding.as_json() for finding in row.findings],
     }
 
 
-def as_csv(table: Sequence[Row]) -> str:
-    """One line for each row, the reasons in one column; empty where there is no number."""
+def write_csv(table: Sequence[Row]) -> str:
+    """Write one line for each row, with all reasons in one column; empty without a number."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    generation = [f"{m.name}{end}" for m in METRICS for end in ("", "_low", "_high")]
-    writer.writerow([*COLUMNS, *generation, "quality", "reasons"])
+    writer.writerow([*COLUMNS, "quality", "reasons"])
     for row in table:
-        values = _columns(row).values()
-        quality = " ".join(f"{name}={value!r}" for name, value in row.quality.items())
+        quality = " ".join(f"{name}={value!r}" for name, value in row.progress.quality.items())
+        values = [find(row) for find in COLUMNS.values()]
         cells = ["" if value is None else value for value in values]
-        writer.writerow([_inert(cell) for cell in (*cells, quality, "; ".join(row.reasons))])
+        writer.writerow([_defuse(cell) for cell in (*cells, quality, "; ".join(row.reasons))])
     return text.getvalue().rstrip("\n")
 
 
-def _inert(cell: object) -> object:
-    """A cell that no spreadsheet takes for a formula: names come from whoever wrote the log."""
+def _defuse(cell: object) -> object:
+    """Return a cell that no spreadsheet takes for a formula, since names come from logs."""
     is_formula = isinstance(cell, str) and cell.startswith(("=", "+", "-", "@"))
     return f"'{cell}" if is_formula else cell

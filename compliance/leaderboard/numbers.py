@@ -1,68 +1,79 @@
-"""Numbers and short phrases of a row as people read them."""
+"""The cells of a row as people read them: numbers and short phrases."""
 
 from collections.abc import Sequence
 
-from compliance.leaderboard.row import RANKED_BY, Row
+from compliance.leaderboard.row import Row
+from compliance.score.kinds import format_minutes, format_number
 from rules.generation import METRICS
 
+__all__ = [
+    "format_energy",
+    "format_generation",
+    "format_interval",
+    "format_minutes",
+    "format_number",
+    "format_reference",
+    "format_score",
+    "format_update",
+    "rank_rows",
+]
 
-def rcp_cell(row: Row) -> str:
-    """The verdict of rule T21 and the factor, e.g. ``pass 1.02``.
 
-    Empty where nothing was compared, or something stands against the result.
+def format_reference(row: Row) -> str:
+    """Format the verdict of rule T21 and the factor, e.g. ``pass 1.02``.
+
+    Empty where nothing was compared, or errors stand against the result.
     """
-    if row.verdict == "rejected" or row.rcp_verdict in ("", "not measured"):
+    verdict, factor = row.reference.verdict, row.reference.factor
+    if row.standing.is_rejected or verdict in ("", "not measured"):
         return ""
-    return row.rcp_verdict + (f" {row.rcp_factor:.2f}" if row.rcp_factor else "")
+    return verdict + (f" {factor:.2f}" if factor else "")
 
 
-def generation_cells(row: Row) -> list[str]:
-    """The scores of rule T26; in brackets those of a provisional result so far."""
-    if row.provisional_generation:
-        so_far = row.provisional_generation
-        return [f"({digits(so_far[metric.name])})" for metric in METRICS]
-    found = [row.generation.get(metric.name) for metric in METRICS]
-    return [digits(estimate.mean) if estimate else "" for estimate in found]
+def format_score(row: Row) -> str:
+    """Format the score; a provisional average stands in brackets."""
+    kind, standing = row.kind, row.standing
+    if standing.score:
+        return kind.format(standing.score.main.mean)
+    so_far = standing.so_far.get(kind.ranked_by)
+    return "" if so_far is None else f"({kind.format(so_far)})"
 
 
-def generation_interval(row: Row) -> str:
-    """The 95% interval of what results are ranked by."""
-    found = row.generation.get(RANKED_BY)
+def format_generation(row: Row) -> list[str]:
+    """Format the scores of rule T26; those of a provisional result stand in brackets."""
+    standing = row.standing
+    if standing.so_far:
+        return [f"({format_number(standing.so_far[metric.name])})" for metric in METRICS]
+    estimates = standing.score.estimates if standing.score else {}
+    found = [estimates.get(metric.name) for metric in METRICS]
+    return [format_number(estimate.mean) if estimate else "" for estimate in found]
+
+
+def format_interval(row: Row) -> str:
+    """Format the 95% interval of what ranks the result."""
+    found = row.standing.score.main if row.standing.score else None
     if found is None or found.low is None or found.high is None:
         return ""
-    return f"{digits(found.low)} to {digits(found.high)}"
+    return f"{row.kind.format(found.low)} to {row.kind.format(found.high)}"
 
 
-def digits(value: float) -> str:
-    """Three digits or more."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def minutes(value: float) -> str:
-    """Minutes to three or four digits."""
-    return f"{value:,.1f}" if value >= 100 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
-
-
-def interval(row: Row) -> str:
-    """The 95% interval of a score."""
-    if row.score_low is None or row.score_high is None:
+def format_energy(row: Row) -> str:
+    """Format the energy of a run: ``1.23 kJ a run, not measured: nothing``; empty without it."""
+    if row.energy is None or row.kilojoules is None:
         return ""
-    return f"{minutes(row.score_low)} to {minutes(row.score_high)}"
+    return f"{row.kilojoules:,.3g} kJ a run, not measured: {row.energy.not_measured}"
 
 
-def energy(row: Row) -> str:
-    """The energy of a run and what was not measured: ``1.23 kJ a run, not measured: nothing``."""
-    kilojoules = (row.energy_joules or 0.0) / 1000
-    return f"{kilojoules:,.3g} kJ a run, not measured: {row.not_measured}"
+def format_update(row: Row) -> str:
+    """Format how many times as long as a plain update one takes, e.g. ``1.89×``.
+
+    Empty where no plain update was measured.
+    """
+    ratio = row.progress.update_time_ratio
+    return "" if ratio is None else f"{ratio:.2f}×"
 
 
-def update_cell(row: Row) -> str:
-    """How many times as long as a plain update one takes, e.g. ``1.89×``; empty where nobody
-    measures plain ones."""
-    return "" if row.update_time_ratio is None else f"{row.update_time_ratio:.2f}×"
-
-
-def ranked(members: Sequence[Row]) -> list[tuple[Row, int | None]]:
-    """Each row with its rank among those with a score, or None."""
-    scored = [row for row in members if row.has_score]
-    return [(row, scored.index(row) + 1 if row in scored else None) for row in members]
+def rank_rows(members: Sequence[Row]) -> list[tuple[Row, int | None]]:
+    """Return each row with its rank among those with a score, or None."""
+    ranks = {id(row): rank for rank, row in enumerate((r for r in members if r.has_score), 1)}
+    return [(row, ranks.get(id(row))) for row in members]

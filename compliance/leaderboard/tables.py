@@ -1,60 +1,100 @@
 """Rows as tables to read: plain text for a terminal, Markdown."""
 
 import textwrap
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from compliance.leaderboard.numbers import (
-    energy,
-    generation_cells,
-    generation_interval,
-    interval,
-    minutes,
-    ranked,
-    rcp_cell,
-    update_cell,
+    format_energy,
+    format_generation,
+    format_interval,
+    format_reference,
+    format_score,
+    format_update,
+    rank_rows,
 )
-from compliance.leaderboard.row import Row, groups
+from compliance.leaderboard.row import Row, group_rows
+from compliance.score.kinds import GENERATION, MINUTES, TRAINING, BenchmarkKind
 from rules.generation import METRICS
 
 TABLE_WIDTH = 100  # columns of a terminal
 REASON_LINES_MAX = 8  # of one reason below a table
+REASONS_MAX = 3  # of one row
 
 _BEGIN = ("", "system", "hardware", "runs", "converged")
-_HEADER = (*_BEGIN, "minutes", "95% interval", "samples")
-_GENERATION_HEADER = (*_BEGIN, *(metric.heading for metric in METRICS), "95% interval")
-_SELDOM = {"RCP": rcp_cell, "update": update_cell}
 
 
-def _seldom(members: Sequence[Row]) -> list[str]:
-    """The columns that only some tables have something in."""
-    return [name for name, cell in _SELDOM.items() if any(map(cell, members))]
+class Columns(ABC):
+    """The columns of a table that depend on the kind of its benchmark."""
+
+    @abstractmethod
+    def header(self, members: Sequence[Row]) -> tuple[str, ...]:
+        """Name the columns."""
+
+    @abstractmethod
+    def cells(self, row: Row, members: Sequence[Row]) -> list[str]:
+        """Return the cells of one of the rows."""
 
 
-def _header(members: Sequence[Row]) -> tuple[str, ...]:
-    """The columns of a table."""
-    return _GENERATION_HEADER if members[0].generates else (*_HEADER, *_seldom(members))
+class _TrainingColumns(Columns):
+    """Minutes, the way to the target, and what only some tables have something in."""
+
+    seldom: Mapping[str, Callable[[Row], str]] = {"RCP": format_reference, "update": format_update}
+
+    def header(self, members: Sequence[Row]) -> tuple[str, ...]:
+        return ("minutes", "95% interval", "samples", *self._used(members))
+
+    def cells(self, row: Row, members: Sequence[Row]) -> list[str]:
+        samples, epochs = row.progress.samples, row.progress.epochs
+        way = "" if samples is None else f"{samples:,.0f}"
+        way = way if epochs is None else f"{epochs:,g} epochs"
+        seldom = (self.seldom[name](row) for name in self._used(members))
+        return [format_score(row), format_interval(row), way, *seldom]
+
+    def _used(self, members: Sequence[Row]) -> Iterator[str]:
+        return (name for name, format_cell in self.seldom.items() if any(map(format_cell, members)))
 
 
-def as_table(table: Sequence[Row]) -> str:
-    """A plain table for each group, at most 100 columns wide, and 104 with updates compared."""
+class _GenerationColumns(Columns):
+    """The scores of rule T26 and the interval of the one that ranks results."""
+
+    def header(self, members: Sequence[Row]) -> tuple[str, ...]:
+        return (*(metric.heading for metric in METRICS), "95% interval")
+
+    def cells(self, row: Row, members: Sequence[Row]) -> list[str]:
+        return [*format_generation(row), format_interval(row)]
+
+
+COLUMNS: Mapping[BenchmarkKind, Columns] = {
+    TRAINING: _TrainingColumns(),
+    GENERATION: _GenerationColumns(),
+}
+
+
+def _make_header(members: Sequence[Row]) -> tuple[str, ...]:
+    return (*_BEGIN, *COLUMNS[members[0].kind].header(members))
+
+
+def write_table(table: Sequence[Row]) -> str:
+    """Write a plain table for each group, at most 100 columns wide, and 104 with updates."""
     from tabulate import tabulate
 
     if not table:
         return "no results"
     parts = []
-    for group, members in groups(table).items():
-        header = _header(members)
-        body = [_cells(row, rank, _seldom(members)) for row, rank in ranked(members)]
+    for group, members in group_rows(table).items():
+        header = _make_header(members)
+        body = [_make_cells(row, rank, members) for row, rank in rank_rows(members)]
         wide = tabulate(body, header, tablefmt="simple", disable_numparse=True)
         excess = max(map(len, wide.splitlines())) - TABLE_WIDTH
         if excess > 0:  # the two columns of free text give way
-            body = _shortened(body, excess)
+            body = _shorten(body, excess)
             wide = tabulate(body, header, tablefmt="simple", disable_numparse=True)
-        parts.append("\n".join([_title(group, members), "", wide, *_below(members)]))
+        parts.append("\n".join([_make_title(group, members), "", wide, *_write_below(members)]))
     return "\n\n".join(parts)
 
 
-def _title(group: tuple[str, str, str], members: Sequence[Row]) -> str:
+def _make_title(group: tuple[str, str, str], members: Sequence[Row]) -> str:
     provisional = ", provisional targets" if members[0].provisional_targets else ""
     benchmark, scale, division = group
     return ", ".join(
@@ -62,22 +102,13 @@ def _title(group: tuple[str, str, str], members: Sequence[Row]) -> str:
     )
 
 
-def _cells(row: Row, rank: int | None, seldom: Sequence[str]) -> list[str]:
-    samples = "" if row.samples_to_target is None else f"{row.samples_to_target:,.0f}"
-    if row.epochs_to_target is not None:
-        samples = f"{row.epochs_to_target:,g} epochs"
-    cells = [str(rank or ""), f"{row.submitter}/{row.system}", row.hardware]
-    cells += [f"{row.runs}/{row.required}", str(row.converged)]
-    if row.generates:
-        return [*cells, *generation_cells(row), generation_interval(row)]
-    last = [samples, *(_SELDOM[name](row) for name in seldom)]
-    if row.score_minutes is None:
-        so_far = row.provisional_minutes
-        return [*cells, "" if so_far is None else f"({minutes(so_far)})", "", *last]
-    return [*cells, minutes(row.score_minutes), interval(row), *last]
+def _make_cells(row: Row, rank: int | None, members: Sequence[Row]) -> list[str]:
+    begin = [str(rank or ""), str(row.names), str(row.hardware)]
+    begin += [str(row.runs), str(row.runs.converged)]
+    return begin + COLUMNS[row.kind].cells(row, members)
 
 
-def _shortened(body: list[list[str]], excess: int) -> list[list[str]]:
+def _shorten(body: list[list[str]], excess: int) -> list[list[str]]:
     """Cut hardware, then system names, until ``excess`` columns are saved."""
     for column, least in ((2, 10), (1, 20)):
         longest = max(len(cells[column]) for cells in body)
@@ -94,56 +125,74 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _below(members: Sequence[Row]) -> list[str]:
-    """What the table has no room for: why a row has no score, and warnings."""
-    lines = []
-    for row in members:
-        slow = row.runs - row.converged
-        if row.judged.judged_in.is_history and row.score_minutes is not None and slow:
-            runs = "1 run did" if slow == 1 else f"{slow} runs did"
-            lines.append(f"  {row.submitter}/{row.system}: {runs} not converge: the slowest")
-        if row.energy_joules is not None:
-            lines.append(_cut(f"  {row.submitter}/{row.system}: {energy(row)}", TABLE_WIDTH))
-        if not (row.standing or row.reasons):
-            continue
-        so_far = "" if row.provisional_minutes is None else " (in brackets: the mean so far)"
-        standing = f"{row.standing}{so_far}" or f"{row.verdict}, with a warning"
-        name = _cut(f"{row.submitter}/{row.system}", TABLE_WIDTH - len(standing) - 4)
-        lines.append(f"  {name}: {standing}")
-        for reason in row.reasons[:3]:
-            lines += textwrap.wrap(
-                reason, TABLE_WIDTH, initial_indent="    ", subsequent_indent="      ",
-                max_lines=REASON_LINES_MAX, placeholder=" …",
-            )  # fmt: skip
-        if len(row.reasons) > 3:
-            lines.append(f"    and {len(row.reasons) - 3} more: `cepheid check` lists them")
+def _write_below(members: Sequence[Row]) -> list[str]:
+    """Write what the table has no room for: why a row has no score, and warnings."""
+    lines = [line for row in members for line in (*_write_notes(row), *_write_reasons(row))]
     return ["", *lines] if lines else []
 
 
-def as_markdown(table: Sequence[Row]) -> str:
-    """A Markdown table for each group, with a heading."""
+def _write_notes(row: Row) -> Iterator[str]:
+    """Write what a reader must know of a score: slow runs of published results, and energy."""
+    slow = row.runs.made - row.runs.converged
+    if row.round_kind.has_verdicts and row.has_score and slow:
+        runs = "1 run did" if slow == 1 else f"{slow} runs did"
+        yield f"  {row.names}: {runs} not converge: the slowest"
+    if energy := format_energy(row):
+        yield _cut(f"  {row.names}: {energy}", TABLE_WIDTH)
+
+
+def _write_reasons(row: Row) -> Iterator[str]:
+    """Write the standing of a row and its first reasons, if there is anything to say."""
+    standing = row.standing
+    if not (standing.text or row.reasons):
+        return
+    so_far = " (in brackets: the mean so far)" if MINUTES in standing.so_far else ""
+    text = f"{standing.text}{so_far}" or f"{standing.verdict}, with a warning"
+    yield f"  {_cut(str(row.names), TABLE_WIDTH - len(text) - 4)}: {text}"
+    for reason in row.reasons[:REASONS_MAX]:
+        yield from textwrap.wrap(
+            reason, TABLE_WIDTH, initial_indent="    ", subsequent_indent="      ",
+            max_lines=REASON_LINES_MAX, placeholder=" …",
+        )  # fmt: skip
+    if len(row.reasons) > REASONS_MAX:
+        yield f"    and {len(row.reasons) - REASONS_MAX} more: `cepheid check` lists them"
+
+
+def write_markdown(table: Sequence[Row]) -> str:
+    """Write a Markdown table for each group, with a heading."""
     parts = []
-    for group, members in groups(table).items():
-        lines = [f"## {_markdown(_title(group, members))}", ""]
-        header = ("", "submitter", *_header(members)[1:])
+    for group, members in group_rows(table).items():
+        lines = [f"## {_escape(_make_title(group, members))}", ""]
+        header = ("", "submitter", *_make_header(members)[1:])
         lines.append(f"| {' | '.join(header)} |")
         lines.append("|---" * len(header) + "|")
-        for row, rank in ranked(members):
-            rest = _cells(row, rank, _seldom(members))[3:]
-            cells = [str(rank or ""), row.submitter, row.system, row.hardware, *rest]
-            if row.standing:
-                cells[6] = f"{row.standing} {cells[6]}".strip()
-            lines.append(f"| {' | '.join(_markdown(cell) for cell in cells)} |")
+        for row, rank in rank_rows(members):
+            cells = _make_markdown_cells(row, rank, members)
+            lines.append(f"| {' | '.join(map(_escape, cells))} |")
         for row in members:
-            said = [energy(row)] if row.energy_joules is not None else []
-            said += row.reasons if row.has_score else []  # warnings, waivers
-            name = f"{row.submitter}/{row.system}"
-            lines += ["", *(f"- {_markdown(f'{name}: {text}')}" for text in said)] if said else []
+            notes = _list_notes(row)
+            lines += (
+                ["", *(f"- {_escape(f'{row.names}: {note}')}" for note in notes)] if notes else []
+            )
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
-def _markdown(text: str) -> str:
-    """Text that Markdown and the HTML in it take literally."""
+def _make_markdown_cells(row: Row, rank: int | None, members: Sequence[Row]) -> list[str]:
+    rest = _make_cells(row, rank, members)[3:]
+    cells = [str(rank or ""), row.names.submitter, row.names.system, str(row.hardware), *rest]
+    if row.standing.text:
+        cells[6] = f"{row.standing.text} {cells[6]}".strip()
+    return cells
+
+
+def _list_notes(row: Row) -> list[str]:
+    """List energy, and the warnings and waivers beside a score."""
+    energy = format_energy(row)
+    return [*([energy] if energy else []), *(row.reasons if row.has_score else ())]
+
+
+def _escape(text: str) -> str:
+    """Escape text so that Markdown and the HTML in it take it literally."""
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "".join(f"\\{c}" if c in "\\`*_[]|#" else c for c in escaped)

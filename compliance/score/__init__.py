@@ -1,1 +1,1 @@
-"""Compute scores, their intervals, comparisons and the RCP test."""
+"""Compute scores and their intervals, standings, comparisons and the RCP test."""

@@ -1,31 +1,33 @@
-"""Is one result faster than another? Ratios with intervals, from few runs.
+"""Compare results: ratios with intervals, from few runs.
 
-The runs of a result are trimmed as its score is (rule T20), so that a run that did not converge
-costs its place and no more, but their *logarithms* are averaged: a ratio and its inverse then have
-the same interval turned round, and no interval reaches below zero. Two results are compared by
+The runs of a result are trimmed like those of its score (rule T20), so that a run that did not
+converge costs its place and no more. Their *logarithms* are averaged: the interval of a ratio is
+then that of its inverse turned round, and no interval reaches below zero.
+
+Two results are compared by
 Yuen's test for trimmed means with unequal variances (K. K. Yuen, Biometrika 61 (1974) 165):
 
     x̄ₜ the trimmed mean, s² = S / (h (h − 1)) its squared standard error, h values left of n,
     S the winsorised sum of squares; ln ratio ∈ x̄ₜᵇ − x̄ₜᵃ ± t₀.₉₇₅(ν) √(s²ᵃ + s²ᵇ),
     ν = (s²ᵃ + s²ᵇ)² / (s⁴ᵃ / (hᵃ − 1) + s⁴ᵇ / (hᵇ − 1)), rounded down, so a little too careful.
 
-Where the interval holds 1, no difference can be claimed. Each interval stands for itself: of twenty
-comparisons of equal systems one is expected to claim a difference.
+Where the interval contains 1, no difference can be claimed. Each interval stands for itself: of
+twenty comparisons of equal systems, one is expected to claim a difference.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
-from compliance.score.scores import CONFIDENCE, trimmed_mean
+from compliance.score.student import two_sided_quantile
+from compliance.score.trimmed import trimmed_mean
 
-DEGREES_MAX = 200  # of a table of quantiles; more are as good as these
+DEGREES_MAX = 200  # in the table of quantiles; more degrees use its last entry
 
 
 @dataclass(frozen=True)
 class Level:
-    """How much a result costs, as the trimmed mean of the logarithms of its runs' costs.
+    """The cost of a result, as the trimmed mean of the logarithms of its runs' costs.
 
     ``variance`` is the squared standard error of ``log_mean``, None where one value is left.
     ``degrees`` is the number of values left, less one.
@@ -53,16 +55,16 @@ class Ratio:
 
     @property
     def inverse(self) -> "Ratio":
-        """The same seen from the other result."""
+        """The same comparison, seen from the other result."""
         low, high = (None if end is None else 1 / end for end in (self.high, self.low))
         return Ratio(1 / self.value, low, high, self.runs[::-1])
 
 
-def level(costs: Sequence[float], drop_lowest: int, drop_highest: int) -> Level | None:
-    """The level of a result whose runs cost this much: minutes, or seconds per image.
+def measure_level(costs: Sequence[float], drop_lowest: int, drop_highest: int) -> Level | None:
+    """Return the level of a result whose runs cost this much: minutes, or seconds per image.
 
-    A cost is infinite for a run that did not reach its target. None where more of those are there
-    than are dropped, or nothing is left to average.
+    The cost of a run that did not reach its target is infinite. Returns None where more of those
+    are there than are dropped, or where nothing is left to average.
     """
     left = len(costs) - drop_lowest - drop_highest
     finite = sorted(cost for cost in costs if math.isfinite(cost) and cost > 0)
@@ -72,17 +74,17 @@ def level(costs: Sequence[float], drop_lowest: int, drop_highest: int) -> Level 
     mean, half_width = trimmed_mean(logs, drop_lowest, drop_highest)
     if half_width is None:
         return Level(mean, None, 0, len(costs))
-    error = half_width / student(left - 1)
+    error = half_width / find_quantile(left - 1)
     return Level(mean, error * error, left - 1, len(costs))
 
 
 def ratio(fast: Level, slow: Level) -> Ratio:
-    """How many times as fast ``fast`` is as ``slow``: the cost of the second over the first."""
+    """Return how many times as fast ``fast`` is as ``slow``, from their costs."""
     return mean_ratio([(fast, slow)])
 
 
 def mean_ratio(pairs: Sequence[tuple[Level, Level]]) -> Ratio:
-    """The geometric mean over several pairs of how many times as fast the first is as the second.
+    """Return how many times as fast the first of each pair is, as a geometric mean over the pairs.
 
     The squared errors of all levels add up, whichever benchmark they are from (Welch and
     Satterthwaite's degrees of freedom).
@@ -94,13 +96,18 @@ def mean_ratio(pairs: Sequence[tuple[Level, Level]]) -> Ratio:
     known = [(part / count**2, degrees) for part, degrees in parts if part is not None]
     if len(known) < len(parts):
         return Ratio(math.exp(middle), None, None, runs)
-    half_width = student(degrees_of_freedom(known)) * math.sqrt(sum(part for part, _ in known))
+    half_width = find_quantile(degrees_of_freedom(known)) * math.sqrt(
+        sum(part for part, _ in known)
+    )
     low, high = math.exp(middle - half_width), math.exp(middle + half_width)
     return Ratio(math.exp(middle), low, high, runs)
 
 
 def degrees_of_freedom(parts: Sequence[tuple[float, int]]) -> int:
-    """Welch and Satterthwaite's for a sum of squared errors, each with its own, rounded down."""
+    """Return Welch and Satterthwaite's degrees of freedom for a sum of squared errors.
+
+    Each part is a squared error with its own degrees of freedom. The result is rounded down.
+    """
     total = math.fsum(part for part, _ in parts)
     if total <= 0:
         return sum(degrees for _, degrees in parts)
@@ -108,37 +115,34 @@ def degrees_of_freedom(parts: Sequence[tuple[float, int]]) -> int:
     return max(1, math.floor(1 / shares + 1e-9))
 
 
-@cache
-def student(degrees: int) -> float:
-    """Student's t, two-sided 95%."""
-    from scipy.special import stdtrit  # here: checking a log needs no scipy
-
-    return float(stdtrit(min(degrees, DEGREES_MAX), (1 + CONFIDENCE) / 2))
+def find_quantile(degrees: int) -> float:
+    """Return the two-sided 95% quantile of Student's t, from the table that the site has too."""
+    return two_sided_quantile(min(degrees, DEGREES_MAX))
 
 
-def sentence(first: str, second: str, found: Ratio) -> str:
-    """The comparison in plain words."""
+def describe(first: str, second: str, found: Ratio) -> str:
+    """Describe a comparison in plain words."""
     runs = " and ".join(map(str, found.runs))
     if found.low is None or found.high is None:
         return (
-            f"{first} against {second}: ratio {digits(found.value)}; "
+            f"{first} against {second}: ratio {format_ratio(found.value)}; "
             f"{runs} runs are too few for an interval, no difference can be claimed."
         )
+    interval = f"95% interval {format_ratio(found.low)}–{format_ratio(found.high)}"
     if not found.is_difference:
         return (
             f"No difference between {first} and {second} can be claimed from {runs} runs: "
-            f"ratio {digits(found.value)}, 95% interval {digits(found.low)}–{digits(found.high)}."
+            f"ratio {format_ratio(found.value)}, {interval}."
         )
     if found.value < 1:
-        return sentence(second, first, found.inverse)
+        return describe(second, first, found.inverse)
     return (
-        f"{first} is {digits(found.value)}× faster than {second}, "
-        f"95% interval {digits(found.low)}–{digits(found.high)} ({runs} runs)."
+        f"{first} is {format_ratio(found.value)}× faster than {second}, {interval} ({runs} runs)."
     )
 
 
-def digits(value: float) -> str:
-    """A ratio: two decimals, fewer where it is large, more where it would look like 1."""
+def format_ratio(value: float) -> str:
+    """Format a ratio with two decimals, fewer if it is large, more if it would look like 1."""
     if abs(value - 1) < 0.005:
         return f"{value:.4f}"
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"

@@ -7,9 +7,9 @@ one by one. The same results give the same bytes: nothing here looks at a clock.
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from compliance.leaderboard import as_csv
+from compliance.leaderboard import write_csv
 from compliance.site import index
-from compliance.site.entry import Entry, entries
+from compliance.site.entry import Entry, list_entries
 from compliance.site.pages import (
     benchmark_page,
     compare_page,
@@ -20,7 +20,7 @@ from compliance.site.pages import (
 )
 from compliance.site.view import HERE, Site
 
-__all__ = ["FILE_LIST", "GENERATOR", "Entry", "Site", "build", "entries"]
+__all__ = ["FILE_LIST", "GENERATOR", "Entry", "Site", "build", "list_entries"]
 
 GENERATOR = "cepheid leaderboard"  # what every page says of itself
 FILE_LIST = "files.txt"  # everything that was written, so that nothing else is ever replaced
@@ -44,7 +44,7 @@ def _contents(site: Site) -> Iterator[tuple[str, bytes]]:
     yield from _pictures(site.entries)
     for name in ("site.css", "site.js"):
         yield name, (HERE / "static" / name).read_bytes()
-    yield "results.csv", _encoded(as_csv([entry.row for entry in site.entries]) + "\n")
+    yield "results.csv", _encoded(write_csv([entry.row for entry in site.entries]) + "\n")
     yield index.FILE, _encoded(index.index(site) + "\n")
     yield index.SCHEMA_FILE, _encoded(index.schema() + "\n")
 

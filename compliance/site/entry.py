@@ -11,13 +11,13 @@ from pathlib import Path
 
 from compliance.finding import escape
 from compliance.judge.judgement import JudgedResult, Judgement
-from compliance.leaderboard import Row, place_in_table, row_of
-from compliance.leaderboard.row import RANKED_BY
+from compliance.leaderboard import Row, make_row, place_in_table
 from compliance.read.course import Course
 from compliance.read.summary import RunSummary
-from compliance.score.comparison import Level, level
+from compliance.score.comparison import Level, measure_level
 from compliance.score.convergence import Convergence
-from compliance.score.scores import kept_by_trimming
+from compliance.score.kinds import BenchmarkKind
+from compliance.score.trimmed import trim
 from rules.definition import Definition, Runs
 
 PICTURE_BYTES_MAX = 2**20
@@ -72,18 +72,20 @@ class Entry:
     @property
     def tab(self) -> str:
         """The table of the round that it stands in: scale and division."""
-        return f"{slug(self.row.scale or 'all')}-{slug(self.row.division)}"
+        return f"{slug(self.row.names.scale or 'all')}-{slug(self.row.names.division)}"
 
     @property
     def benchmark_page(self) -> str:
         """Where the page of its benchmark stands."""
-        name = "-".join(filter(None, (slug(self.row.benchmark), slug(self.row.scale or ""))))
+        name = "-".join(
+            filter(None, (slug(self.row.names.benchmark), slug(self.row.names.scale or "")))
+        )
         return f"benchmarks/{name}.html"
 
     @property
     def devices(self) -> int:
         """Accelerators, or nodes where there are none."""
-        return self.row.accelerators or self.row.nodes or 1
+        return self.row.hardware.accelerators or self.row.hardware.nodes or 1
 
     @property
     def is_known(self) -> bool:
@@ -100,25 +102,25 @@ def slug(name: str) -> str:
     return f"{plain.lstrip('.-')}-{digest}" if name else ""
 
 
-def entries(judgement: Judgement) -> list[Entry]:
+def list_entries(judgement: Judgement) -> list[Entry]:
     """All results in the order of their tables, each under a name of its own."""
-    found = [_entry(result) for result in _each_once(judgement.results)]
-    found.sort(key=lambda entry: (place_in_table(entry.row), _folder(entry.row.judged)))
-    return list(_told_apart(found))
+    found = [_make_entry(result) for result in _drop_repeated(judgement.results)]
+    found.sort(key=lambda entry: (place_in_table(entry.row), _locate(entry.row.judged)))
+    return list(_number_twins(found))
 
 
-def _each_once(results: Iterable[JudgedResult]) -> Iterable[JudgedResult]:
+def _drop_repeated(results: Iterable[JudgedResult]) -> Iterable[JudgedResult]:
     """Results whose folder was given twice are read once."""
-    return {_folder(result): result for result in results}.values()
+    return {_locate(result): result for result in results}.values()
 
 
-def _folder(result: JudgedResult) -> str:
+def _locate(result: JudgedResult) -> str:
     return os.path.abspath(result.folder.path)
 
 
-def _told_apart(found: Sequence[Entry]) -> Iterable[Entry]:
+def _number_twins(found: Sequence[Entry]) -> Iterable[Entry]:
     """Two systems may bear one name; file systems that know no case see more of those."""
-    order = sorted(found, key=lambda entry: _folder(entry.row.judged))
+    order = sorted(found, key=lambda entry: _locate(entry.row.judged))
     numbers: dict[int, int] = {}
     seen: Counter[str] = Counter()
     for entry in order:
@@ -129,59 +131,54 @@ def _told_apart(found: Sequence[Entry]) -> Iterable[Entry]:
         yield replace(entry, id=f"{entry.id}~{number}", twin=number) if number > 1 else entry
 
 
-def _entry(judged: JudgedResult) -> Entry:
-    row, definition = row_of(judged), judged.definition
-    asked = definition.runs if definition else judged.benchmark.runs if judged.benchmark else None
-    kept = _kept(judged.runs, asked) if row.has_score and asked else frozenset()
-    runs = tuple(_run(run, place in kept) for place, run in enumerate(judged.runs))
+def _make_entry(judged: JudgedResult) -> Entry:
+    row, judged_by = make_row(judged), judged.definition or judged.benchmark
+    held = judged_by.runs if judged_by and row.has_score else None
+    kept = _find_kept(judged.runs, held) if held else frozenset()
     batch_sizes = {run.batch_size for run in judged.runs}
     return Entry(
-        id=_id(row),
+        id=_make_id(row),
         row=row,
-        definition=definition,
-        runs=runs,
-        level=_level(row, judged.runs, asked) if row.has_score and asked else None,
+        definition=judged.definition,
+        runs=tuple(_make_run(run, place in kept) for place, run in enumerate(judged.runs)),
+        level=_measure_level(row.kind, judged.runs, held) if held else None,
         convergence=judged.convergence,
-        availability=_availability(judged.system),
+        availability=_read_availability(judged.system),
         batch_size=batch_sizes.pop() if len(batch_sizes) == 1 else None,
-        picture=_picture(judged.runs),
-        code=_code(judged, row),
+        picture=_find_picture(judged.runs),
+        code=_find_code(row),
         system=judged.system,
     )
 
 
-def _run(summary: RunSummary, counts: bool) -> Run:
+def _make_run(summary: RunSummary, counts: bool) -> Run:
     if summary.course is None:
         raise ValueError(f"{summary.path}: judged without its course; judge(…, with_course=True)")
     return Run(summary, summary.course, counts)
 
 
-def _id(row: Row) -> str:
-    task = "-".join(filter(None, (row.benchmark, row.scale, row.division)))
-    return "/".join(map(slug, (row.submitter, row.system, task)))
+def _make_id(row: Row) -> str:
+    task = "-".join(filter(None, (row.names.benchmark, row.names.scale, row.names.division)))
+    return "/".join(map(slug, (row.names.submitter, row.names.system, task)))
 
 
-def _availability(system: Mapping[str, object]) -> str:
+def _read_availability(system: Mapping[str, object]) -> str:
     status = system.get("status")
     return escape(status[:40]) if isinstance(status, str) else ""
 
 
-def _kept(runs: Sequence[RunSummary], asked: Runs) -> frozenset[int]:
-    minutes = [run.minutes for run in runs]
-    return frozenset(kept_by_trimming(minutes, asked.drop_fastest, asked.drop_slowest))
+def _find_kept(runs: Sequence[RunSummary], held: Runs) -> frozenset[int]:
+    return frozenset(trim([run.minutes for run in runs], held.drop_fastest, held.drop_slowest))
 
 
-def _level(row: Row, runs: Sequence[RunSummary], asked: Runs) -> Level | None:
-    """By time to train, or by seconds per image, of which the least is the fastest."""
-    if row.generates:
-        speeds = [run.generation.get(RANKED_BY, 0.0) for run in runs]
-        costs = [1 / speed if speed > 0 else math.inf for speed in speeds]
-    else:
-        costs = [run.minutes for run in runs]
-    return level(costs, asked.drop_fastest, asked.drop_slowest)
+def _measure_level(kind: BenchmarkKind, runs: Sequence[RunSummary], held: Runs) -> Level | None:
+    """Measure what a result is compared by: time to train, or seconds per image."""
+    values = [kind.measure(run) for run in runs]
+    costs = [math.inf if value is None else kind.cost(value) for value in values]
+    return measure_level(costs, held.drop_fastest, held.drop_slowest)
 
 
-def _picture(runs: Sequence[RunSummary]) -> Path | None:
+def _find_picture(runs: Sequence[RunSummary]) -> Path | None:
     """The picture of the first run that has one, if it is one and not too large."""
     for run in runs:
         path = run.path.with_name(f"pictures_{run.number}.png")
@@ -193,9 +190,7 @@ def _picture(runs: Sequence[RunSummary]) -> Path | None:
     return None
 
 
-def _code(judged: JudgedResult, row: Row) -> Path | None:
-    """The submitted code of the benchmark: ``benchmarks/<name>`` beside ``results``."""
-    if judged.judged_in.is_history or not judged.folder.parts:
-        return None
-    folder = Path(os.path.abspath(judged.folder.path)).parents[2] / "benchmarks" / row.benchmark
-    return folder if folder.is_dir() and not folder.is_symlink() else None
+def _find_code(row: Row) -> Path | None:
+    """Find the submitted code of the benchmark: ``benchmarks/<name>`` beside ``results``."""
+    folder = row.round_kind.find_code(row.judged, row.names.benchmark)
+    return folder if folder and folder.is_dir() and not folder.is_symlink() else None

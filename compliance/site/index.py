@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compliance.leaderboard import row_object
-from compliance.leaderboard.numbers import digits, ranked
+from compliance.leaderboard import describe_row
+from compliance.leaderboard.numbers import format_number, rank_rows
 from compliance.site.entry import Entry, Run
 from compliance.site.view import Site, link_from
 from rules.documents import SCHEMAS, find_schema_problem
@@ -43,7 +43,7 @@ def _ranks(entries: Sequence[Entry]) -> dict[str, int | None]:
         groups.setdefault(entry.row.group, []).append(entry)
     found: dict[str, int | None] = {}
     for members in groups.values():
-        for entry, (_, rank) in zip(members, ranked([e.row for e in members]), strict=True):
+        for entry, (_, rank) in zip(members, rank_rows([e.row for e in members]), strict=True):
             found[entry.id] = rank
     return found
 
@@ -55,8 +55,8 @@ def _result(site: Site, entry: Entry, rank: int | None) -> dict[str, Any]:
         "rank": rank,
         "availability": entry.availability,
         "batch_size": entry.batch_size,
-        **_finite(row_object(entry.row)),
-        "quality": _numbers(entry.row.quality),
+        **_finite(describe_row(entry.row)),
+        "quality": _numbers(entry.row.progress.quality),
         "run_logs": [_run(site, run) for run in entry.runs],
     }
 
@@ -143,10 +143,12 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
 def _summary(result: Mapping[str, Any]) -> str:
     number = result.get("score_minutes")
     if number is not None:
-        return f"{result['verdict']}, {digits(number)} minutes"
+        return f"{result['verdict']}, {format_number(number)} minutes"
     speed = result.get("images_per_second")
     return (
-        f"{result['verdict']}, {digits(speed)} images/s" if speed is not None else result["verdict"]
+        f"{result['verdict']}, {format_number(speed)} images/s"
+        if speed is not None
+        else result["verdict"]
     )
 
 

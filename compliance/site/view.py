@@ -1,8 +1,7 @@
 """What all pages share: the site as a whole, links, templates, the spread of a result's runs."""
 
-import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from compliance.finding import escape
-from compliance.leaderboard.numbers import digits, generation_interval, interval, minutes
-from compliance.leaderboard.row import RANKED_BY, Row
+from compliance.leaderboard.numbers import format_interval, format_minutes, format_number
+from compliance.leaderboard.row import Row
+from compliance.score.kinds import BenchmarkKind
 from compliance.site.entry import Entry, Run
 from compliance.site.plots.plot import colour
 
@@ -65,7 +65,8 @@ class Site:
         """Benchmark, scale and page of those that the round knows and that have a result."""
         known = [entry for entry in self.entries if entry.is_known]
         found = {
-            e.benchmark_page: (e.row.benchmark, e.row.scale or "", e.benchmark_page) for e in known
+            e.benchmark_page: (e.row.names.benchmark, e.row.names.scale or "", e.benchmark_page)
+            for e in known
         }
         return tuple(found.values())
 
@@ -79,11 +80,11 @@ def _tabs(entries: Iterable[Entry]) -> Iterable[Tab]:
     def place(item: tuple[str, list[Entry]]) -> tuple[bool, bool, bool, str]:
         name, members = item
         row, is_known = members[0].row, any(entry.is_known for entry in members)
-        return not is_known, row.scale != "full", row.division != "closed", name
+        return not is_known, row.names.scale != "full", row.names.division != "closed", name
 
     for name, members in sorted(found.items(), key=place):
         row = members[0].row
-        yield Tab(name, row.scale or "", row.division, tuple(members))
+        yield Tab(name, row.names.scale or "", row.names.division, tuple(members))
 
 
 @cache
@@ -95,15 +96,19 @@ def environment() -> "jinja2.Environment":
         loader=jinja2.FileSystemLoader(HERE / "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_printable,
+        finalize=_escape_text,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals.update(minutes=minutes, digits=digits, standing=standing)
+    made.globals.update(
+        format_minutes=format_minutes,
+        format_number=format_number,
+        describe_standing=describe_standing,
+    )
     return made
 
 
-def _printable(value: object) -> object:
+def _escape_text(value: object) -> object:
     """No direction mark or control character of a name reaches a page; markup is ours."""
     return escape(value) if type(value) is str else value
 
@@ -125,9 +130,9 @@ def link_from(page: str, folder: Path, path: Path) -> str:
     return quote(Path(relative).as_posix(), errors="surrogateescape")
 
 
-def standing(row: Row) -> str:
-    """What stands in place of a score, or beside it in a round of MLPerf."""
-    return row.standing or row.verdict
+def describe_standing(row: Row) -> str:
+    """Say what stands in place of a score, or beside it in a round of MLPerf."""
+    return row.standing.text or row.standing.verdict
 
 
 @dataclass(frozen=True)
@@ -163,90 +168,88 @@ class ScoreCell:
     so_far: str
 
 
-def score_value(row: Row) -> tuple[float | None, float | None, float | None]:
-    """What results are ranked by and its interval: minutes, or images per second."""
-    if row.generates:
-        found = row.generation.get(RANKED_BY)
-        return (found.mean, found.low, found.high) if found else (None, None, None)
-    return row.score_minutes, row.score_low, row.score_high
+def make_score_cell(entry: Entry, half_width: float) -> ScoreCell:
+    """Make the cell of a score with its spread.
 
-
-def unit_of(row: Row) -> str:
-    """``min``, or ``images/s``."""
-    return "images/s" if row.generates else "min"
-
-
-def score_cell(entry: Entry, half_width: float) -> ScoreCell:
-    """The score with its spread; ``half_width`` is that of the drawing, as a share of the mean."""
-    row = entry.row
-    value, _, _ = score_value(row)
-    show = digits if row.generates else minutes
-    so_far = row.provisional_generation.get(RANKED_BY) or row.provisional_minutes
+    ``half_width`` is that of the drawing, as a share of the mean.
+    """
+    row, kind = entry.row, entry.row.kind
+    value = row.standing.score.main.mean if row.standing.score else None
+    so_far = row.standing.so_far.get(kind.ranked_by)
     return ScoreCell(
         entry,
         value,
-        "" if value is None else show(value),
-        unit_of(row),
-        generation_interval(row) if row.generates else interval(row),
-        spread(entry, half_width),
-        "" if so_far is None else show(so_far),
+        "" if value is None else kind.format(value),
+        kind.unit,
+        format_interval(row),
+        draw_spread(entry, half_width),
+        "" if so_far is None else kind.format(so_far),
     )
 
 
-def half_width_of(entries: Iterable[Entry]) -> float:
-    """Half of the width of the spreads that stand in one table, as a share of the mean."""
-    widest = max((_deviation(entry) for entry in entries), default=0.0)
+def find_half_width(entries: Iterable[Entry]) -> float:
+    """Return half of the width of the spreads that stand in one table, as a share of the mean."""
+    widest = max((_find_deviation(entry) for entry in entries), default=0.0)
     return max(1.08 * widest, _SPREAD_LEAST)
 
 
-def _values(entry: Entry) -> list[tuple[float, Run]]:
-    if entry.row.generates:
-        return [(run.summary.generation.get(RANKED_BY, math.inf), run) for run in entry.runs]
-    return [(run.summary.minutes, run) for run in entry.runs]
-
-
-def _deviation(entry: Entry) -> float:
-    mean, low, high = score_value(entry.row)
-    if not mean:
+def _find_deviation(entry: Entry) -> float:
+    """Return the largest distance of a run or an end of the interval, as a share of the mean."""
+    score = entry.row.standing.score
+    if score is None or not score.main.mean:
         return 0.0
-    ends = [value for value, _ in _values(entry) if math.isfinite(value)]
-    ends += [end for end in (low, high) if end is not None]
-    return max((abs(value - mean) / mean for value in ends), default=0.0)
+    mean, ends = score.main.mean, [score.main.low, score.main.high]
+    values = [entry.row.kind.measure(run.summary) for run in entry.runs]
+    return max((abs(v - mean) / mean for v in (*values, *ends) if v is not None), default=0.0)
 
 
-def spread(entry: Entry, half_width: float) -> Spread | None:
-    """Where the runs of a scored result lie around their mean; None without a score."""
-    mean, low, high = score_value(entry.row)
-    if not mean:
+def draw_spread(entry: Entry, half_width: float) -> Spread | None:
+    """Draw where the runs of a scored result lie around their mean; None without a score."""
+    score = entry.row.standing.score
+    if score is None or not score.main.mean:
         return None
+    kind, mean = entry.row.kind, score.main.mean
 
-    def place(value: float) -> float:
+    def find_place(value: float) -> float:
         return round(_SPREAD_WIDTH / 2 * (1 + (value - mean) / mean / half_width), 1)
 
-    unit = unit_of(entry.row)
-    dots = []
-    for value, run in sorted(_values(entry), key=lambda found: (found[0], found[1].summary.number)):
-        if not math.isfinite(value):
-            dots.append(Dot(_SPREAD_WIDTH, "missed", f"run {run.summary.number} did not converge"))
-            continue
-        kind, note = ("counted", "") if run.counts else ("dropped", ", dropped from the mean")
-        if entry.row.generates:
-            kind, note = "counted", ""  # each metric drops other runs
-        dots.append(
-            Dot(place(value), kind, f"run {run.summary.number}: {digits(value)} {unit}{note}")
+    dots = [
+        _draw_dot(kind, run, value, find_place)
+        for value, run in sorted(
+            ((kind.measure(run.summary), run) for run in entry.runs),
+            key=lambda found: (found[0] is None, found[0] or 0.0, found[1].summary.number),
         )
-    title = f"{len(dots)} runs around {digits(mean)} {unit}"
-    ends = (mean if low is None else low, mean if high is None else high)
-    return Spread(tuple(dots), place(ends[0]), place(ends[1]), _SPREAD_WIDTH / 2, title)
+    ]
+    low, high = score.main.low, score.main.high
+    return Spread(
+        tuple(dots),
+        find_place(mean if low is None else low),
+        find_place(mean if high is None else high),
+        _SPREAD_WIDTH / 2,
+        f"{len(dots)} runs around {format_number(mean)} {kind.unit}",
+    )
 
 
-def colours(entries: Sequence[Entry]) -> dict[str, int]:
+def _draw_dot(
+    kind: BenchmarkKind, run: Run, value: float | None, find_place: Callable[[float], float]
+) -> Dot:
+    """Draw a run: hollow if it is dropped from the mean, at the edge if it did not converge."""
+    name = f"run {run.summary.number}"
+    if value is None:
+        return Dot(_SPREAD_WIDTH, "missed", f"{name} did not converge")
+    is_dropped = kind.has_one_order and not run.counts
+    note = ", dropped from the mean" if is_dropped else ""
+    title = f"{name}: {format_number(value)} {kind.unit}{note}"
+    return Dot(find_place(value), "dropped" if is_dropped else "counted", title)
+
+
+def choose_colours(entries: Sequence[Entry]) -> dict[str, int]:
     """A colour for each result that is not rejected, the best first."""
-    shown = [entry for entry in entries if entry.row.verdict != "rejected"]
+    shown = [entry for entry in entries if not entry.row.standing.is_rejected]
     return {entry.id: colour(number) for number, entry in enumerate(shown)}
 
 
 def name_of(entry: Entry) -> str:
     """``submitter/system``, with a number where others bear the name too."""
     number = f" ({entry.twin})" if entry.twin > 1 else ""
-    return f"{entry.row.submitter}/{entry.row.system}{number}"
+    return f"{entry.row.names.submitter}/{entry.row.names.system}{number}"

@@ -11,6 +11,7 @@ import pytest
 from compliance import leaderboard
 from compliance.judge.judgement import judge
 from compliance.leaderboard import Row
+from compliance.leaderboard.runs import Progress
 from compliance.read import package
 from rules import definition, rounds
 from rules.definition import Definition
@@ -33,11 +34,14 @@ def rows(star_shape: Definition) -> list[Row]:
 
 
 def _rows(path: Path) -> list[Row]:
-    return leaderboard.rows(judge([package.read(path)], rounds.load("v1.0")))
+    return leaderboard.list_rows(judge([package.read(path)], rounds.load("v1.0")))
 
 
 def test_verdicts_and_order(rows: list[Row]) -> None:
-    assert [(row.scale, row.division, row.system, row.verdict) for row in rows] == [
+    assert [
+        (row.names.scale, row.names.division, row.names.system, row.standing.verdict)
+        for row in rows
+    ] == [
         ("full", "closed", "box", "scored"),
         ("mini", "closed", "a100.x8", "scored"),
         ("mini", "closed", "box", "scored"),
@@ -49,10 +53,13 @@ def test_verdicts_and_order(rows: list[Row]) -> None:
 def test_no_number_beside_an_error(rows: list[Row]) -> None:
     rejected = rows[3]
     assert rejected.reasons == ("T12.not_allowed opt_name must be adam in the closed division",)
-    numbers = (rejected.score_minutes, rejected.score_low, rejected.score_high,
-               rejected.provisional_minutes, rejected.samples_to_target)  # fmt: skip
-    assert numbers == (None,) * 5
-    assert rejected.quality == {}
+    assert (rejected.standing.score, rejected.standing.so_far) == (None, {})
+    assert rejected.progress == Progress()
+    data = leaderboard.describe_row(rejected)
+    numbers = ("score_minutes", "score_low", "score_high", "provisional_minutes",
+               "samples_to_target", "rcp_factor", "energy_joules")  # fmt: skip
+    assert [data[name] for name in numbers] == [None] * 7
+    assert data["quality"] == {}
 
 
 def test_a_warning_stands_below_a_score(
@@ -62,12 +69,14 @@ def test_a_warning_stands_below_a_score(
     reference = replace(star_shape, data_digest="d" * 64)
     monkeypatch.setattr(definition, "load", lambda name, scale: reference)
     (row,) = found = _rows(Path("out"))
-    assert row.verdict == "scored"
+    assert row.standing.verdict == "scored"
     assert row.reasons == (
         "T10.data warning: the data are not those of the reference (in 5 files)",
     )
     assert [finding.severity for finding in row.findings] == ["warning"] * 5
-    assert "  acme/box: scored, with a warning\n    T10.data warning" in leaderboard.as_table(found)
+    assert "  acme/box: scored, with a warning\n    T10.data warning" in leaderboard.write_table(
+        found
+    )
 
 
 def test_an_error_that_logs_share_is_one_reason(star_shape: Definition) -> None:
@@ -83,21 +92,21 @@ def test_an_error_that_logs_share_is_one_reason(star_shape: Definition) -> None:
     assert of_both == "T12.not_allowed opt_name must be adam in the closed division (in 2 files)"
     assert of_one.startswith("T10.size ")
     assert "files" not in of_one
-    (entry,) = csv.DictReader(io.StringIO(leaderboard.as_csv(found)))
+    (entry,) = csv.DictReader(io.StringIO(leaderboard.write_csv(found)))
     assert entry["reasons"] == f"{of_both}; {of_one}"
-    assert json.loads(leaderboard.as_json(found))[0]["reasons"] == [of_both, of_one]
-    assert row.standing == "rejected: 3 errors (T12, T10)"
+    assert json.loads(leaderboard.write_json(found))[0]["reasons"] == [of_both, of_one]
+    assert row.standing.text == "rejected: 3 errors (T12, T10)"
 
 
 def test_hardware_counts_all_accelerators(star_shape: Definition) -> None:
     system = {**SYSTEM, "nodes": 4, "accelerator": "Example A100", "accelerators_per_node": 8}
     write_result(Path("out"), star_shape, system=system)
     (row,) = _rows(Path("out"))
-    assert (row.accelerators, row.hardware) == (32, "32 x Example A100")
+    assert (row.hardware.accelerators, str(row.hardware)) == (32, "32 x Example A100")
 
 
 def test_json(rows: list[Row]) -> None:
-    content = json.loads(leaderboard.as_json(rows))
+    content = json.loads(leaderboard.write_json(rows))
     asked = {
         "submitter", "system", "division", "benchmark", "scale", "accelerators", "runs",
         "converged", "score_minutes", "score_low", "score_high", "verdict", "findings",
@@ -110,31 +119,31 @@ def test_json(rows: list[Row]) -> None:
 
 
 def test_csv_has_one_line_for_each_row(rows: list[Row]) -> None:
-    entries = list(csv.DictReader(io.StringIO(leaderboard.as_csv(rows))))
-    assert [entry["verdict"] for entry in entries] == [row.verdict for row in rows]
-    assert float(entries[0]["score_minutes"]) == rows[0].score_minutes
+    entries = list(csv.DictReader(io.StringIO(leaderboard.write_csv(rows))))
+    assert [entry["verdict"] for entry in entries] == [row.standing.verdict for row in rows]
+    assert float(entries[0]["score_minutes"]) == rows[0].standing.cost
     assert entries[3]["score_minutes"] == ""
 
 
 @pytest.mark.parametrize("text", ["=cmd()", "+1", "-1", "@x"])
 def test_no_cell_is_a_formula(text: str, star_shape: Definition) -> None:
     write_result(Path("out"), star_shape, system={**SYSTEM, "processor": text})
-    (entry,) = csv.DictReader(io.StringIO(leaderboard.as_csv(_rows(Path("out")))))
+    (entry,) = csv.DictReader(io.StringIO(leaderboard.write_csv(_rows(Path("out")))))
     assert entry["processor"] == f"'{text}"
 
 
 def test_golden_table(rows: list[Row]) -> None:
-    text = leaderboard.as_table(rows)
+    text = leaderboard.write_table(rows)
     assert max(map(len, text.splitlines())) <= 100
     assert_golden(text + "\n", "summary.txt")
 
 
 def test_golden_markdown(rows: list[Row]) -> None:
-    assert_golden(leaderboard.as_markdown(rows) + "\n", "summary.md")
+    assert_golden(leaderboard.write_markdown(rows) + "\n", "summary.md")
 
 
 def test_golden_json(rows: list[Row]) -> None:
-    assert_golden(leaderboard.as_json(rows) + "\n", "summary.json")
+    assert_golden(leaderboard.write_json(rows) + "\n", "summary.json")
 
 
 def test_a_first_run_fits_a_terminal_and_says_how_many_are_missing(
@@ -142,7 +151,7 @@ def test_a_first_run_fits_a_terminal_and_says_how_many_are_missing(
 ) -> None:
     names = {"submitter": "a" * 40, "system": "b" * 64, "processor": "c" * 200}
     write_result(Path("out"), star_shape, runs=1, system={**SYSTEM, **names})
-    text = leaderboard.as_table(_rows(Path("out")))
+    text = leaderboard.write_table(_rows(Path("out")))
     assert max(map(len, text.splitlines())) <= 100
     assert "provisional: 1 of 5 runs" in text
 
@@ -150,7 +159,7 @@ def test_a_first_run_fits_a_terminal_and_says_how_many_are_missing(
 def test_markup_in_names_is_only_text(star_shape: Definition) -> None:
     system = {**SYSTEM, "processor": "<img src=x> [a](b) | `c`"}
     write_result(Path("out"), star_shape, system=system)
-    text = leaderboard.as_markdown(_rows(Path("out")))
+    text = leaderboard.write_markdown(_rows(Path("out")))
     assert "&lt;img src=x&gt; \\[a\\](b) \\| \\`c\\`" in text
 
 
@@ -163,16 +172,21 @@ def test_an_update_that_does_more_is_compared_with_a_plain_one(star_shape: Defin
         after = {**records[-1], "event_type": "POINT_IN_TIME", **measured}
         write_log(folder / f"result_{index}.txt", [*records, after])
     (row,) = found = _rows(Path("out"))
-    assert row.update_time_ratio == pytest.approx(0.3 * 1.06, rel=1e-3)  # the median is of run 2
-    for text in (leaderboard.as_table(found), leaderboard.as_markdown(found)):
+    assert row.progress.update_time_ratio == pytest.approx(
+        0.3 * 1.06, rel=1e-3
+    )  # the median is of run 2
+    for text in (leaderboard.write_table(found), leaderboard.write_markdown(found)):
         assert "update" in text
         assert "0.32×" in text
-    assert json.loads(leaderboard.as_json(found))[0]["update_time_ratio"] == row.update_time_ratio
+    assert (
+        json.loads(leaderboard.write_json(found))[0]["update_time_ratio"]
+        == row.progress.update_time_ratio
+    )
 
 
 def test_what_tells_no_plain_update_is_not_compared(rows: list[Row]) -> None:
-    assert all(row.update_time_ratio is None for row in rows)
-    assert "update" not in leaderboard.as_table(rows)
+    assert all(row.progress.update_time_ratio is None for row in rows)
+    assert "update" not in leaderboard.write_table(rows)
 
 
 def run_updates(chosen: Definition) -> int:

@@ -16,7 +16,7 @@ from compliance.finding import has_error
 from compliance.judge.judgement import Judgement, judge
 from compliance.leaderboard import Row
 from compliance.read import package
-from compliance.score import scores as score
+from compliance.score.standing import score_published
 from rules import rounds
 from rules.definition import ROOT
 from rules.errors import UserError
@@ -36,7 +36,7 @@ def judged(path: Path, round_name: str) -> Judgement:
 
 
 def rows(path: Path, round_name: str) -> list[Row]:
-    return leaderboard.rows(judged(path, round_name))
+    return leaderboard.list_rows(judged(path, round_name))
 
 
 @cache
@@ -58,10 +58,11 @@ def expected(name: str) -> list[dict[str, str]]:
 )
 def test_published_scores(row: dict[str, str]) -> None:
     found = published_rows(row["results_folder"].split("/")[0])[row["results_folder"]]
-    assert found.score_minutes == pytest.approx(
+    assert found.standing.score is not None
+    assert found.standing.score.main.mean == pytest.approx(
         float(row["olympic_mean_seconds"]) / 60, abs=0.001, rel=0
     )
-    assert found.runs == found.required == int(row["runs"])
+    assert found.runs.made == found.runs.required == int(row["runs"])
 
 
 @needs_published
@@ -86,7 +87,7 @@ def test_published_logs(row: dict[str, str]) -> None:
 def test_no_integrity_rule_fires_on_published_v40_logs_alone() -> None:
     for row in published_rows("mlperf-training-4.0").values():
         assert {finding.rule for finding in row.findings} <= {"T17"}
-        assert row.verdict == "pass"
+        assert row.standing.verdict == "pass"
 
 
 def write_runs(
@@ -97,7 +98,7 @@ def write_runs(
         status = "success" if time_ms is not None else "aborted"
         entries = resnet_40(index, status=status, epoch_ms=time_ms or raw_ms)
         write(folder / f"result_{index}.txt", mllog_lines(entries, index))
-    found = json.loads(leaderboard.as_json(rows(folder, "mlperf-training-4.0")))
+    found = json.loads(leaderboard.write_json(rows(folder, "mlperf-training-4.0")))
     assert len(found) == 1
     return dict(found[0])
 
@@ -133,18 +134,18 @@ def test_drops_are_those_of_the_benchmark(tmp_path: Path) -> None:
             mllog_lines(resnet_40(index, status=status, epoch_ms=10_000 + 10 * index), index),
         )
     runs = judged(tmp_path, "mlperf-training-4.0").results[0].runs
-    found = score.historical_score(runs, unet)
+    found = score_published(runs, unet)
     assert found is not None
     kept = [run.seconds for run in runs[8:]]  # four aborted, the four fastest are dropped
-    assert found.minutes == pytest.approx(sum(filter(None, kept)) / len(kept) / 60)
+    assert found.main.mean == pytest.approx(sum(filter(None, kept)) / len(kept) / 60)
 
 
 def test_an_error_does_not_withhold_a_published_score(tmp_path: Path) -> None:
     submit(tmp_path, [resnet_40(index)[1:] for index in range(5)])  # without submission_benchmark
     (row,) = rows(tmp_path, "mlperf-training-4.0")
-    assert row.verdict == "fail"
-    assert row.score_minutes is not None  # the folder says what it is a result of
-    assert row.benchmark == "resnet"
+    assert row.standing.verdict == "fail"
+    assert row.has_score  # the folder says what it is a result of
+    assert row.names.benchmark == "resnet"
 
 
 @pytest.mark.parametrize(
@@ -154,9 +155,9 @@ def test_an_error_does_not_withhold_a_published_score(tmp_path: Path) -> None:
 def test_any_part_of_a_tree_may_be_asked_about(part: str, tmp_path: Path) -> None:
     submit(tmp_path, [resnet_40(index) for index in range(5)])
     (row,) = rows(tmp_path / part, "mlperf-training-4.0")
-    assert (row.submitter, row.system, row.division) == ("acme", "box", "closed")
-    assert (row.benchmark, row.scale, row.accelerators) == ("resnet", None, 16)
-    assert row.verdict == "pass"
+    assert (row.names.submitter, row.names.system, row.names.division) == ("acme", "box", "closed")
+    assert (row.names.benchmark, row.names.scale, row.hardware.accelerators) == ("resnet", None, 16)
+    assert row.standing.verdict == "pass"
 
 
 def test_one_log_has_the_place_of_its_folder(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_a_description_may_have_another_name_than_the_folder(
     system = {"The Box": "The Box", "BOX": "box"}[described]
     submit(tmp_path, [resnet_40(k) for k in range(5)], system=system, described="BOX")
     (row,) = rows(tmp_path, "mlperf-training-4.0")
-    assert row.accelerators == 16
+    assert row.hardware.accelerators == 16
 
 
 def test_hpc_folders_have_one_name_more(tmp_path: Path) -> None:
@@ -182,10 +183,10 @@ def test_hpc_folders_have_one_name_more(tmp_path: Path) -> None:
     for index in range(1, 11):
         write(folder / f"result_{index}.txt", mllog_lines(cosmoflow_20(index), index))
     (row,) = rows(tmp_path, "mlperf-hpc-2.0")
-    assert (row.submitter, row.system, row.scale) == ("acme", "box", "strong")
-    assert row.accelerators == 32  # the logs say it: there is no description
-    assert row.verdict == "pass"
-    assert row.score_minutes is not None
+    assert (row.names.submitter, row.names.system, row.names.scale) == ("acme", "box", "strong")
+    assert row.hardware.accelerators == 32  # the logs say it: there is no description
+    assert row.standing.verdict == "pass"
+    assert row.has_score
 
 
 def test_weak_scaling_has_no_time_to_train(tmp_path: Path) -> None:
@@ -193,16 +194,20 @@ def test_weak_scaling_has_no_time_to_train(tmp_path: Path) -> None:
     for index in range(12):
         write(folder / f"result_{index}.txt", mllog_lines(cosmoflow_20(index), index))
     (row,) = rows(tmp_path, "mlperf-hpc-2.0")
-    assert (row.scale, row.verdict, row.score_minutes) == ("weak", "pass", None)
+    assert (row.names.scale, row.standing.verdict, row.standing.score) == ("weak", "pass", None)
 
 
 def test_v06_results_are_scored(tmp_path: Path) -> None:
     for index in range(10):
         write(tmp_path / f"result_{index}.txt", mll_lines(gnmt_06(index), index))
     (row,) = rows(tmp_path, "mlperf-training-0.6")
-    assert (row.submitter, row.benchmark, row.accelerators) == ("acme", "gnmt", None)
-    assert row.score_minutes == pytest.approx(68.11 / 60, rel=1e-3)
-    assert row.epochs_to_target == 2
+    assert (row.names.submitter, row.names.benchmark, row.hardware.accelerators) == (
+        "acme",
+        "gnmt",
+        None,
+    )
+    assert row.standing.cost == pytest.approx(68.11 / 60, rel=1e-3)
+    assert row.progress.epochs == 2
 
 
 def test_a_folder_without_logs_is_a_users_mistake(tmp_path: Path) -> None:
@@ -232,6 +237,6 @@ def test_summary_keys_and_exit_code(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_the_table_says_which_way_an_aborted_run_counts(tmp_path: Path) -> None:
     submit(tmp_path, [resnet_40(k, status="aborted" if k == 1 else "success") for k in range(5)])
-    text = leaderboard.as_table(rows(tmp_path, "mlperf-training-4.0"))
+    text = leaderboard.write_table(rows(tmp_path, "mlperf-training-4.0"))
     assert "resnet, closed division" in text
     assert "acme/box: 1 run did not converge: the slowest" in text

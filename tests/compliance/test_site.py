@@ -62,7 +62,7 @@ class Page(HTMLParser):
 def built(*paths: Path, folder: Path = Path("site"), reference: str = "") -> dict[str, str]:
     """Every file of the site by its name."""
     judgement = judge([package.read(path) for path in paths], rounds.load("v1.0"), with_course=True)
-    made = site.Site(judgement.round, tuple(site.entries(judgement)), folder, reference)
+    made = site.Site(judgement.round, tuple(site.list_entries(judgement)), folder, reference)
     return {name: content.decode("utf-8", "replace") for name, content in site.build(made)}
 
 
@@ -225,7 +225,7 @@ def test_what_was_judged_without_its_course_cannot_be_drawn(star_shape: Definiti
     write_result(Path("out"), star_shape)
     judgement = judge([package.read(Path("out"))], rounds.load("v1.0"))
     with pytest.raises(ValueError, match="with_course=True"):
-        site.entries(judgement)
+        site.list_entries(judgement)
 
 
 def test_no_result(star_shape: Definition) -> None:
@@ -323,7 +323,7 @@ def test_the_aggregate_ignores_competitors(star_shape: Definition) -> None:
         judgement = judge(
             [package.read(Path("submissions"))], rounds.load("v1.0"), with_course=True
         )
-        made = site.Site("v1.0", tuple(site.entries(judgement)), Path("site"))
+        made = site.Site("v1.0", tuple(site.list_entries(judgement)), Path("site"))
         (tab,) = [tab for tab in made.tabs if tab.name == "mini-closed"]
         found = aggregate(tab, "")
         assert found.reference == "cepheid/reference"

@@ -12,7 +12,7 @@ import pytest
 from compliance import site
 from compliance.judge.judgement import judge
 from compliance.read import package
-from compliance.score.comparison import ratio, sentence
+from compliance.score.comparison import describe, ratio
 from compliance.site import Entry
 from compliance.site.view import name_of
 from rules import rounds
@@ -50,7 +50,7 @@ def field(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         judgement = judge(
             [package.read(root / "submissions")], rounds.load("v1.0"), with_course=True
         )
-        entries = tuple(site.entries(judgement))
+        entries = tuple(site.list_entries(judgement))
         made = site.Site(judgement.round, entries, root / "site")
         for name, content in site.build(made):
             path = root / "site" / name
@@ -192,13 +192,17 @@ def test_what_is_saved_is_what_is_shown(visitor: Visitor) -> None:
     )
     assert [found["system"] for found in objects] == rows(visitor)
     assert "framework" not in lines[0] | objects[0]
-    scores = {entry.row.system: entry.row.score_minutes for entry in ENTRIES if entry.level}
+    scores = {
+        entry.row.names.system: entry.row.standing.score.main.mean
+        for entry in ENTRIES
+        if entry.level and entry.row.standing.score
+    }
     assert float(lines[0]["star_shape"]) == objects[0]["star_shape"] == scores["tpu-8"]
     assert objects[0]["star_images"] is None
 
 
 def test_compare_says_what_python_says(visitor: Visitor) -> None:
-    scored = {entry.id: entry for entry in ENTRIES if entry.level}
+    scored = {entry.id: entry for entry in ENTRIES if entry.level and entry.row.standing.score}
     pairs = [
         ("bolt/tpu-8/star_shape-mini-closed", f"{who}/star_shape-mini-closed")
         for who in ("acme/a100.x8", "acme/a100.x1", "bolt/tpu-4", "cepheid/reference")
@@ -208,7 +212,7 @@ def test_compare_says_what_python_says(visitor: Visitor) -> None:
     for first, other in ((scored[a], scored[b]) for a, b in pairs):
         assert first.level is not None
         assert other.level is not None
-        said = sentence(name_of(other), name_of(first), ratio(other.level, first.level))
+        said = describe(name_of(other), name_of(first), ratio(other.level, first.level))
         page = visitor.open(f"compare.html#r={first.id}&r={other.id}")
         assert page.locator(".sentence").all_inner_texts() == [said]
 

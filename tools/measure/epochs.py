@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compliance.score.comparison import student
+from compliance.score.student import two_sided_quantile
 from reference.measure import epochs
 from reference.measure.epochs import Arm, Comparison, Run
 from rules import definition as definitions
@@ -145,7 +145,7 @@ def _compare_by_seed(first: Arm, arm: Arm, runs: Sequence[Run]) -> str:
     shares = [ours[seed] / of_first[seed] for seed in sorted(ours.keys() & of_first.keys())]
     if arm == first or len(shares) < 2:
         return ""
-    half_width = student(len(shares) - 1) * statistics.stdev(shares) / len(shares) ** 0.5
+    half_width = two_sided_quantile(len(shares) - 1) * statistics.stdev(shares) / len(shares) ** 0.5
     mean = statistics.mean(shares)
     return f"{mean:.2f} ({mean - half_width:.2f} to {mean + half_width:.2f})"
 

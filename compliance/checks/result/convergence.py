@@ -82,4 +82,4 @@ def convergence_of(
     samples = [run.samples_to_target or math.inf for run in runs]
     if size is None or samples.count(math.inf) > definition.runs.drop_slowest:
         return None
-    return convergence.judge(samples, size, points, definition)
+    return convergence.compare(samples, size, points, definition)

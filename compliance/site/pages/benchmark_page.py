@@ -3,24 +3,24 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from compliance.leaderboard.numbers import digits, ranked, rcp_cell
+from compliance.leaderboard.numbers import format_number, format_reference, rank_rows
 from compliance.score.comparison import Ratio, ratio
 from compliance.site.entry import Entry
+from compliance.site.kinds import PAGES
 from compliance.site.pages.elsewhere_page import sets_about
-from compliance.site.plots import curves, scaling
+from compliance.site.plots import scaling
 from compliance.site.plots.aggregate import shown as shown_ratio
 from compliance.site.plots.plot import Plot, Table
 from compliance.site.view import (
     ScoreCell,
     Site,
-    colours,
-    half_width_of,
+    choose_colours,
+    find_half_width,
+    make_score_cell,
     name_of,
     render,
-    score_cell,
 )
 from rules.definition import Definition
-from rules.generation import METRICS
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,13 @@ def pages(site: Site) -> Iterator[tuple[str, str]]:
 
 def _page(site: Site, page: str, entries: Sequence[Entry]) -> str:
     definition = next((entry.definition for entry in entries if entry.definition), None)
-    names = sorted({entry.row.division for entry in entries}, key=lambda n: (n != "closed", n))
+    names = sorted(
+        {entry.row.names.division for entry in entries}, key=lambda n: (n != "closed", n)
+    )
     divisions = [
-        _division(name, [entry for entry in entries if entry.row.division == name], definition)
+        _division(
+            name, [entry for entry in entries if entry.row.names.division == name], definition
+        )
         for name in names
     ]
     row = entries[0].row
@@ -85,48 +89,39 @@ def _page(site: Site, page: str, entries: Sequence[Entry]) -> str:
         rules=_rules(definition) if definition else [],
         divisions=divisions,
         metrics=[target.metric for target in definition.quality] if definition else [],
-        generation=METRICS if row.generates else (),
-        elsewhere=sets_about(row.benchmark),
-        is_history=row.judged.judged_in.is_history,
+        generation=PAGES[row.kind].metrics,
+        elsewhere=sets_about(row.names.benchmark),
+        round_kind=row.round_kind,
     )
 
 
 def _division(name: str, entries: Sequence[Entry], definition: Definition | None) -> Division:
-    half_width = half_width_of(entries)
-    of = colours(entries)
+    half_width = find_half_width(entries)
+    of = choose_colours(entries)
     best = next((entry for entry in entries if entry.level is not None), None)
-    ranks = [rank for _, rank in ranked([entry.row for entry in entries])]
+    ranks = [rank for _, rank in rank_rows([entry.row for entry in entries])]
     lines = [
         Line(
             entry,
             rank,
             name_of(entry),
             of.get(entry.id),
-            score_cell(entry, half_width),
+            make_score_cell(entry, half_width),
             _behind(best, entry),
-            rcp_cell(entry.row),
-            "" if entry.row.energy_joules is None else digits(entry.row.energy_joules / 1000),
+            format_reference(entry.row),
+            "" if entry.row.kilojoules is None else format_number(entry.row.kilojoules),
         )
         for entry, rank in zip(entries, ranks, strict=True)
     ]
-    targets = definition.quality if definition else ()
-    generates = entries[0].row.generates
-    what = "accelerators" if any(entry.row.accelerators for entry in entries) else "nodes"
-    plots: list[Plot | None] = []
-    if generates:
-        plots += curves.generation_plots(entries, of, name)
-    else:
-        plots += curves.quality_plots(entries, of, targets, name)
-        plots.append(scaling.scaling_plot(scaling.families(entries), name, what, "minutes"))
-        plots.append(scaling.convergence_plot(entries, of, name))
-    plots.append(scaling.energy_plot(entries, of, name))
-    tables = [] if generates else [curves.other_targets(entries, target) for target in targets]
+    pages = PAGES[entries[0].row.kind]
+    plots = pages.draw_results(entries, of, definition, name) + pages.draw_field(entries, of, name)
+    energy = scaling.energy_plot(entries, of, name)
     return Division(
         name,
         tuple(lines),
         f"{100 * half_width:.0f}",
-        tuple(found for found in plots if found),
-        tuple(found for found in tables if found),
+        (*plots, energy) if energy else tuple(plots),
+        tuple(pages.list_other_targets(entries, definition)),
     )
 
 

@@ -7,9 +7,9 @@ the two.
 from collections.abc import Iterator
 from typing import Any
 
-from compliance.score.comparison import DEGREES_MAX, student
+from compliance.score.comparison import DEGREES_MAX, find_quantile
 from compliance.site.entry import Entry
-from compliance.site.view import Site, name_of, render, score_cell, unit_of
+from compliance.site.view import Site, make_score_cell, name_of, render
 
 PAGE = "compare.html"
 
@@ -18,7 +18,7 @@ def pages(site: Site) -> Iterator[tuple[str, str]]:
     """One page. What is compared stands in its address, after #."""
     scored = [entry for entry in site.entries if entry.level is not None]
     data = {
-        "student": [round(student(degrees), 6) for degrees in range(1, DEGREES_MAX + 1)],
+        "student": [round(find_quantile(degrees), 6) for degrees in range(1, DEGREES_MAX + 1)],
         "results": [_result(entry) for entry in scored],
     }
     yield PAGE, render(site, "compare.html", PAGE, data=data, count=len(scored))
@@ -27,17 +27,19 @@ def pages(site: Site) -> Iterator[tuple[str, str]]:
 def _result(entry: Entry) -> dict[str, Any]:
     assert entry.level is not None
     row, level = entry.row, entry.level
-    cell = score_cell(entry, 1.0)
+    cell = make_score_cell(entry, 1.0)
     return {
         "id": entry.id,
         "name": name_of(entry),
-        "group": ", ".join(filter(None, (row.benchmark, row.scale))),
-        "division": row.division,
-        "hardware": row.hardware,
-        "machine": ", ".join(filter(None, (row.submitter, row.accelerator or row.processor))),
-        "framework": row.framework,
+        "group": ", ".join(filter(None, (row.names.benchmark, row.names.scale))),
+        "division": row.names.division,
+        "hardware": str(row.hardware),
+        "machine": ", ".join(
+            filter(None, (row.names.submitter, row.hardware.accelerator or row.hardware.processor))
+        ),
+        "framework": row.hardware.framework,
         "batch": entry.batch_size,
-        "score": f"{cell.text} {unit_of(row)}",
+        "score": f"{cell.text} {row.kind.unit}",
         "mean": level.log_mean,
         "variance": level.variance,
         "degrees": level.degrees,

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compliance.finding import Finding
-from compliance.leaderboard.numbers import digits, minutes, rcp_cell
+from compliance.leaderboard.numbers import format_minutes, format_number, format_reference
+from compliance.leaderboard.runs import list_metrics
 from compliance.read.course import Span
 from compliance.site.entry import Entry, Run
-from compliance.site.plots import curves, scaling
+from compliance.site.kinds import PAGES
+from compliance.site.plots import scaling
 from compliance.site.plots.plot import Scale, Tick
-from compliance.site.view import Site, half_width_of, link_from, name_of, render, score_cell
+from compliance.site.view import Site, find_half_width, link_from, make_score_cell, name_of, render
 
 FINDINGS_MAX = 200
 LINE_WIDTH, LINE_LEFT, LINE_HEIGHT = 720.0, 62.0, 26.0
@@ -68,14 +70,10 @@ def pages(site: Site) -> Iterator[tuple[str, str]]:
 
 def _page(site: Site, entry: Entry) -> str:
     definition, row = entry.definition, entry.row
-    metrics = [target.metric for target in definition.quality] if definition else []
-    metrics += list(definition.reported) if definition else []
+    metrics = list_metrics(definition) if definition else []
     of = {entry.id: 0}
-    plots = []
-    if row.generates:
-        plots += curves.generation_plots([entry], of, "result")
-    elif definition:
-        plots += curves.quality_plots([entry], of, definition.quality, "result")
+    pages = PAGES[row.kind]
+    plots = pages.draw_results([entry], of, definition, "result")
     rcp = scaling.rcp_plot(entry)
     return render(
         site,
@@ -84,14 +82,15 @@ def _page(site: Site, entry: Entry) -> str:
         entry=entry,
         row=row,
         name=name_of(entry),
-        cell=score_cell(entry, half_width_of([entry])),
+        cell=make_score_cell(entry, find_half_width([entry])),
         definition=definition,
         metrics=metrics,
         runs=[_run_line(site, entry, run, metrics) for run in entry.runs],
         lines=time_lines(entry.runs),
         plots=plots,
+        pages=pages,
         rcp=rcp,
-        rcp_said=rcp_cell(row),
+        rcp_said=format_reference(row),
         findings=row.findings[:FINDINGS_MAX],
         findings_left=max(0, len(row.findings) - FINDINGS_MAX),
         place=_place_of(site, entry),
@@ -123,14 +122,15 @@ def _short(finding: Finding, root: Path) -> str:
 
 def _run_line(site: Site, entry: Entry, run: Run, metrics: list[str]) -> RunLine:
     last = run.course.curve[-1].metrics if run.course.curve else {}
-    fate = "" if not entry.row.has_score or entry.row.generates or run.counts else "dropped"
+    is_dropped = entry.row.has_score and entry.row.kind.has_one_order and not run.counts
+    fate = "dropped" if is_dropped else ""
     return RunLine(
         run,
         link_from(entry.page, site.folder, run.summary.path),
         fate,
-        "" if run.summary.seconds is None else minutes(run.summary.seconds / 60),
+        "" if run.summary.seconds is None else format_minutes(run.summary.seconds / 60),
         "" if run.summary.samples is None else f"{run.summary.samples:,}",
-        "" if run.summary.joules is None else digits(run.summary.joules / 1000),
+        "" if run.summary.joules is None else format_number(run.summary.joules / 1000),
         tuple(f"{last[name]:.4g}" if name in last else "" for name in metrics),
     )
 

@@ -7,7 +7,15 @@ from compliance.score.comparison import Ratio
 from compliance.site.entry import Entry
 from compliance.site.plots.aggregate import Aggregate, aggregate, key_of, profiles
 from compliance.site.plots.aggregate import shown as shown_ratio
-from compliance.site.view import ScoreCell, Site, Tab, half_width_of, name_of, render, score_cell
+from compliance.site.view import (
+    ScoreCell,
+    Site,
+    Tab,
+    find_half_width,
+    make_score_cell,
+    name_of,
+    render,
+)
 
 
 @dataclass(frozen=True)
@@ -50,8 +58,8 @@ def _page(site: Site, tab: Tab, page: str) -> str:
     known = [entry for entry in tab.entries if entry.is_known]
     members: dict[str, list[Entry]] = {}
     for entry in known:
-        members.setdefault(entry.row.benchmark, []).append(entry)
-    widths = {name: half_width_of(found) for name, found in members.items()}
+        members.setdefault(entry.row.names.benchmark, []).append(entry)
+    widths = {name: find_half_width(found) for name, found in members.items()}
     columns = [_column(found, widths[name]) for name, found in sorted(members.items())]
     total = aggregate(tab, site.reference)
     return render(
@@ -73,11 +81,11 @@ def _page(site: Site, tab: Tab, page: str) -> str:
 def _column(entries: Sequence[Entry], half_width: float) -> Column:
     row, definition = entries[0].row, entries[0].definition
     return Column(
-        name=row.benchmark,
+        name=row.names.benchmark,
         title=definition.title if definition else "",
         page=entries[0].benchmark_page,
-        unit="images/s" if row.generates else "minutes",
-        better="more is better" if row.generates else "less is better",
+        unit=row.kind.unit_name,
+        better=row.kind.better,
         targets=" and ".join(map(str, definition.quality)) if definition else "",
         provisional=row.provisional_targets,
         spread_percent=f"{100 * half_width:.0f}",
@@ -93,13 +101,13 @@ def _rows(
     """Systems with a score in most benchmarks first, then by name."""
     systems: dict[tuple[str, int], dict[str, Entry]] = {}
     for entry in entries:
-        systems.setdefault(key_of(entry), {})[entry.row.benchmark] = entry
+        systems.setdefault(key_of(entry), {})[entry.row.names.benchmark] = entry
 
     def place(key: tuple[str, int]) -> tuple[float, int, float, tuple[str, int]]:
         found = list(systems[key].values())
         ratio = total.ratios.get(key)
         scored = [entry for entry in found if entry.row.has_score]
-        cost = min((entry.row.cost for entry in scored), default=0.0)
+        cost = min((entry.row.standing.cost for entry in scored), default=0.0)
         return -(ratio.value if ratio else 0.0), -len(scored), cost, key
 
     for key in sorted(systems, key=place):
@@ -111,7 +119,7 @@ def _rows(
             first,
             name_of(first),
             " ".join(entry.id for entry in found if entry and entry.level),
-            tuple(score_cell(e, widths[e.row.benchmark]) if e else None for e in found),
+            tuple(make_score_cell(e, widths[e.row.names.benchmark]) if e else None for e in found),
             ratio,
             shown_ratio(ratio) if ratio else "",
         )

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compliance.score.comparison import Level, Ratio, digits, mean_ratio
+from compliance.score.comparison import Level, Ratio, format_ratio, mean_ratio
 from compliance.site.entry import Entry
 from compliance.site.plots.plot import COLOURS, Axis, Plot, Series, plot, table
 from compliance.site.view import Tab, name_of
@@ -62,7 +62,7 @@ def _levels(entries: Iterable[Entry]) -> dict[Key, dict[str, Level]]:
     found: dict[Key, dict[str, Level]] = {}
     for entry in entries:
         if entry.level is not None:
-            found.setdefault(key_of(entry), {})[entry.row.benchmark] = entry.level
+            found.setdefault(key_of(entry), {})[entry.row.names.benchmark] = entry.level
     return found
 
 
@@ -134,5 +134,5 @@ def _area(ratios: Sequence[float], benchmarks: int) -> float:
 def shown(ratio: Ratio) -> str:
     """``1.80× (1.70–1.90)``."""
     if ratio.low is None or ratio.high is None:
-        return f"{digits(ratio.value)}×"
-    return f"{digits(ratio.value)}× ({digits(ratio.low)}–{digits(ratio.high)})"
+        return f"{format_ratio(ratio.value)}×"
+    return f"{format_ratio(ratio.value)}× ({format_ratio(ratio.low)}–{format_ratio(ratio.high)})"

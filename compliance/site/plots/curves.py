@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from compliance.leaderboard.numbers import digits, minutes
+from compliance.leaderboard.numbers import format_minutes, format_number
 from compliance.site.entry import Entry, Run
 from compliance.site.plots.plot import (
     COLOURS,
@@ -86,7 +86,7 @@ def _numbers(entries: Sequence[Entry], metric: str) -> Table:
             (
                 name_of(entry),
                 run.summary.number,
-                minutes(point.seconds / 60),
+                format_minutes(point.seconds / 60),
                 f"{point.samples:,}",
                 f"{point.metrics[metric]:.4g}",
             )
@@ -137,7 +137,7 @@ def _median_minutes(entry: Entry, target: QualityTarget, level: float) -> str:
         return "–"
     median = statistics.median([math.inf if value is None else value for value in times])
     short = "" if len(reached) == len(times) else f" ({len(reached)} of {len(times)} runs)"
-    return (minutes(median) if math.isfinite(median) else "–") + short
+    return (format_minutes(median) if math.isfinite(median) else "–") + short
 
 
 def minutes_to(run: Run, target: QualityTarget) -> float | None:
@@ -166,7 +166,7 @@ def generation_plots(entries: Sequence[Entry], colours: Mapping[str, int], name:
     numbers = table(
         ("result", "images at a time", "seconds", "images/s"),
         (
-            (name_of(entry), f"{images:,}", digits(seconds), digits(images / seconds))
+            (name_of(entry), f"{images:,}", format_number(seconds), format_number(images / seconds))
             for entry in drawn
             if colours[entry.id] < COLOURS
             for images, seconds in medians[entry.id].items()

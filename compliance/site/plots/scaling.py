@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from compliance.leaderboard.numbers import digits, minutes
-from compliance.score.convergence import Expected, expected_at_points
+from compliance.leaderboard.numbers import format_minutes, format_number
+from compliance.score.convergence import Expected, list_expected
+from compliance.score.kinds import MINUTES
 from compliance.site.entry import Entry
 from compliance.site.plots.plot import COLOURS, Axis, Plot, Series, colour, plot, table
 from compliance.site.view import name_of
@@ -27,12 +28,12 @@ def families(entries: Sequence[Entry]) -> list[Family]:
     """Scored results by submitter, device and framework, the largest families first."""
     found: dict[str, dict[int, float]] = {}
     for entry in entries:
-        value = entry.row.score_minutes
-        if value is None:
+        row, score = entry.row, entry.row.standing.score
+        if score is None:
             continue
-        row = entry.row
-        device = row.accelerator if row.accelerators else row.processor
-        label = ", ".join(filter(None, (row.submitter, device, row.framework)))
+        value = score.main.mean
+        device = row.hardware.accelerator if row.hardware.accelerators else row.hardware.processor
+        label = ", ".join(filter(None, (row.names.submitter, device, row.hardware.framework)))
         values = found.setdefault(label, {})
         values[entry.devices] = min(value, values.get(entry.devices, math.inf))
     made = [Family(label, dict(sorted(values.items()))) for label, values in found.items()]
@@ -61,7 +62,7 @@ def scaling_plot(made: Sequence[Family], name: str, what: str, unit: str) -> Plo
                 (
                     family.label,
                     f"{count:,}",
-                    minutes(value),
+                    format_minutes(value),
                     f"{speed_up:.2f}×",
                     f"{100 * speed_up * first / count:.0f}%",
                 )
@@ -82,8 +83,6 @@ def convergence_plot(
 ) -> Plot | None:
     """Epochs, or samples, to the target against batch size, with the reference's own points."""
     definition = next((entry.definition for entry in entries if entry.definition), None)
-    if definition and definition.kind == "generate":
-        return None
     samples_in_epoch = definition.train_samples if definition else 1
     series, rows = [], []
     for entry in entries:
@@ -104,13 +103,15 @@ def convergence_plot(
             Series(name_of(entry), point, number, "none", ends=(pair,), in_legend=number < COLOURS)
         )
         if number < COLOURS:
-            row = (name_of(entry), f"{entry.batch_size:,}", digits(median))
-            rows.append((*row, f"{digits(pair[0])} to {digits(pair[1])}"))
+            row = (name_of(entry), f"{entry.batch_size:,}", format_number(median))
+            rows.append((*row, f"{format_number(pair[0])} to {format_number(pair[1])}"))
     known_points = reference_points(definition) if definition else ()
     reference = tuple((float(p.batch_size), p.mean / samples_in_epoch) for p in known_points)
     if reference:
         series.append(Series("reference (T21)", reference, COLOURS, "dashed"))
-        rows += [("reference (T21)", f"{int(b):,}", digits(value), "") for b, value in reference]
+        rows += [
+            ("reference (T21)", f"{int(b):,}", format_number(value), "") for b, value in reference
+        ]
     sizes = tuple({point[0] for one in series for point in one.points})
     if not rows or len(sizes) < 2:
         return None
@@ -128,15 +129,15 @@ def convergence_plot(
 def reference_points(definition: Definition) -> tuple[Expected, ...]:
     """What the reference needs at each batch size, in samples; empty where it is not measured."""
     points = rcp.load(definition.name, definition.scale)
-    return expected_at_points(points, definition) if points else ()
+    return list_expected(points, definition) if points else ()
 
 
 def energy_plot(entries: Sequence[Entry], colours: Mapping[str, int], name: str) -> Plot | None:
     """Energy of a run against its time, where it was measured."""
     measured = [
-        (entry, entry.row.energy_joules / 1000, entry.row.score_minutes)
+        (entry, entry.row.kilojoules, _find_minutes(entry))
         for entry in entries
-        if entry.row.energy_joules is not None
+        if entry.row.kilojoules is not None
     ]
     series = [
         Series(name_of(entry), ((time, energy),), colours[entry.id], "none")
@@ -144,7 +145,9 @@ def energy_plot(entries: Sequence[Entry], colours: Mapping[str, int], name: str)
         if time is not None
     ]
     rows = [
-        (name_of(entry), digits(energy), entry.row.not_measured) for entry, energy, _ in measured
+        (name_of(entry), format_number(energy), entry.row.energy.not_measured)
+        for entry, energy, _ in measured
+        if entry.row.energy
     ]
     return plot(
         f"{name}-energy",
@@ -157,10 +160,15 @@ def energy_plot(entries: Sequence[Entry], colours: Mapping[str, int], name: str)
     )
 
 
+def _find_minutes(entry: Entry) -> float | None:
+    score = entry.row.standing.score
+    return score.estimates[MINUTES].mean if score and MINUTES in score.estimates else None
+
+
 def rcp_plot(entry: Entry) -> Plot | None:
     """Rule T21 drawn: samples of the reference, the least plausible mean, and this result's."""
     definition, found = entry.definition, entry.convergence
-    if definition is None or found is None or entry.row.generates:
+    if definition is None or found is None:
         return None
     known = reference_points(definition)
     points = rcp.load(definition.name, definition.scale)

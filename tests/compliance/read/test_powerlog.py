@@ -11,7 +11,8 @@ from compliance import leaderboard
 from compliance.judge.judgement import judge
 from compliance.read import package, powerlog, runlog
 from compliance.read.summary import summarize_run
-from compliance.score.scores import energy_joules, kept_by_trimming
+from compliance.score.standing import average_joules
+from compliance.score.trimmed import trim
 from rules import definition, rounds
 from tests.compliance.builder import power_lines, run_records, write_log, write_result
 
@@ -108,7 +109,7 @@ def test_a_power_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_energy_is_that_of_the_runs_of_the_score(tmp_path: Path) -> None:
     """The fastest and the slowest run do not count, whatever they used."""
     times = [5.0, 1.0, math.inf, 2.0, 4.0]
-    assert sorted(kept_by_trimming(times, 1, 1)) == [0, 3, 4]
+    assert sorted(trim(times, 1, 1)) == [0, 3, 4]
     runs, power, summaries = [], [], []
     for index in range(5):
         records = run_records(MINI, index)
@@ -126,10 +127,10 @@ def test_energy_is_that_of_the_runs_of_the_score(tmp_path: Path) -> None:
         if (start := run.first("run_start")) and (stop := run.first("run_stop"))
         if start.monotonic_ms is not None and stop.monotonic_ms is not None
     ]
-    assert energy_joules(summaries, 1, 1) == pytest.approx(100 * sum(seconds) / 3)
+    assert average_joules(summaries, MINI.runs) == pytest.approx(100 * sum(seconds) / 3)
     without = [*summaries[:3], *map(summarize_run, runs[3:])]
-    assert energy_joules(without, 1, 1) is None
-    assert energy_joules([summarize_run(run) for run in runs], 1, 1) is None
+    assert average_joules(without, MINI.runs) is None
+    assert average_joules([summarize_run(run) for run in runs], MINI.runs) is None
 
 
 def test_energy_is_shown_beside_the_score(tmp_path: Path) -> None:
@@ -141,14 +142,14 @@ def test_energy_is_shown_beside_the_score(tmp_path: Path) -> None:
         (folder / f"power_{index}.csv").write_text("\n".join(lines))
     judged = judge([package.read(tmp_path)], rounds.load("v1.0"))
     assert judged.findings == ()
-    (row,) = leaderboard.rows(judged)
-    assert row.score_minutes is not None
-    assert row.energy_joules is not None
-    assert row.energy_joules == pytest.approx(row.score_minutes * 60 * 1000, rel=0.01)
-    assert row.seeds == "derived"
-    kilojoules = f"{row.energy_joules / 1000:,.3g} kJ a run, not measured: the <b>switch</b>"
-    assert kilojoules in leaderboard.as_table([row])
-    assert "&lt;b&gt;switch" in leaderboard.as_markdown([row])
+    (row,) = leaderboard.list_rows(judged)
+    assert row.standing.score is not None
+    assert row.kilojoules is not None
+    assert row.kilojoules == pytest.approx(row.standing.score.main.mean * 60, rel=0.01)
+    assert row.runs.seeds == "derived"
+    kilojoules = f"{row.kilojoules:,.3g} kJ a run, not measured: the <b>switch</b>"
+    assert kilojoules in leaderboard.write_table([row])
+    assert "&lt;b&gt;switch" in leaderboard.write_markdown([row])
     (folder / "power_3.csv").unlink()
-    (row,) = leaderboard.rows(judge([package.read(tmp_path)], rounds.load("v1.0")))
-    assert (row.verdict, row.score_minutes, row.energy_joules) == ("rejected", None, None)
+    (row,) = leaderboard.list_rows(judge([package.read(tmp_path)], rounds.load("v1.0")))
+    assert (row.standing.verdict, row.standing.score, row.energy) == ("rejected", None, None)

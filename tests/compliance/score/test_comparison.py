@@ -7,13 +7,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from compliance.score.comparison import Level, Ratio, level, mean_ratio, ratio, sentence
+from compliance.score.comparison import Level, Ratio, describe, mean_ratio, measure_level, ratio
 
 COSTS = st.lists(st.floats(1e-3, 1e6), min_size=4, max_size=12)
 
 
 def made(costs: list[float]) -> Level:
-    found = level(costs, 1, 1)
+    found = measure_level(costs, 1, 1)
     assert found is not None
     return found
 
@@ -72,14 +72,14 @@ def test_the_interval_holds_the_truth(spreads: tuple[float, float], runs: int, h
 
 def test_a_run_that_did_not_converge_is_the_slowest() -> None:
     assert made([3, 1, 2, math.inf]).log_mean == made([3, 1, 2, 1000]).log_mean
-    assert level([1, 2, math.inf, math.inf], 1, 1) is None
-    assert level([1, 2], 1, 1) is None
+    assert measure_level([1, 2, math.inf, math.inf], 1, 1) is None
+    assert measure_level([1, 2], 1, 1) is None
 
 
 def test_three_runs_are_too_few() -> None:
     found = ratio(made([1, 2, 3]), made([4, 5, 6]))
     assert (found.low, found.high) == (None, None)
-    assert "too few" in sentence("a", "b", found)
+    assert "too few" in describe("a", "b", found)
 
 
 def test_the_aggregate_is_the_geometric_mean() -> None:
@@ -106,4 +106,4 @@ def test_the_aggregate_is_the_geometric_mean() -> None:
     ],
 )  # fmt: skip
 def test_sentences(found: Ratio, text: str) -> None:
-    assert sentence("a", "b", found) == text
+    assert describe("a", "b", found) == text

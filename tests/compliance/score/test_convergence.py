@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from compliance.score.convergence import STUDENT_95, Convergence, expected_at_points, judge
+from compliance.score.convergence import Convergence, list_expected
+from compliance.score.convergence import compare as compare_samples
+from compliance.score.student import ONE_SIDED_95, one_sided_quantile
 from rules import definition
 from rules.definition import ROOT
 from tests.compliance.builder import reference_points
@@ -25,30 +27,32 @@ POINTS = reference_points(
 
 
 def compare(samples: Sequence[float], batch_size: int) -> Convergence:
-    return judge(samples, batch_size, POINTS, MINI)
+    return compare_samples(samples, batch_size, POINTS, MINI)
 
 
 def test_the_table_is_students() -> None:
-    for degrees, quantile in enumerate(STUDENT_95, 1):
+    for degrees, quantile in enumerate(ONE_SIDED_95, 1):
         assert quantile == pytest.approx(stats.t.ppf(0.95, degrees), abs=5e-5)
+        assert one_sided_quantile(degrees) == quantile
+    assert one_sided_quantile(1000) == ONE_SIDED_95[-1]
     text = (ROOT / "rules" / "training.md").read_text(encoding="utf-8")
     runs, quantiles = re.findall(r"^\| (?:n|t\(n − 1\)) \| (.*) \|$", text, re.MULTILINE)
     for count, printed in zip(runs.split(" | "), quantiles.split(" | "), strict=True):
-        assert float(printed) == STUDENT_95[int(count.split()[0]) - 2]
+        assert float(printed) == ONE_SIDED_95[int(count.split()[0]) - 2]
 
 
 def test_the_example_of_the_rule() -> None:
     """`rules/training.md` works this one out: 26,005 and 23,138."""
-    _, expected, _ = expected_at_points(POINTS, MINI)
+    _, expected, _ = list_expected(POINTS, MINI)
     assert round(expected.mean) == 26_005
     assert round(expected.least) == 23_138
 
 
 def test_equal_runs_still_leave_room_for_most_of_an_evaluation_interval() -> None:
-    expected, _, _ = expected_at_points(POINTS, MINI)
+    expected, _, _ = list_expected(POINTS, MINI)
     assert expected.mean == 24_000
     assert expected.mean - expected.least == pytest.approx(
-        STUDENT_95[3] * EVERY / 2 * math.sqrt(2 / 3)
+        ONE_SIDED_95[3] * EVERY / 2 * math.sqrt(2 / 3)
     )
     assert 0.8 * EVERY < expected.mean - expected.least < EVERY
 
@@ -82,13 +86,13 @@ def test_what_cannot_be_used_is_not_measured() -> None:
     too_few = reference_points(MINI, {32: [24_000] * 4})
     missed = reference_points(MINI, {32: [24_000] * 6 + [None]})
     for points in (None, stale, too_few, missed):
-        found = judge([1] * 5, 32, points, MINI)
+        found = compare_samples([1] * 5, 32, points, MINI)
         assert (found.verdict, found.factor) == ("not measured", None)
 
 
 def test_an_unusable_point_does_not_spoil_the_others() -> None:
     points = reference_points(MINI, {16: [24_000] * 5, 32: [None] * 5, 64: [24_000] * 5})
-    found = judge([24_000] * 5, 32, points, MINI)
+    found = compare_samples([24_000] * 5, 32, points, MINI)
     assert found.expected is not None
     assert found.expected.mean == 24_000
 
@@ -113,7 +117,7 @@ def test_the_reference_passes_its_own_test(runs: list[int]) -> None:
     samples = [EVERY * count for count in runs]
     points = reference_points(MINI, {32: samples})
     mean = statistics.mean(sorted(samples)[1:-1])
-    found = judge([mean] * 5, 32, points, MINI)
+    found = compare_samples([mean] * 5, 32, points, MINI)
     assert found.verdict == "pass"
     assert found.factor == pytest.approx(1)
 
@@ -151,7 +155,7 @@ def share_rejected(
         centre = 20 + (source.random() if place is None else place)
         reference = runs_around(source, centre, deviation, runs)
         result = runs_around(source, centre - faster, deviation)
-        found = judge(result, 32, reference_points(MINI, {32: reference}), MINI)
+        found = compare_samples(result, 32, reference_points(MINI, {32: reference}), MINI)
         if least is None:
             failed += found.verdict == "fail"
         else:
@@ -176,7 +180,9 @@ def test_between_batch_sizes_at_most_5_of_100_fail() -> None:
         low, high = 20 + source.random(), 21 + 2 * source.random()
         reference = {16: runs_around(source, low, 0.05), 48: runs_around(source, high, 0.05)}
         result = runs_around(source, (low + high) / 2, 0.05)
-        failed += judge(result, 32, reference_points(MINI, reference), MINI).verdict == "fail"
+        failed += (
+            compare_samples(result, 32, reference_points(MINI, reference), MINI).verdict == "fail"
+        )
     assert failed / trials < 0.05
 
 
@@ -187,7 +193,7 @@ def test_one_interval_less_in_all_runs_is_seen() -> None:
 def test_the_deviation_of_the_kept_runs_would_reject_too_many() -> None:
     def least(reference: Sequence[int]) -> float:
         kept = sorted(reference)[1:-1]
-        quantile = STUDENT_95[len(kept) + 3 - 2 - 1]
+        quantile = ONE_SIDED_95[len(kept) + 3 - 2 - 1]
         return statistics.mean(kept) - quantile * statistics.stdev(kept) * math.sqrt(2 / 3)
 
     assert share_rejected(3.0, 2000, least=least) > 0.10
@@ -196,6 +202,6 @@ def test_the_deviation_of_the_kept_runs_would_reject_too_many() -> None:
 def test_without_a_least_deviation_too_many_would_be_rejected() -> None:
     def least(reference: Sequence[int]) -> float:
         mean = statistics.mean(sorted(reference)[1:-1])
-        return mean - STUDENT_95[3] * statistics.stdev(reference) * math.sqrt(2 / 3)
+        return mean - ONE_SIDED_95[3] * statistics.stdev(reference) * math.sqrt(2 / 3)
 
     assert max(share_rejected(0.2, 2000, place=p, least=least) for p in (0.1, 0.2, 0.8)) > 0.065

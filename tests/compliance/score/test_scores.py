@@ -12,7 +12,9 @@ from scipy import stats
 from compliance.finding import Finding
 from compliance.read import runlog
 from compliance.read.summary import RunSummary, summarize_run
-from compliance.score.scores import Provisional, Rejected, Score, score, trimmed_mean
+from compliance.score.kinds import MINUTES, TRAINING
+from compliance.score.standing import Provisional, Rejected, Scored, judge_result
+from compliance.score.trimmed import trimmed_mean
 from rules import definition
 from tests.compliance.builder import run_records, write_log
 
@@ -101,23 +103,33 @@ def _runs(folder: Path, minutes: list[float | None]) -> list[RunSummary]:
 
 def test_score_of_a_result(tmp_path: Path) -> None:
     assert (MINI.runs.required, MINI.runs.drop_fastest, MINI.runs.drop_slowest) == (5, 1, 1)
-    found = score(_runs(tmp_path, [5.0, 1.0, None, 2.0, 4.0]), MINI, [])
-    assert isinstance(found, Score)
-    assert found.minutes == pytest.approx(11 / 3)
-    assert found.low == 0.0  # no time is negative, whatever Student's t says
-    assert found.high == pytest.approx(11 / 3 + 4.302652729911275 * math.sqrt(9.2 / 6))
-    assert (found.runs, found.required, found.converged) == (5, 5, 4)
+    found = judge_result(_runs(tmp_path, [5.0, 1.0, None, 2.0, 4.0]), MINI, [])
+    assert isinstance(found, Scored)
+    assert found.score is not None
+    assert found.score.kind is TRAINING
+    assert found.score.main.mean == found.cost == pytest.approx(11 / 3)
+    assert found.score.main.low == 0.0  # no time is negative, whatever Student's t says
+    expected = 11 / 3 + 4.302652729911275 * math.sqrt(9.2 / 6)
+    assert found.score.main.high == pytest.approx(expected)
 
 
 def test_too_few_runs_are_provisional(tmp_path: Path) -> None:
-    found = score(_runs(tmp_path, [5.0, None, 3.0]), MINI, [])
-    assert found == Provisional(4.0, runs=3, required=5, converged=2)
-    assert score(_runs(tmp_path, [None]), MINI, []) == Provisional(None, 1, 5, 0)
+    found = judge_result(_runs(tmp_path, [5.0, None, 3.0]), MINI, [])
+    assert found == Provisional(so_far={MINUTES: 4.0}, runs=3, required=5)
+    assert found.text == "provisional: 3 of 5 runs"
+    assert judge_result(_runs(tmp_path, [None]), MINI, []) == Provisional(runs=1, required=5)
 
 
 def test_an_error_rejects_and_a_note_does_not(tmp_path: Path) -> None:
     runs = _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0])
-    error = Finding("T9.value", "error", tmp_path, None, "wrong")
-    note = Finding("T17.not_converged", "note", tmp_path, None, "so so")
-    assert score(runs, MINI, [note, error]) == Rejected((error,), 5, 5, 5)
-    assert isinstance(score(runs, MINI, [note]), Score)
+    error = Finding("T9.CODE", "error", tmp_path, None, "wrong")
+    note = Finding("T17.CODE", "note", tmp_path, None, "so so")
+    found = judge_result(runs, MINI, [note, error])
+    assert found == Rejected(errors=(error,))
+    assert (found.score, found.so_far, found.text) == (None, {}, "rejected: 1 error (T9)")
+    assert isinstance(judge_result(runs, MINI, [note]), Scored)
+
+
+def test_without_a_benchmark_there_is_no_score(tmp_path: Path) -> None:
+    found = judge_result(_runs(tmp_path, [5.0]), None, [])
+    assert found == Provisional(runs=1, required=0)

@@ -56,24 +56,24 @@ def test_an_implausibly_fast_result_is_an_error(star_shape: Definition) -> None:
 def test_a_rejected_result_shows_the_verdict_without_the_factor(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
     save(star_shape, SLOW)
-    rows = leaderboard.rows(judged())
-    (entry,) = json.loads(leaderboard.as_json(rows))
+    rows = leaderboard.list_rows(judged())
+    (entry,) = json.loads(leaderboard.write_json(rows))
     assert (entry["verdict"], entry["rcp_verdict"]) == ("rejected", "fail")
     assert (entry["score_minutes"], entry["rcp_factor"]) == (None, None)
-    assert "RCP" not in leaderboard.as_table(rows)
+    assert "RCP" not in leaderboard.write_table(rows)
 
 
 def test_the_factor_stands_beside_the_score_and_changes_nothing(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
-    (compared,) = leaderboard.rows(judged())
-    assert (compared.rcp_verdict, compared.rcp_factor) == ("pass", 1.0)
+    (compared,) = leaderboard.list_rows(judged())
+    assert (compared.reference.verdict, compared.reference.factor) == ("pass", 1.0)
     save(star_shape, {10: [170] * 5})
-    (faster,) = leaderboard.rows(judged())
-    assert faster.rcp_factor == pytest.approx(170 / 150)
-    assert faster.score_minutes == compared.score_minutes
-    assert "pass 1.13" in leaderboard.as_table([faster])
-    assert ",pass,1.133333" in leaderboard.as_csv([faster])
-    made = site.Site("v1.0", tuple(site.entries(judged())), Path("site"))
+    (faster,) = leaderboard.list_rows(judged())
+    assert faster.reference.factor == pytest.approx(170 / 150)
+    assert faster.standing == compared.standing
+    assert "pass 1.13" in leaderboard.write_table([faster])
+    assert ",pass,1.133333" in leaderboard.write_csv([faster])
+    made = site.Site("v1.0", tuple(site.list_entries(judged())), Path("site"))
     page = dict(site.build(made))["benchmarks/star_shape-mini.html"].decode()
     assert 'data-label="RCP" class="short" data-value="1.1333' in page
 
@@ -90,8 +90,8 @@ def test_without_usable_points_there_is_a_note(
     (finding,) = found()
     assert (finding.code, finding.severity) == ("T21.not_measured", "note")
     assert finding.message.endswith("there are no reference convergence points")
-    (row,) = leaderboard.rows(judged())
-    assert (row.rcp_verdict, row.verdict) == ("not measured", "scored")
+    (row,) = leaderboard.list_rows(judged())
+    assert (row.reference.verdict, row.standing.verdict) == ("not measured", "scored")
 
 
 def test_points_of_another_definition_are_not_used(star_shape: Definition) -> None:
@@ -110,8 +110,8 @@ def test_a_batch_size_above_the_largest_is_noted(star_shape: Definition) -> None
     assert (finding.code, finding.severity) == ("T21.missing_point", "note")
     assert (finding.expected, finding.got) == ("at most 8", "10")
     assert "`cepheid rcp star_shape --scale mini --batch-size 10`" in finding.hint
-    (row,) = leaderboard.rows(judged())
-    assert (row.rcp_verdict, row.rcp_factor) == ("missing point", None)
+    (row,) = leaderboard.list_rows(judged())
+    assert (row.reference.verdict, row.reference.factor) == ("missing point", None)
 
 
 def _other_batch(record: Record) -> object:
@@ -139,15 +139,15 @@ def test_who_is_not_compared(write: Callable[[Definition], object], star_shape: 
     write(star_shape)
     save(star_shape, SLOW)
     assert found() == []
-    (row,) = leaderboard.rows(judged())
-    assert (row.rcp_verdict, row.rcp_factor) == ("", None)
+    (row,) = leaderboard.list_rows(judged())
+    assert (row.reference.verdict, row.reference.factor) == ("", None)
 
 
 def test_a_run_that_did_not_converge_counts_as_the_slowest(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape, converged=lambda index: index != 2)
     save(star_shape, {10: [170] * 5})
-    (row,) = leaderboard.rows(judged())
-    assert row.rcp_factor == pytest.approx(170 / 150)
+    (row,) = leaderboard.list_rows(judged())
+    assert row.reference.factor == pytest.approx(170 / 150)
 
 
 def test_a_single_log_is_not_compared(star_shape: Definition) -> None:

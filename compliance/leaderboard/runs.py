@@ -1,0 +1,90 @@
+"""What the runs of a result have in common: how many there are, how far they came, their energy."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compliance.judge.judgement import JudgedResult
+from compliance.read.summary import RunSummary
+from compliance.score.standing import average_joules
+from rules.definition import Definition
+
+
+@dataclass(frozen=True)
+class RunCounts:
+    """How many runs a result has, must have, and how many converged.
+
+    ``seeds`` is "derived" where all seeds are, so that none was chosen (rule T15).
+    """
+
+    made: int
+    required: int
+    converged: int
+    seeds: str
+
+    def __str__(self) -> str:
+        return f"{self.made}/{self.required}"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the converged runs came: medians over them.
+
+    ``samples`` and ``epochs`` are those to the target, ``quality`` the metrics of the last
+    evaluation. ``update_time_ratio`` is the time of an update over that of a plain one, where an
+    update does more.
+    """
+
+    samples: float | None = None
+    epochs: float | None = None
+    quality: Mapping[str, float] = field(default_factory=dict)
+    update_time_ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class Energy:
+    """The energy of a run in joules (rule T23), None where a power log is missing, and what the
+    power logs leave out."""
+
+    joules: float | None
+    not_measured: str
+
+
+def count_runs(runs: Sequence[RunSummary], required: int) -> RunCounts:
+    """Count the runs of a result."""
+    seeds = " and ".join(sorted({run.seed_origin for run in runs} - {""}))
+    return RunCounts(len(runs), required, sum(run.converged for run in runs), seeds)
+
+
+def measure_energy(result: JudgedResult) -> Energy | None:
+    """Return the energy of a run of a scored result; None without power logs."""
+    not_measured, definition = result.summary.not_measured, result.definition
+    if not_measured is None or definition is None:
+        return None
+    return Energy(average_joules(result.runs, definition.runs), not_measured)
+
+
+def find_update_time_ratio(runs: Sequence[RunSummary]) -> float | None:
+    """Return the median over the runs whose logs hold a plain update to compare with."""
+    return find_median([run.update_time_ratio or None for run in runs])
+
+
+def list_metrics(definition: Definition) -> list[str]:
+    """List the metrics that rank a run, then those that it only reports."""
+    return [target.metric for target in definition.quality] + list(definition.reported)
+
+
+def find_median(values: Sequence[float | None]) -> float | None:
+    """Return the median of the values that are there, or None."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def find_median_quality(runs: Sequence[RunSummary], metrics: Sequence[str]) -> Mapping[str, float]:
+    """Return the median of each metric that all runs have at their last evaluation."""
+    last = [run.metrics or {} for run in runs]
+    return {
+        name: statistics.median(found[name] for found in last)
+        for name in metrics
+        if last and all(name in found for found in last)
+    }

@@ -1,0 +1,102 @@
+"""What the pages of a benchmark show that depends on its kind: plots, tables, words."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
+from compliance.site.entry import Entry
+from compliance.site.plots import curves, scaling
+from compliance.site.plots.plot import Plot, Table
+from rules.definition import Definition
+from rules.generation import METRICS, Metric
+
+
+class PageKind(ABC):
+    """What the pages of a kind of benchmark show.
+
+    ``metrics`` are the columns of scores in place of minutes and samples. ``title`` heads the plots
+    of a result, ``block`` and ``block_name`` say how its time line calls a stretch of work.
+    """
+
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+    title: ClassVar[str]
+    block: ClassVar[str]
+    block_name: ClassVar[str]
+
+    @abstractmethod
+    def draw_results(
+        self,
+        entries: Sequence[Entry],
+        colours: Mapping[str, int],
+        definition: Definition | None,
+        name: str,
+    ) -> list[Plot]:
+        """Draw the results of a division, or one result alone."""
+
+    def draw_field(
+        self, entries: Sequence[Entry], colours: Mapping[str, int], name: str
+    ) -> list[Plot]:
+        """Draw what compares the systems of a division."""
+        return []
+
+    def list_other_targets(
+        self, entries: Sequence[Entry], definition: Definition | None
+    ) -> list[Table]:
+        """Make a table of the minutes to other targets for each metric."""
+        return []
+
+
+class _TrainingPages(PageKind):
+    """Pages of a benchmark that trains."""
+
+    title, block, block_name = "Quality", "block", "block of training"
+
+    def draw_results(
+        self,
+        entries: Sequence[Entry],
+        colours: Mapping[str, int],
+        definition: Definition | None,
+        name: str,
+    ) -> list[Plot]:
+        targets = definition.quality if definition else ()
+        return curves.quality_plots(entries, colours, targets, name)
+
+    def draw_field(
+        self, entries: Sequence[Entry], colours: Mapping[str, int], name: str
+    ) -> list[Plot]:
+        what = "accelerators" if any(e.row.hardware.accelerators for e in entries) else "nodes"
+        drawn = (
+            scaling.scaling_plot(scaling.families(entries), name, what, "minutes"),
+            scaling.convergence_plot(entries, colours, name),
+        )
+        return [plot for plot in drawn if plot]
+
+    def list_other_targets(
+        self, entries: Sequence[Entry], definition: Definition | None
+    ) -> list[Table]:
+        targets = definition.quality if definition else ()
+        tables = (curves.other_targets(entries, target) for target in targets)
+        return [table for table in tables if table]
+
+
+class _GenerationPages(PageKind):
+    """Pages of a benchmark that generates."""
+
+    metrics = METRICS
+    title, block, block_name = "Generation", "generation", "generation"
+
+    def draw_results(
+        self,
+        entries: Sequence[Entry],
+        colours: Mapping[str, int],
+        definition: Definition | None,
+        name: str,
+    ) -> list[Plot]:
+        return curves.generation_plots(entries, colours, name)
+
+
+PAGES: Mapping[BenchmarkKind, PageKind] = {
+    TRAINING: _TrainingPages(),
+    GENERATION: _GenerationPages(),
+}
