@@ -1,8 +1,8 @@
 """Keep the measurements of ``cepheid measure sweep``: one file for each size, and all together.
 
 ``configuration.json`` says what is measured and where; sizes of another configuration are refused.
-``<size>.json`` appears when a size is done, so a sweep that is broken off loses only the size at
-which it was. ``sweep.json`` and ``sweep.csv`` are made anew from these files.
+``<size>.json`` appears when a size is done, so that an interrupted sweep loses only the current
+size. ``sweep.json`` and ``sweep.csv`` are made from these files.
 """
 
 import csv
@@ -25,7 +25,7 @@ SIZE_NAMES: Mapping[str, str] = {"training": "batch_size", "generation": "images
 
 @dataclass(frozen=True)
 class Sweep:
-    """All points of one machine, in the order of their sizes, and how they were measured."""
+    """All points of one machine by size, and how they were measured."""
 
     configuration: Mapping[str, Any]
     points: tuple[Point, ...]
@@ -33,27 +33,27 @@ class Sweep:
 
     @property
     def benchmark(self) -> str:
-        """What was measured."""
+        """The name of the benchmark."""
         return str(self.configuration["benchmark"])
 
     @property
     def scale(self) -> str:
-        """And at which scale."""
+        """The scale of the benchmark."""
         return str(self.configuration["scale"])
 
     @property
     def measure(self) -> str:
-        """One of ``sweep.MEASURES``."""
+        """The measure, one of ``sweep.MEASURES``."""
         return str(self.configuration["measure"])
 
     @property
     def size_name(self) -> str:
-        """What the sizes are, as a key."""
+        """The key for the sizes: ``batch_size`` or ``images``."""
         return SIZE_NAMES[self.measure]
 
     @property
     def machine(self) -> str:
-        """What it ran on, in a few words."""
+        """The accelerator, or the processor and the number of threads."""
         system = self.configuration["system"]
         threads = self.configuration["threads"]
         if system["accelerator"]:
@@ -63,21 +63,21 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """Where the points of one configuration are kept."""
+    """The folder with the points of one configuration."""
 
     path: Path
 
     def point_path(self, size: int) -> Path:
-        """The file of one size."""
+        """Return the file of one size."""
         return self.path / f"{size}.json"
 
-    def points(self) -> tuple[Point, ...]:
-        """All that are there. Raises UserError for a damaged one."""
+    def load_points(self) -> tuple[Point, ...]:
+        """Return all recorded points by size. Raises UserError for a damaged file."""
         paths = [path for path in self.path.glob("*.json") if path.stem.isdecimal()]
-        return tuple(sorted(map(_point, paths), key=lambda point: point.size))
+        return tuple(sorted(map(_read_point, paths), key=lambda point: point.size))
 
-    def missing(self, sizes: Sequence[int]) -> list[int]:
-        """Those of ``sizes`` that are still to be measured."""
+    def list_missing(self, sizes: Sequence[int]) -> list[int]:
+        """Return those of ``sizes`` that are not recorded yet."""
         return [size for size in sizes if not self.point_path(size).exists()]
 
     def keep(self, point: Point) -> None:
@@ -85,15 +85,15 @@ class SweepFolder:
         _write(self.point_path(point.size), json.dumps(point.as_json(), indent=1) + "\n")
 
     def write_tables(self, sweep: Sweep, published: Published | None) -> None:
-        """``sweep.json`` and ``sweep.csv`` from all points."""
-        _write(self.path / "sweep.json", _as_json(sweep, published))
-        _write(self.path / "sweep.csv", _as_csv(sweep, published))
+        """Write ``sweep.json`` and ``sweep.csv``."""
+        _write(self.path / "sweep.json", _format_json(sweep, published))
+        _write(self.path / "sweep.csv", _format_csv(sweep, published))
 
 
-def opened(path: Path, configuration: Mapping[str, Any]) -> SweepFolder:
-    """The folder for a configuration, made if missing.
+def open_folder(path: Path, configuration: Mapping[str, Any]) -> SweepFolder:
+    """Return the folder for a configuration, and make it if it is missing.
 
-    Raises UserError where it holds points of another one, or where it cannot be written.
+    Raises UserError if it has points of another configuration, or cannot be written.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -104,39 +104,49 @@ def opened(path: Path, configuration: Mapping[str, Any]) -> SweepFolder:
         dict(configuration),
         "configuration",
         tuple(configuration),
-        "All sizes of a sweep are measured alike",
+        "All sizes of a sweep must be measured in the same way",
     )
     return SweepFolder(path)
 
 
-def read(path: Path) -> Sweep:
-    """The ``sweep.json`` of another machine. Raises UserError where it is none."""
+def read_sweep(path: Path) -> Sweep:
+    """Return the ``sweep.json`` of another machine. Raises UserError for any other file."""
     if path.is_dir():
         path = path / "sweep.json"
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
         points = tuple(map(Point.from_json, facts["points"]))
         sweep = Sweep(facts["configuration"], points, facts["no_energy"])
-        whole = sweep.points and sweep.benchmark and sweep.scale and sweep.machine
-        if not whole or sweep.measure not in MEASURES:
-            raise ValueError("no points of a measure that is known")
+        is_complete = sweep.points and sweep.benchmark and sweep.scale and sweep.machine
+        if not is_complete or sweep.measure not in MEASURES:
+            raise ValueError("no points of a known measure")
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{path}: not what `cepheid measure sweep` writes as sweep.json ({error!r})"
+            f"{path}: not a sweep.json of `cepheid measure sweep` ({error!r})"
         ) from error
     return sweep
 
 
-def _point(path: Path) -> Point:
+def refuse_other_measure(other: Sweep, configuration: Mapping[str, Any]) -> None:
+    """Raise UserError where another machine's sweep is not of the same measure."""
+    for key in ("benchmark", "scale", "measure"):
+        if other.configuration[key] != configuration[key]:
+            raise UserError(
+                f"--against: its {key} is {other.configuration[key]}, expected "
+                f"{configuration[key]} as here; only the same measure can be compared"
+            )
+
+
+def _read_point(path: Path) -> Point:
     try:
         return Point.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: damaged ({error!r}); remove it to measure again") from error
 
 
-def _as_json(sweep: Sweep, published: Published | None) -> str:
+def _format_json(sweep: Sweep, published: Published | None) -> str:
     content = {
         "measure": MEASURES[sweep.measure],
         "configuration": dict(sweep.configuration),
@@ -152,17 +162,17 @@ def _as_json(sweep: Sweep, published: Published | None) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
-def _as_csv(sweep: Sweep, published: Published | None) -> str:
+def _format_csv(sweep: Sweep, published: Published | None) -> str:
     text = io.StringIO()
-    rows = [_row(sweep, point, published) for point in sweep.points]
+    rows = [_make_row(sweep, point, published) for point in sweep.points]
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
 
 
-def _row(sweep: Sweep, point: Point, published: Published | None) -> dict[str, Any]:
-    """One line of the table for spreadsheets; empty cells where nothing was measured."""
+def _make_row(sweep: Sweep, point: Point, published: Published | None) -> dict[str, Any]:
+    """Return a line of the table for spreadsheets; what was not measured stays empty."""
     measured = f"seconds_per_{EPOCHS}_epochs" if sweep.measure == "training" else "seconds"
     row: dict[str, Any] = {
         "benchmark": sweep.benchmark,

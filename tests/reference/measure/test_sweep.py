@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from reference.machine.energy import Counter, Sensors
-from reference.measure import published, sweep, sweep_records
+from reference.measure import sweep, sweep_records
+from reference.measure.published import load_published
 from reference.measure.sweep import Point
 from reference.run import generate
 from rules.definition import BENCHMARKS, Block
@@ -87,7 +88,7 @@ class TrainingTask:
 def test_a_part_of_the_epochs_is_scaled_to_all(clock: Clock) -> None:
     task = TrainingTask(clock, 8)
     told: list[tuple[int, int]] = []
-    point = sweep.training(
+    point = sweep.measure_training(
         task, 8, CPU, Sensors(), 0.5, lambda done, total: told.append((done, total))
     )
     assert task.prepared == ["build", "warm_up", "open_data"]
@@ -106,14 +107,14 @@ def test_a_part_of_the_epochs_is_scaled_to_all(clock: Clock) -> None:
 
 def test_the_whole_measure_is_100_epochs_after_10(clock: Clock) -> None:
     task = TrainingTask(clock, 14)
-    point = sweep.training(task, 14, CPU, Sensors(), 100)
+    point = sweep.measure_training(task, 14, CPU, Sensors(), 100)
     assert task.steps == 110 * (8000 // 14)
     assert point.fraction == 1
 
 
 def test_a_minute_is_timed_where_nothing_is_said(clock: Clock) -> None:
     task = TrainingTask(clock, 2)
-    point = sweep.training(task, 2, CPU, Sensors())
+    point = sweep.measure_training(task, 2, CPU, Sensors())
     assert point.counts["timed_steps"] == pytest.approx(60 / STEP_SECONDS, rel=0.01)
     warm_up = point.counts["warm_up_steps"]
     assert warm_up is not None
@@ -134,7 +135,7 @@ def test_energy_is_scaled_alike(clock: Clock, monkeypatch: pytest.MonkeyPatch) -
 
     with monkeypatch.context() as patch:
         patch.setattr(energy.Meter, "__exit__", _read_twice(clock))
-        point = sweep.training(TrainingTask(clock, 8), 8, CPU, ending, 0.5, on_progress)
+        point = sweep.measure_training(TrainingTask(clock, 8), 8, CPU, ending, 0.5, on_progress)
     assert point.energy_joules == pytest.approx(100 * point.seconds, rel=1e-3)
 
 
@@ -198,7 +199,7 @@ def test_generation_is_repeated_after_a_warm_up(
 ) -> None:
     task = Generating(clock)
     monkeypatch.setattr(generate, "time", SimpleNamespace(perf_counter=clock))
-    point = sweep.generation(task, 1000, SimpleNamespace(device=CPU), Sensors())
+    point = sweep.measure_generation(task, 1000, SimpleNamespace(device=CPU), Sensors())
     assert task.calls[:3] == [("build", 0), ("warm_up", 100), ("sample", 0)]
     assert point.counts == {"warm_up_images": 1100, "repetitions": 10}
     assert task.calls[3:] == [("sample", repetition) for repetition in range(1, 11)]
@@ -214,13 +215,13 @@ def test_published_times_are_whole() -> None:
     names = [path.parent.name for path in BENCHMARKS.glob("*/published.yaml")]
     assert {"galaxy_shape", "galaxy_bnn", "galaxy_generation"} <= set(names)
     for name in names:
-        found = published.load(name)
+        found = load_published(name)
         assert found is not None
         assert found.measure in sweep.MEASURES
         assert found.caveats
         for machine in found.machines:
             assert set(found.in_figure) <= machine.seconds.keys(), f"{name}: {machine.name}"
-    assert published.load("nothing") is None
+    assert load_published("nothing") is None
 
 
 def configuration() -> dict[str, Any]:
@@ -240,15 +241,15 @@ def point(size: int, seconds: float = 500.0) -> Point:
 
 
 def test_points_are_kept_one_by_one(tmp_path: Path) -> None:
-    folder = sweep_records.opened(tmp_path / "sweep", configuration())
+    folder = sweep_records.open_folder(tmp_path / "sweep", configuration())
     folder.keep(point(8))
     folder.keep(point(2))
-    assert folder.missing([2, 4, 8]) == [4]
-    again = sweep_records.opened(tmp_path / "sweep", configuration())
-    assert again.points() == (point(2), point(8))
-    made = sweep_records.Sweep(configuration(), again.points(), "no sensors")
-    again.write_tables(made, published.load("galaxy_shape"))
-    assert sweep_records.read(tmp_path / "sweep") == made
+    assert folder.list_missing([2, 4, 8]) == [4]
+    again = sweep_records.open_folder(tmp_path / "sweep", configuration())
+    assert again.load_points() == (point(2), point(8))
+    made = sweep_records.Sweep(configuration(), again.load_points(), "no sensors")
+    again.write_tables(made, load_published("galaxy_shape"))
+    assert sweep_records.read_sweep(tmp_path / "sweep") == made
     text = (tmp_path / "sweep" / "sweep.csv").read_text()
     cells = next(csv.DictReader(io.StringIO(text)))
     assert cells["V100_reported_seconds"] == "2082.35"
@@ -258,19 +259,19 @@ def test_points_are_kept_one_by_one(tmp_path: Path) -> None:
 
 
 def test_another_configuration_is_refused(tmp_path: Path) -> None:
-    sweep_records.opened(tmp_path, configuration())
+    sweep_records.open_folder(tmp_path, configuration())
     with pytest.raises(UserError, match=r"epochs was 0\.5, is 1; .*threads was 1, is 2"):
-        sweep_records.opened(tmp_path, {**configuration(), "epochs": 1, "threads": 2})
+        sweep_records.open_folder(tmp_path, {**configuration(), "epochs": 1, "threads": 2})
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"points": [], "configuration": {}}'])
 def test_what_is_no_sweep_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(text)
-    with pytest.raises(UserError, match="not what `cepheid measure sweep` writes"):
-        sweep_records.read(tmp_path / "sweep.json")
+    with pytest.raises(UserError, match=r"not a sweep\.json of"):
+        sweep_records.read_sweep(tmp_path / "sweep.json")
     (tmp_path / "2.json").write_text(text)
     with pytest.raises(UserError, match="remove it to measure again"):
-        sweep_records.SweepFolder(tmp_path).points()
+        sweep_records.SweepFolder(tmp_path).load_points()
 
 
 def test_a_point_reads_as_it_was_written() -> None:

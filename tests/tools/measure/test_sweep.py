@@ -11,13 +11,14 @@ pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("matplotlib", reason="needs the extra site")
 
 from reference import data
-from reference.measure import published, sweep_records
-from reference.measure.figures import sweep as sweep_figure
+from reference.measure import sweep_jobs, sweep_records
+from reference.measure.figures import sweep as figures
+from reference.measure.published import load_published
+from reference.measure.sweep_jobs import Job
 from reference.measure.sweep_records import Sweep
 from rules.errors import UserError
 from tests.reference.measure.test_sweep import configuration, point
 from tools.measure import sweep
-from tools.measure.sweep import Asked
 
 
 @pytest.mark.parametrize(
@@ -26,9 +27,12 @@ from tools.measure.sweep import Asked
         (["galaxy_shap"], 'did you mean "galaxy_shape"'),
         (["galaxy_shape", "--batch-sizes", "2,x"], "expected numbers with commas"),
         (["galaxy_shape", "--batch-sizes", "0"], "expected numbers with commas"),
-        (["galaxy_shape", "--images", "1"], "trains and generates nothing"),
+        (["galaxy_shape", "--images", "1"], "benchmarks that generate: galaxy_generation"),
         (["galaxy_shape", "--epochs", "0"], "expected more than 0 and at most 100"),
-        (["galaxy_shape", "--set", "global_batch_size=4"], "takes --batch-sizes"),
+        (
+            ["galaxy_shape", "--set", "global_batch_size=4"],
+            "give the batch sizes with",
+        ),
         (["galaxy_shape", "--against", "nowhere.json"], "cannot be read"),
     ],
 )
@@ -37,23 +41,23 @@ def test_wrong_use(arguments: list[str], message: str) -> None:
         sweep.main(arguments)
 
 
-def asked(size: int) -> Asked:
-    return Asked("galaxy_shape", "mini", "training", size, 0.1, (), Path("data"))
+def job_of(size: int) -> Job:
+    return Job("galaxy_shape", "mini", "training", size, 0.1, (), Path("data"))
 
 
-def killed(asked: Asked) -> str:
+def killed(job: Job) -> str:
     os.kill(os.getpid(), signal.SIGKILL)
     return ""
 
 
-def own_process(asked: Asked) -> str:
+def own_process(job: Job) -> str:
     return str(os.getpid())
 
 
 def test_each_size_has_a_process_of_its_own_and_may_lose_it() -> None:
-    first, second = (sweep.alone(own_process, asked(2)) for _ in range(2))
+    first, second = (sweep_jobs.run_alone(own_process, job_of(2)) for _ in range(2))
     assert len({first, second, str(os.getpid())}) == 3
-    assert "memory?" in str(sweep.alone(killed, asked(2)))
+    assert "memory?" in str(sweep_jobs.run_alone(killed, job_of(2)))
 
 
 def test_the_same_command_measures_what_is_missing(
@@ -61,11 +65,11 @@ def test_the_same_command_measures_what_is_missing(
 ) -> None:
     seen: list[int] = []
 
-    def measured(measure: object, asked: Asked) -> Any:
-        seen.append(asked.size)
-        return "its process was killed" if asked.size == 14 and len(seen) < 4 else point(asked.size)
+    def measured(measure: object, job: Job) -> Any:
+        seen.append(job.size)
+        return "its process was killed" if job.size == 14 and len(seen) < 4 else point(job.size)
 
-    monkeypatch.setattr(sweep, "alone", measured)
+    monkeypatch.setattr(sweep_jobs, "run_alone", measured)
     monkeypatch.setattr(data, "prepare", lambda *arguments: None)
     out = tmp_path / "sweep"
     call = ["galaxy_shape", "--batch-sizes", "14,2,4", "--output", str(out)]
@@ -86,16 +90,16 @@ def test_the_same_command_measures_what_is_missing(
 
 
 def test_the_caption_says_what_a_reader_must_know() -> None:
-    reported = published.load("galaxy_shape")
+    reported = load_published("galaxy_shape")
     here = Sweep(configuration(), (point(2), point(14)))
-    text = " ".join(sweep_figure.caption(here, reported, None))
+    text = " ".join(figures.write_caption(here, reported, None))
     assert "scaled from 0.5 of the 100 epochs" in text
     assert "as reported, not verified" in text
     assert "mean squared error" in text
     assert "A, 1 thread" in text
     assert "say nothing about the machines" not in text
     mini = Sweep({**configuration(), "scale": "mini"}, here.points)
-    assert "say nothing about the machines" in " ".join(sweep_figure.caption(mini, reported, here))
+    assert "say nothing about the machines" in " ".join(figures.write_caption(mini, reported, here))
 
 
 def test_ratios_are_of_the_same_sizes(tmp_path: Path) -> None:
@@ -103,15 +107,15 @@ def test_ratios_are_of_the_same_sizes(tmp_path: Path) -> None:
 
     here = Sweep(configuration(), (point(2, 1000.0), point(64, 10.0)))
     other = Sweep(configuration(), (point(2, 500.0), point(4)))
-    lines = sweep_figure._lines(here, published.load("galaxy_shape"), other)
+    lines = figures.list_lines(here, load_published("galaxy_shape"), other)
     axes = Figure().add_subplot()
-    sweep_figure._draw_ratios(axes, lines, here)
+    figures.draw_ratios(axes, lines, here, load_published("galaxy_shape"))
     drawn = {str(line.get_label()): line.get_xydata() for line in axes.get_lines()}
     ratio = drawn["other: A / this machine"]
     assert ratio.tolist() == [[2, 0.5]]  # type: ignore[union-attr]
     assert drawn["V100 / this machine"].tolist() == [[2, 2.08235]]  # type: ignore[union-attr]
     path = tmp_path / "figure.png"
-    sweep_figure.write(path, here, published.load("galaxy_shape"), other)
+    figures.draw_sweep(path, here, load_published("galaxy_shape"), other)
     assert [file.name for file in tmp_path.iterdir()] == ["figure.png"]
 
 
@@ -123,8 +127,8 @@ def test_a_figure_of_generation(tmp_path: Path) -> None:
     )
     generating = {**configuration(), "benchmark": "galaxy_generation", "measure": "generation"}
     made = Sweep(generating, points)
-    folder = sweep_records.opened(tmp_path, generating)
-    folder.write_tables(made, published.load("galaxy_generation"))
-    sweep_figure.write(tmp_path / "f.png", made, published.load("galaxy_generation"), None)
+    folder = sweep_records.open_folder(tmp_path, generating)
+    folder.write_tables(made, load_published("galaxy_generation"))
+    figures.draw_sweep(tmp_path / "f.png", made, load_published("galaxy_generation"), None)
     assert "images,seconds," in (tmp_path / "sweep.csv").read_text()
-    assert "medians of 30 repetitions" in " ".join(sweep_figure.caption(made, None, None))
+    assert "medians of 30 repetitions" in " ".join(figures.write_caption(made, None, None))
