@@ -121,8 +121,8 @@ def _benchmark(name: str, scale: str) -> str:
 
 
 def _export(chosen: Definition, folder: Path, output: Path, console: "Console") -> None:
+    from reference.data import galaxies
     from reference.data.galaxies import fits
-    from reference.data.galaxies import stamps as galaxies
     from tools.progress import counted
 
     sky = galaxies.load(folder)

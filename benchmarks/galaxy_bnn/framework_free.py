@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.galaxy_bnn.predictive import Predictive
 from benchmarks.galaxy_shape.framework_free import ShapeTask
-from reference.data.galaxies import stamps as galaxies
+from reference.data import galaxies
 from reference.data.galaxies.stamps import PIXEL_DTYPE, SkyParameters
 from reference.run.ranks import Ranks
 

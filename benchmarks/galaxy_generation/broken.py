@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.galaxy_generation import weights
 from benchmarks.galaxy_generation.task import GalaxyGeneration
 from benchmarks.galaxy_vae.stamps import middle
-from reference.data.galaxies import stamps as galaxies
+from reference.data import galaxies
 from reference.run.config import RunConfig
 from reference.torch.distributed import TorchRanks
 

@@ -16,8 +16,7 @@ from benchmarks.galaxy_vae import properties, torch_properties
 from benchmarks.galaxy_vae.sampling import NoCompilerError, Sampler, eager_sampler, native_sampler
 from benchmarks.galaxy_vae.stamps import middle
 from benchmarks.galaxy_vae.task import within_reach
-from reference.data import store
-from reference.data.galaxies import stamps as galaxies
+from reference.data import galaxies, store
 from reference.run.config import Execution, RunConfig
 from reference.run.generate import Times
 from reference.run.report import Table

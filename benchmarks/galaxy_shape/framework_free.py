@@ -8,8 +8,7 @@ import numpy as np
 
 from benchmarks.galaxy_shape import science
 from benchmarks.galaxy_shape.science import RADIUS_SQUARED
-from reference.data import store
-from reference.data.galaxies import stamps as galaxies
+from reference.data import galaxies, store
 from reference.data.order import SampleStream
 from reference.optim.schedules import warmup_then_cosine
 from reference.run.config import RunConfig

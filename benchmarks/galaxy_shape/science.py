@@ -39,7 +39,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reference.data.galaxies import stamps as galaxies
+from reference.data import galaxies
 from reference.data.galaxies.population import Galaxy
 from reference.data.galaxies.stamps import PIXEL_DTYPE, SkyParameters
 from reference.data.store import OnProgress, row_chunks

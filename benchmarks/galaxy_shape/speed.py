@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 
-from reference.data.galaxies import stamps as galaxies
+from reference.data import galaxies
 from reference.measure.speed import Measure, Measurement, Subject, describe_comparison
 from reference.measure.turns import time_each
 
@@ -18,7 +18,7 @@ def compare_drawing(subject: Subject) -> Measurement:
     compared = subject.compare(
         f"galaxy of {len(parameters.bands)} bands, without noise",
         "drawImage per band",
-        partial(time_each, partial(galaxies.drawn_by_galsim, parameters), some),
+        partial(time_each, partial(galaxies.draw_with_galsim, parameters), some),
         partial(time_each, partial(galaxies.noise_free_electrons, parameters), some),
     )
     return Measurement([describe_comparison(compared)], compared.as_json())

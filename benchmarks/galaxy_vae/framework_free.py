@@ -9,7 +9,7 @@ from benchmarks.galaxy_shape.framework_free import ShapeTask, turned
 from benchmarks.galaxy_vae import properties, quality
 from benchmarks.galaxy_vae.quality import Examined
 from benchmarks.galaxy_vae.stamps import middle
-from reference.data.galaxies import stamps as galaxies
+from reference.data import galaxies
 from reference.run.ranks import Ranks, SingleProcess
 from reference.run.report import Table
 from reference.run.seeding import generator

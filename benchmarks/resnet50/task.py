@@ -11,8 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from benchmarks.resnet50.model import ResNet, Variant, is_exempt, scaled_pixels
-from reference.data import store
-from reference.data.imagenet import images as imagenet
+from reference.data import imagenet, store
 from reference.data.imagenet.crops import Cropping
 from reference.data.imagenet.loader import Loader, Share
 from reference.optim.lars import FORMS, Lars, MomentumForm

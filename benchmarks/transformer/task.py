@@ -12,8 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.transformer.beam import Search, translated
 from benchmarks.transformer.model import Shape, Transformer
-from reference.data import store
-from reference.data.wmt import pairs as wmt
+from reference.data import store, wmt
 from reference.data.wmt.pairs import PADDING, UNKNOWN
 from reference.data.wmt.sentence_batches import Batch, Batches, Pass, by_length, padded
 from reference.optim.schedules import inverse_square_root

@@ -12,8 +12,8 @@ galsim = pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from benchmarks.galaxy_shape import science
 from benchmarks.galaxy_shape.science import SHEAR, Errors, Measured, Responses
+from reference.data import galaxies
 from reference.data.galaxies import drawing
-from reference.data.galaxies import stamps as galaxies
 from reference.data.galaxies.population import Component, Galaxy, half_light_radius
 from reference.data.galaxies.stamps import SkyParameters
 from reference.run.report import Table
@@ -90,7 +90,7 @@ def test_leakage_stamps_are_seen_through_sheared_psfs() -> None:
         for sign, factor in enumerate((1, -1)):
             psf_shear = (factor * direction[0], factor * direction[1])
             optics = drawing.Optics(SIDE, 0.2, SKY.psf_fwhm_arcsec, psf_shear)
-            direct = drawing.drawn_by_galsim(
+            direct = drawing.draw_with_galsim(
                 optics, profiles, fluxes, (shown.e1, shown.e2), (0.4, -0.1)
             )
             expected = direct / np.sqrt(np.array(SKY.sky_electrons))[:, None, None]

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 
-from reference.data.imagenet import images as imagenet
+from reference.data import imagenet
 from rules import definition
 from rules.errors import UserError
 from tests import tiny

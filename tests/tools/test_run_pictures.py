@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.galaxy_shape import pictures
 from benchmarks.galaxy_shape.science import RADIUS_SQUARED
-from reference.data.galaxies import stamps as galaxies
+from reference.data import galaxies
 from reference.run.config import configure
 from rules import definition
 from tools import run_pictures

@@ -1,5 +1,42 @@
-"""Simulated galaxies: images, population, colours, FITS."""
+"""Simulated galaxies: the generator `galaxies` of definitions.
 
-from reference.data.galaxies.stamps import folder, parameters_of, prepare
+A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
+"""
 
-__all__ = ["folder", "parameters_of", "prepare"]
+from reference.data.galaxies.stamps import (
+    LABELS,
+    LSST_SECONDS,
+    LSST_SKY,
+    TEMPLATES,
+    Galaxies,
+    SkyParameters,
+    component_electrons,
+    draw,
+    draw_with_galsim,
+    folder,
+    folder_name,
+    galaxy_at,
+    load,
+    noise_free_electrons,
+    parameters_of,
+    prepare,
+)
+
+__all__ = [
+    "LABELS",
+    "LSST_SECONDS",
+    "LSST_SKY",
+    "TEMPLATES",
+    "Galaxies",
+    "SkyParameters",
+    "component_electrons",
+    "draw",
+    "draw_with_galsim",
+    "folder",
+    "folder_name",
+    "galaxy_at",
+    "load",
+    "noise_free_electrons",
+    "parameters_of",
+    "prepare",
+]

@@ -228,7 +228,7 @@ def _folded(series: np.ndarray, period: int) -> np.ndarray:
 # GalSim's own way ---------------------------------------------------------------------------------
 
 
-def drawn_by_galsim(
+def draw_with_galsim(
     optics: Optics,
     profiles: Sequence[Profile],
     electrons: np.ndarray,

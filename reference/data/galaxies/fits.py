@@ -23,7 +23,7 @@ import galsim
 import numpy as np
 from astropy.io import fits
 
-from reference.data.galaxies import stamps as galaxies
+from reference.data import galaxies
 from reference.data.galaxies.stamps import Galaxies, SkyParameters
 from reference.data.store import StoreError, row_chunks
 from rules.host import atomic_path

@@ -265,10 +265,10 @@ def noise_free_electrons(
     return np.tensordot(electrons, unit_images, axes=1)
 
 
-def drawn_by_galsim(parameters: SkyParameters, galaxy: Galaxy) -> np.ndarray:
+def draw_with_galsim(parameters: SkyParameters, galaxy: Galaxy) -> np.ndarray:
     """The same by GalSim, one ``drawImage`` per band: what the drawing is tested and timed with."""
     optics, profiles, electrons = _as_drawn(parameters, galaxy)
-    return drawing.drawn_by_galsim(
+    return drawing.draw_with_galsim(
         optics, profiles, electrons, (galaxy.e1, galaxy.e2), (galaxy.dx_pixels, galaxy.dy_pixels)
     )
 

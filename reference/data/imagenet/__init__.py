@@ -1,5 +1,16 @@
-"""ImageNet and a small replica of it: layout, packing, decoding, crops."""
+"""ImageNet and a small replica of it: the generator `imagenet` of definitions.
 
-from reference.data.imagenet.images import folder, parameters_of, prepare, remarks
+A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
+"""
 
-__all__ = ["folder", "parameters_of", "prepare", "remarks"]
+from reference.data.imagenet.images import (
+    REAL,
+    REMARKS,
+    folder,
+    load,
+    parameters_of,
+    prepare,
+    remarks,
+)
+
+__all__ = ["REAL", "REMARKS", "folder", "load", "parameters_of", "prepare", "remarks"]

@@ -1,5 +1,8 @@
-"""Translation text: WMT files or a grammar, subwords, batches of sentences."""
+"""Translation text from WMT or from a grammar: the generator `wmt` of definitions.
 
-from reference.data.wmt.pairs import folder, parameters_of, prepare, remarks
+A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
+"""
 
-__all__ = ["folder", "parameters_of", "prepare", "remarks"]
+from reference.data.wmt.pairs import VOCABULARY, folder, load, parameters_of, prepare, remarks
+
+__all__ = ["VOCABULARY", "folder", "load", "parameters_of", "prepare", "remarks"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from PIL import Image
 
-from reference.data.imagenet import images as imagenet
+from reference.data import imagenet
 from reference.data.imagenet import shapes
 from reference.data.imagenet.images import ImageNetParameters
 from reference.data.imagenet.shapes import Picture

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.data import galaxies
 from reference.data.galaxies import drawing, population
-from reference.data.galaxies import stamps as galaxies
 from reference.data.galaxies.drawing import Optics, Profile
 from reference.data.galaxies.stamps import SkyParameters
 from reference.data.store import StoreError
@@ -38,7 +38,7 @@ def difference(
 ) -> float:
     """Largest difference from GalSim's image, in units of its peak."""
     ours = drawing.images(optics, [profile], shape, offset)[0]
-    theirs = drawing.drawn_by_galsim(optics, [profile], np.ones((1, 1)), shape, offset)[0]
+    theirs = drawing.draw_with_galsim(optics, [profile], np.ones((1, 1)), shape, offset)[0]
     return float(np.abs(ours - theirs).max() / theirs.max())
 
 
@@ -107,7 +107,7 @@ def test_at_least_three_times_as_fast_as_one_drawing_per_band() -> None:
     for galaxy in [shown[0], *shown]:  # the first one warms up
         galaxies.noise_free_electrons(sky, galaxy)  # tables of another period
         started = time.process_time()
-        theirs = galaxies.drawn_by_galsim(sky, galaxy)
+        theirs = galaxies.draw_with_galsim(sky, galaxy)
         between = time.process_time()
         image = galaxies.noise_free_electrons(sky, galaxy)
         ours.append(time.process_time() - between)

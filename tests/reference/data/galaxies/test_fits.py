@@ -10,8 +10,8 @@ import pytest
 galsim = pytest.importorskip("galsim", reason="needs the extra galsim")
 astropy_fits = pytest.importorskip("astropy.io.fits", reason="needs the extra galsim")
 
+from reference.data import galaxies
 from reference.data.galaxies import fits
-from reference.data.galaxies import stamps as galaxies
 from reference.data.galaxies.population import Component, Galaxy
 from reference.data.galaxies.stamps import Galaxies, SkyParameters
 from reference.data.store import StoreError

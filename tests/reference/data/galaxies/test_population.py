@@ -10,8 +10,8 @@ import galsim
 import numpy as np
 import pytest
 
+from reference.data import galaxies
 from reference.data.galaxies import drawing, population
-from reference.data.galaxies import stamps as galaxies
 from reference.data.galaxies.drawing import Profile
 from reference.data.galaxies.stamps import SkyParameters
 from reference.data.store import StoreError

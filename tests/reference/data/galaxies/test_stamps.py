@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.data import preparation
+from reference.data import galaxies, preparation
 from reference.data.galaxies import drawing
-from reference.data.galaxies import stamps as galaxies
 from reference.data.galaxies.drawing import Profile
 from reference.data.galaxies.population import (
     RADIUS_RANGE_ARCSEC,

@@ -13,8 +13,7 @@ import pytest
 
 pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 
-from reference.data import preparation, store
-from reference.data.imagenet import images as imagenet
+from reference.data import imagenet, preparation, store
 from reference.data.imagenet import jpeg as jpeg_files
 from reference.data.imagenet.images import ImageNetParameters
 from reference.data.imagenet.jpeg import KINDS
@@ -122,7 +121,7 @@ def test_many_damaged_images_are_named_in_a_file(
     source = write_set(tmp_path)
     for path in source.glob("val/*/*"):
         path.write_bytes(b"no image")
-    monkeypatch.setattr(imagenet, "MOST_NAMED", 2)
+    monkeypatch.setattr("reference.data.imagenet.images.MOST_NAMED", 2)
     with pytest.raises(StoreError, match=r"and 4 more; .*packed-damaged\.txt names all"):
         pack(tmp_path)
     assert len((tmp_path / "packed-damaged.txt").read_text().splitlines()) == EVALUATION
@@ -147,7 +146,7 @@ def test_file_that_changes_while_it_is_read_is_told(
         os.truncate(source / "val/n03/val_014.JPEG", 100)
         return examined(content)
 
-    monkeypatch.setattr(imagenet, "examined", examined_while_another_is_cut)
+    monkeypatch.setattr("reference.data.imagenet.images.examined", examined_while_another_is_cut)
     with pytest.raises(StoreError, match=r"val_014\.JPEG: changed while it was read"):
         pack(tmp_path)
 
@@ -216,10 +215,11 @@ def test_killed_preparation_goes_on(tmp_path: Path, wanted: str) -> None:
     """SIGKILL while images are drawn, or while they are packed."""
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from reference.data import imagenet, shapes\n"
+        "from reference.data import imagenet\n"
+        "from reference.data.imagenet import images, shapes\n"
         "from tests.reference.data.pictures import DRAWN\n"
         "slowly = lambda real: lambda *given: (time.sleep(0.05), real(*given))[1]\n"
-        "shapes.jpeg, imagenet.examined = slowly(shapes.jpeg), slowly(imagenet.examined)\n"
+        "shapes.jpeg, images.examined = slowly(shapes.jpeg), slowly(images.examined)\n"
         "imagenet.prepare(Path(sys.argv[1]), DRAWN, processes=1)\n"
     )
     folder = tmp_path / "a" / "packed"
@@ -241,7 +241,7 @@ def test_unfinished_packing_of_other_files_is_kept(
 ) -> None:
     source = write_set(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(imagenet, "examined", interrupting)
+        patch.setattr("reference.data.imagenet.images.examined", interrupting)
         with pytest.raises(KeyboardInterrupt):
             pack(tmp_path)
     (source / "train/n01/train_000.JPEG").write_bytes(jpeg(5))

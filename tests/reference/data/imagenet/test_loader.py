@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from reference.data.imagenet import images as imagenet
+from reference.data import imagenet
 from reference.data.imagenet import jpeg
 from reference.data.imagenet.crops import Cropping, Views, training_views
 from reference.data.imagenet.images import Images

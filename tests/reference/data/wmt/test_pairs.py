@@ -9,9 +9,8 @@ import pytest
 
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
-from reference.data import store
+from reference.data import store, wmt
 from reference.data.store import StoreError
-from reference.data.wmt import pairs as wmt
 from reference.data.wmt import parallel_text
 from reference.data.wmt.pairs import END, PADDING, REAL, Pairs, TextParameters
 from reference.data.wmt.sentence_batches import Batches, by_length, padded
@@ -76,7 +75,7 @@ def test_digest_does_not_depend_on_processes_or_interruptions(
 
     for step in ("_train_vocabulary", "_draw"):
         with monkeypatch.context() as patch:
-            patch.setattr(wmt, step, stop)
+            patch.setattr(f"reference.data.wmt.pairs.{step}", stop)
             with pytest.raises(InterruptedError):
                 made(tmp_path)
     text = tmp_path / "packed-text" / "train.en"
