@@ -141,3 +141,8 @@ def format_value(value: object) -> str:
         text = json.dumps(value, default=str)
     text = escape(text)
     return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 1] + "…"
+
+
+def encode_canonically(value: object) -> str:
+    """Return JSON text that is the same for equal values of a log."""
+    return json.dumps(value, sort_keys=True, default=str)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from compliance.checks.submission.manifest import bound_results, digests_of
+from compliance.checks.submission.manifest import bind_results, list_digests
 from compliance.finding import Finding, has_error
 from compliance.judge.judgement import JudgedSubmitter, judge
 from compliance.read import manifest, package
@@ -81,8 +81,8 @@ def manifest_of(judged: JudgedSubmitter) -> Manifest:
         who.path / FILE_NAME,
         rounds.CURRENT,
         Path(os.path.abspath(who.path)).name,
-        bound_results(who, summaries),
-        digests_of(who, summaries),
+        bind_results(who, summaries),
+        list_digests(who, summaries),
     )
 
 

@@ -1,7 +1,7 @@
-"""The checks: pure functions from what was read to findings, one for each numbered rule.
+"""Check what was read: one pure function for each numbered rule, from logs to findings.
 
-``check_log`` judges a log, ``check_result`` the logs of a result as a whole, ``check_submitter``
-the folder around them. The round says which rules apply and how severe a breach is; the registry
+``check_log`` judges one log, ``check_result`` the logs of a result together, ``check_submitter``
+the folder around them. The round says which rules apply and how severe a breach is. The registry
 says what a check needs.
 """
 
@@ -9,9 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-# Importing the modules of the rules registers their checks.
-from compliance.checks import mlperf  # noqa: F401
+# Importing these modules registers their checks.
+from compliance.checks.definitions import (
+    find_log_definition,
+    find_named_definition,
+    find_round_benchmark,
+    has_digest_of,
+)
 from compliance.checks.log import (  # noqa: F401
+    clock,
+    events,
     form,
     generation,
     hyperparameters,
@@ -20,15 +27,17 @@ from compliance.checks.log import (  # noqa: F401
     quality,
     timing,
 )
-from compliance.checks.log.form import definition_if_whole
-from compliance.checks.log.identity import (
-    definition_named,
-    definition_of,
-    has_digest_of,
-    round_benchmark_of,
-)
+from compliance.checks.log.structure import find_whole_definition
+from compliance.checks.mlperf import requirements, turns  # noqa: F401
 from compliance.checks.registry import CHECKS, Needs, Place
-from compliance.checks.result import convergence, energy, runs  # noqa: F401
+from compliance.checks.result import (  # noqa: F401
+    convergence,
+    copies,
+    energy,
+    runs,
+    sameness,
+    seeds,
+)
 from compliance.checks.submission import files, layout, manifest, waivers  # noqa: F401
 from compliance.finding import Finding, limit_findings, sort_findings
 from compliance.read.contents import ResultFolder, Submitter
@@ -46,45 +55,48 @@ __all__ = [
     "check_logs_of_submitter",
     "check_result",
     "check_submitter",
-    "definition_named",
-    "definition_of",
-    "round_benchmark_of",
+    "find_log_definition",
+    "find_named_definition",
+    "find_round_benchmark",
 ]
 
 
 def check_log(run: RunLog, place: Place, judged_in: Round) -> list[Finding]:
-    """The findings of one log, in the order of its lines."""
+    """Return the findings about one log, in the order of its lines."""
     if not run.events:
         return limit_findings(
-            sort_findings(_run(judged_in, Needs.RECORDS, run, place, only=("T1",)))
+            sort_findings(_run_checks(judged_in, Needs.RECORDS, run, place, only=("T1",)))
         )
-    findings = list(_run(judged_in, Needs.RECORDS, run, place))
-    definition = definition_of(run, place)
+    findings = list(_run_checks(judged_in, Needs.RECORDS, run, place))
+    definition = find_log_definition(run, place)
     if definition and has_digest_of(run, definition) and run.first("init_aborted") is None:
-        findings += _run(judged_in, Needs.DEFINITION, run, definition, place)
-        in_turn = not any(finding.rule == "T3" for finding in findings)
-        if in_turn and definition_if_whole(run, place):
-            findings += _run(judged_in, Needs.TIMELINE, run, definition, place)
-    judged_by: Definition | RoundBenchmark | None = definition or round_benchmark_of(run, place)
-    if judged_by and not place.in_result:  # T15 and T17 speak of a single log too
+        findings += _run_checks(judged_in, Needs.DEFINITION, run, definition, place)
+        is_in_order = not any(finding.rule == "T3" for finding in findings)
+        if is_in_order and find_whole_definition(run, place):
+            findings += _run_checks(judged_in, Needs.TIMELINE, run, definition, place)
+    judged_by: Definition | RoundBenchmark | None = definition or find_round_benchmark(run, place)
+    if judged_by and not place.in_result:  # T15 and T17 also apply to a single log
         alone = ResultLogs(ResultFolder(run.path.parent, None, (run.path,)), (run,))
-        findings += _run(judged_in, Needs.RESULT, alone, judged_by, place, only=("T15", "T17"))
+        findings += _run_checks(
+            judged_in, Needs.RESULT, alone, judged_by, place, only=("T15", "T17")
+        )
     return limit_findings(sort_findings(findings), goes_on=run.grows)
 
 
 def check_result(logs: ResultLogs, place: Place, judged_in: Round) -> list[Finding]:
-    """The findings about the logs of a result together. There is at least one run."""
+    """Return the findings about the logs of a result together; there is at least one run."""
     judged_by: Definition | RoundBenchmark | None = None
     for run in logs.runs:
-        judged_by = judged_by or definition_of(run, place) or round_benchmark_of(run, place)
+        judged_by = judged_by or find_log_definition(run, place)
+        judged_by = judged_by or find_round_benchmark(run, place)
     if judged_by is None:
-        return []  # T14, S1 or M2 says that there is no such benchmark
-    return sort_findings(_run(judged_in, Needs.RESULT, logs, judged_by, place))
+        return []  # T14, S1 or M2 reports that the benchmark does not exist
+    return sort_findings(_run_checks(judged_in, Needs.RESULT, logs, judged_by, place))
 
 
 def check_submitter(who: Submitter, judged_in: Round) -> list[Finding]:
-    """The findings about a submitter's folder and its system descriptions."""
-    return sort_findings(_run(judged_in, Needs.SUBMITTER, who))
+    """Return the findings about a submitter's folder and its system descriptions."""
+    return sort_findings(_run_checks(judged_in, Needs.SUBMITTER, who))
 
 
 def check_logs_of_submitter(
@@ -94,7 +106,7 @@ def check_logs_of_submitter(
 
     ``summaries`` are what remains of the logs of each result, by the folder of the result.
     """
-    return sort_findings(_run(judged_in, Needs.SUMMARIES, who, summaries))
+    return sort_findings(_run_checks(judged_in, Needs.SUMMARIES, who, summaries))
 
 
 Subject = (
@@ -103,13 +115,13 @@ Subject = (
 )  # fmt: skip
 
 
-def _run(
+def _run_checks(
     judged_in: Round,
     needs: Needs,
     *subject: Subject,
     only: Sequence[str] = (),
 ) -> Iterator[Finding]:
-    """The findings of all checks of one level, with the round's severity."""
+    """Yield the findings of all checks of one level, with the severity of the round."""
     kind = next((about.kind for about in subject if isinstance(about, Definition)), None)
     for check in CHECKS.values():
         if check.needs is not needs or check.rule not in judged_in.rules:

@@ -1,4 +1,4 @@
-"""What a check is, and the registry: one pure function for each numbered rule."""
+"""Define what a check is, and register one function for each numbered rule."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from rules.rounds import Severity
 
 
 class Needs(IntEnum):
-    """What must be known or sound before a check says anything useful.
+    """What must be known or sound before a check is useful.
 
     A log that is broken at one level is not judged at the next, so that one mistake gives one
     finding. Each level has its own signature.
@@ -27,7 +27,7 @@ class Needs(IntEnum):
 
 @dataclass(frozen=True)
 class Place:
-    """What a log must say because of the folder that it lies in; None where that says nothing."""
+    """What the folder of a log requires the log to say; None where it requires nothing."""
 
     round: str
     submitter: str | None = None
@@ -46,7 +46,7 @@ class Check:
     rule: str
     needs: Needs
     find: Callable[..., Iterator[Finding]]
-    kinds: tuple[Kind, ...]  # of benchmarks that the rule speaks of
+    kinds: tuple[Kind, ...]  # the kinds of benchmarks that the rule applies to
 
 
 CHECKS: dict[str, Check] = {}
@@ -55,7 +55,7 @@ CHECKS: dict[str, Check] = {}
 def rule(
     rule_id: str, needs: Needs, kinds: tuple[Kind, ...] = ("train", "generate")
 ) -> Callable[[Callable[..., Iterator[Finding]]], Callable[..., Iterator[Finding]]]:
-    """Register the check of a numbered rule. Raises ValueError for a rule that has one already."""
+    """Register the check of a numbered rule; raise ValueError if the rule has one already."""
 
     def register(find: Callable[..., Iterator[Finding]]) -> Callable[..., Iterator[Finding]]:
         if rule_id in CHECKS:

@@ -12,7 +12,7 @@ from compliance.checks import (
     Place,
     check_logs_of_submitter,
     check_submitter,
-    round_benchmark_of,
+    find_round_benchmark,
 )
 from compliance.finding import Finding, sort_findings
 from compliance.judge.unit import JudgedUnit, Unit, find_definition, judge_unit
@@ -52,7 +52,7 @@ class JudgedResult:
     @cached_property
     def benchmark(self) -> RoundBenchmark | None:
         """What the result is judged by in a round of MLPerf; None for an unknown benchmark."""
-        known = (round_benchmark_of(run, self.place) for run in self.runs)
+        known = (find_round_benchmark(run, self.place) for run in self.runs)
         return next(filter(None, known), None)
 
 

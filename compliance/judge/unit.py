@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compliance.checks import Place, check_log, check_result, definition_of
-from compliance.checks.result.convergence import convergence_of
+from compliance.checks import Place, check_log, check_result, find_log_definition
+from compliance.checks.result.convergence import compare_convergence
 from compliance.finding import Finding
 from compliance.read.contents import ResultFolder
 from compliance.read.logs import ResultLogs, read_logs
@@ -67,7 +67,7 @@ def _compare_with_reference(logs: ResultLogs, place: Place) -> Convergence | Non
     if definition is None or not logs.runs:
         return None
     points = rcp.load(definition.name, definition.scale)
-    return convergence_of(logs, definition, place, points)
+    return compare_convergence(logs, definition, place, points)
 
 
 class _NoLog:
@@ -83,5 +83,5 @@ def find_definition(runs: Sequence[HasTexts], place: Place) -> Definition | None
     That is the one that the folder names, else the first one that a log names. None where there is
     no benchmark of that name and scale, and in a round of MLPerf.
     """
-    known = (definition_of(run, place) for run in (*runs, _NoLog()))
+    known = (find_log_definition(run, place) for run in (*runs, _NoLog()))
     return next(filter(None, known), None)

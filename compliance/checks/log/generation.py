@@ -4,7 +4,7 @@ weights."""
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from compliance.checks.log.identity import division_of
+from compliance.checks.definitions import find_division
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.records import Event
@@ -18,16 +18,16 @@ UNTIMED_MS_MIN = 1000.0
 
 
 @rule("T24", Needs.TIMELINE, kinds=("generate",))
-def generation(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
-    """Every number of images in turn, as often as asked, in times that the clock has room for."""
-    found = [*_counts(run, definition), *_measured(run, definition)]
+def check_generation(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Check what was generated, how often, and in what time (T24)."""
+    found = [*_check_counts(run, definition), *_check_times(run, definition)]
     yield from found
     if not found:
-        yield from _images(run, definition)
+        yield from _check_images(run, definition)
 
 
-def _counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
-    """The first number of images that is not the definition's, on any of its three events."""
+def _check_counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
+    """Report the first number of images that is not the definition's, in any of its events."""
     assert definition.generation is not None
     counts = definition.generation.counts
     stop = run.all("run_stop")[0]
@@ -61,8 +61,8 @@ def _counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
                 return
 
 
-def _measured(run: RunLog, definition: Definition) -> Iterator[Finding]:
-    """Times that are missing, or do not fit between their generation_start and _stop."""
+def _check_times(run: RunLog, definition: Definition) -> Iterator[Finding]:
+    """Check that all times are there and fit between generation_start and generation_stop."""
     assert definition.generation is not None
     started, stopped = run.all("generation_start"), run.all("generation_stop")
     measured = zip(run.all("generation_times"), definition.generation.repetitions, strict=False)
@@ -76,14 +76,14 @@ def _measured(run: RunLog, definition: Definition) -> Iterator[Finding]:
                 "generation_times does not hold the times of all repetitions",
                 expected=f"{' and '.join(GENERATION_SECONDS)}, in each a list of {repetitions:,} "
                 "positive numbers",
-                got=_lengths(event),
+                got=_format_lengths(event),
                 hint="log the seconds of each repetition as they were measured, none left out",
             )
         elif number < len(started) and number < len(stopped):
-            yield from _fitting(run, event, seconds, (started[number], stopped[number]))
+            yield from _check_room(run, event, seconds, (started[number], stopped[number]))
 
 
-def _fitting(
+def _check_room(
     run: RunLog, event: Event, seconds: Sequence[float], between: tuple[Event, Event]
 ) -> Iterator[Finding]:
     start, stop = between
@@ -116,7 +116,7 @@ def _fitting(
         )
 
 
-def _lengths(event: Event) -> str:
+def _format_lengths(event: Event) -> str:
     value = event.value if isinstance(event.value, dict) else {}
     lengths = [
         f"{len(value[name])} {name}" if isinstance(value.get(name), list) else f"no {name}"
@@ -125,20 +125,20 @@ def _lengths(event: Event) -> str:
     return ", ".join(lengths)
 
 
-def _images(run: RunLog, definition: Definition) -> Iterator[Finding]:
-    """Evaluation and run_stop count what was generated."""
+def _check_images(run: RunLog, definition: Definition) -> Iterator[Finding]:
+    """Check that the evaluation and run_stop count what was generated."""
     assert definition.generation is not None
     images = definition.generation.images
     for event in (*run.all("eval_start"), *run.all("eval_accuracy"), *run.all("eval_stop")):
         if event.metadata["samples_count"] != images:
-            yield _miscounted(run, event, images)
+            yield _report_miscount(run, event, images)
             return
     stop = run.all("run_stop")[0]
     if run.all("eval_stop") and stop.metadata["samples_count"] != images:
-        yield _miscounted(run, stop, images)
+        yield _report_miscount(run, stop, images)
 
 
-def _miscounted(run: RunLog, event: Event, images: int) -> Finding:
+def _report_miscount(run: RunLog, event: Event, images: int) -> Finding:
     return make_finding(
         run.path,
         event.line,
@@ -151,10 +151,10 @@ def _miscounted(run: RunLog, event: Event, images: int) -> Finding:
 
 
 @rule("T25", Needs.TIMELINE, kinds=("generate",))
-def weights(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
-    """The closed division generates with the definition's weights."""
+def check_weights(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Check that a closed run generates with the definition's weights (T25)."""
     event, expected = run.first("weights_digest"), definition.model.get("weights_digest")
-    if event is None or division_of(run, place) != "closed" or event.value == expected:
+    if event is None or find_division(run, place) != "closed" or event.value == expected:
         return
     if expected is None:
         yield make_finding(

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from compliance.checks.log.form import end_of_phase, suggestions
-from compliance.checks.log.identity import division_of
-from compliance.checks.log.timing import BATCH_SIZE, batch_size
+from compliance.checks.definitions import BATCH_SIZE, find_division, read_batch_size
+from compliance.checks.log.spelling import suggest_keys
+from compliance.checks.log.structure import find_phase_end
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.runlog import RunLog
@@ -14,22 +14,22 @@ from rules.hyperparameters import Hyperparameter
 
 
 @rule("T12", Needs.DEFINITION)
-def closed_division(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
-    """Each hyperparameter is logged, with a value that the closed division allows."""
-    if division_of(run, place) != "closed":
+def check_closed_division(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Check that each hyperparameter has a value that the closed division allows (T12)."""
+    if find_division(run, place) != "closed":
         return
     known = {*EVENTS[definition.kind], *definition.hyperparameters}
-    misspelt = set(suggestions(run, known).values())
+    misspelt = set(suggest_keys(run, known).values())
     logged = {name: run.value(name) for name in definition.hyperparameters}
     for name, allowed in definition.hyperparameters.items():
         events = run.all(name)
         if not events and run.is_complete and name not in misspelt:
             yield make_finding(
                 run.path,
-                end_of_phase(run, Phase.INIT),
+                find_phase_end(run, Phase.INIT),
                 "T12.missing",
                 f"{name} is not logged",
-                expected=f"{name}, {_allowed(allowed)}",
+                expected=f"{name}, {_describe_allowed(allowed)}",
                 hint=f"log the value that the run used as the event {name} before init_stop",
             )
         if events:
@@ -43,22 +43,26 @@ def closed_division(run: RunLog, definition: Definition, place: Place) -> Iterat
                     events[0].line,
                     "T12.not_allowed",
                     f"{name} {problem} in the closed division",
-                    expected=_allowed(allowed),
+                    expected=_describe_allowed(allowed),
                     got=format_value(value),
                     hint=f"run with an allowed {name}, or submit to the open division",
                 )
 
 
 @rule("T13", Needs.DEFINITION, kinds=("train",))
-def open_division(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
-    """Hyperparameters that the definition knows have its types; the batch size is there."""
-    if division_of(run, place) != "open":
+def check_open_division(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Check the types of hyperparameters and the batch size in the open division (T13)."""
+    if find_division(run, place) != "open":
         return
-    if BATCH_SIZE in definition.hyperparameters and run.is_complete and batch_size(run) is None:
+    if (
+        BATCH_SIZE in definition.hyperparameters
+        and run.is_complete
+        and read_batch_size(run) is None
+    ):
         batch = run.first(BATCH_SIZE)
         yield make_finding(
             run.path,
-            batch.line if batch else end_of_phase(run, Phase.INIT),
+            batch.line if batch else find_phase_end(run, Phase.INIT),
             "T13.batch_size",
             f"{BATCH_SIZE} is not a positive number of samples" if batch else f"no {BATCH_SIZE}",
             expected="an integer above 0",
@@ -81,20 +85,20 @@ def open_division(run: RunLog, definition: Definition, place: Place) -> Iterator
                 )
 
 
-def _allowed(rule_for: Hyperparameter) -> str:
-    """What the closed division allows, in words: ``from 4 up``."""
+def _describe_allowed(rule_for: Hyperparameter) -> str:
+    """Describe what the closed division allows, for example ``from 4 up``."""
     if rule_for.fixed:
         return format_value(rule_for.default)
     if rule_for.choices:
         return "one of " + ", ".join(map(format_value, rule_for.choices))
     related = [f"at least {factor:g} × {name}" for name, factor in rule_for.min_of.items()]
     related += [f"at most {factor:g} × {name}" for name, factor in rule_for.max_of.items()]
-    return ", ".join([*filter(None, [_range(rule_for)]), *related]) or (
+    return ", ".join([*filter(None, [_format_range(rule_for)]), *related]) or (
         f"any value of type {type(rule_for.default).__name__}"
     )
 
 
-def _range(rule_for: Hyperparameter) -> str:
+def _format_range(rule_for: Hyperparameter) -> str:
     lowest, highest = rule_for.minimum, rule_for.maximum
     if lowest is not None and highest is not None:
         return f"from {lowest:g} to {highest:g}"

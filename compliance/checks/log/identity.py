@@ -1,17 +1,13 @@
-"""T14: what a log says it is, and the definition that it is judged by."""
+"""T14: what a log says it is."""
 
 from collections.abc import Iterator
 
+from compliance.checks.definitions import DIVISIONS, find_log_definition, has_digest_of
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
-from compliance.read.runlog import HasTexts, RunLog
-from rules import definition, rounds
-from rules.definition import Definition
+from compliance.read.runlog import RunLog
+from rules import definition
 from rules.errors import did_you_mean
-from rules.events import CHOICES
-from rules.rounds import RoundBenchmark
-
-DIVISIONS = CHOICES["submission_division"]
 
 _IDENTITY = {
     "submission_org": "submitter",
@@ -22,49 +18,11 @@ _IDENTITY = {
 }
 
 
-def definition_of(run: HasTexts, place: Place) -> Definition | None:
-    """The definition that a log is judged by: that of its folder, else the one that it names.
-
-    None where there is no such benchmark or scale, and in a round of MLPerf.
-    """
-    if rounds.load(place.round).is_history:
-        return None
-    return definition_named(place.benchmark, place.scale) or definition_named(
-        run.text("submission_benchmark"), run.text("submission_scale")
-    )
-
-
-def definition_named(benchmark: str | None, scale: str | None) -> Definition | None:
-    """The definition of that name and scale, or None where there is none."""
-    if benchmark in definition.names() and scale in definition.scales(benchmark):
-        return definition.load(benchmark, scale)
-    return None
-
-
-def round_benchmark_of(run: HasTexts, place: Place) -> RoundBenchmark | None:
-    """The benchmark of a round of MLPerf: the one that the log names, else that of its folder."""
-    judged_in = rounds.load(place.round)
-    named = judged_in.benchmark(run.text("submission_benchmark"))
-    return named or judged_in.benchmark(place.benchmark)
-
-
-def division_of(run: RunLog, place: Place) -> str | None:
-    """The division of the folder, else the one that the log names; None for an unknown one."""
-    division = place.division or run.text("submission_division")
-    return division if division in DIVISIONS else None
-
-
-def has_digest_of(run: RunLog, judged_by: Definition) -> bool:
-    """False where a log was written for another version of the definition."""
-    logged = run.text("definition_digest")
-    return logged is None or logged == judged_by.digest
-
-
 @rule("T14", Needs.RECORDS)
-def identity(run: RunLog, place: Place) -> Iterator[Finding]:
-    """Round, submitter, system, benchmark, scale, division and definition are what they must be."""
-    yield from _known_benchmark(run)
-    yield from _like_the_folder(run, place)
+def check_identity(run: RunLog, place: Place) -> Iterator[Finding]:
+    """Check round, submitter, system, benchmark, scale, division and definition (T14)."""
+    yield from _check_benchmark(run)
+    yield from _check_folder(run, place)
     round_event = run.first("submission_round")
     if round_event and isinstance(round_event.value, str) and round_event.value != place.round:
         yield make_finding(
@@ -76,7 +34,7 @@ def identity(run: RunLog, place: Place) -> Iterator[Finding]:
             got=format_value(round_event.value),
             hint=f"run again with the rules of {place.round}, or check with --round",
         )
-    judged_by = definition_of(run, place)
+    judged_by = find_log_definition(run, place)
     digest_event = run.first("definition_digest")
     if judged_by and digest_event and not has_digest_of(run, judged_by):
         yield make_finding(
@@ -91,7 +49,7 @@ def identity(run: RunLog, place: Place) -> Iterator[Finding]:
         )
 
 
-def _known_benchmark(run: RunLog) -> Iterator[Finding]:
+def _check_benchmark(run: RunLog) -> Iterator[Finding]:
     benchmark, scale = run.first("submission_benchmark"), run.first("submission_scale")
     if benchmark is None or not isinstance(benchmark.value, str):
         return
@@ -121,13 +79,13 @@ def _known_benchmark(run: RunLog) -> Iterator[Finding]:
             )
 
 
-def _like_the_folder(run: RunLog, place: Place) -> Iterator[Finding]:
+def _check_folder(run: RunLog, place: Place) -> Iterator[Finding]:
     for key, part in _IDENTITY.items():
         event, expected = run.first(key), getattr(place, part)
         if event is None or expected is None or not isinstance(event.value, str):
             continue
         if _is_unknown(key, expected, place) or _is_unknown(key, event.value, place):
-            continue  # told by S1, or above
+            continue  # reported by S1, or above
         if event.value != expected:
             by_description = part == "submitter"
             source = "the system description" if by_description else "the folder's name"
@@ -138,14 +96,14 @@ def _like_the_folder(run: RunLog, place: Place) -> Iterator[Finding]:
                 f"{key} does not agree with {source}",
                 expected=format_value(expected),
                 got=format_value(event.value),
-                hint="mend submitter in the system's description, or run again; logs are not edited"
+                hint="correct submitter in the system's description, or run again; never edit a log"
                 if by_description
-                else f"lay the log into the folder of its own {part}, or run again",
+                else f"move the log into the folder of its own {part}, or run again",
             )
 
 
 def _is_unknown(key: str, value: str, place: Place) -> bool:
-    """True where another finding says already that there is no such thing."""
+    """Return True if another finding already reports that the name does not exist."""
     if key == "submission_benchmark":
         return value not in definition.names()
     if key == "submission_scale" and place.benchmark in definition.names():

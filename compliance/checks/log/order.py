@@ -1,27 +1,25 @@
-"""T3 and T4: the order of a log, by its lines and by its two clocks."""
+"""T3: the events of a log follow each other in order."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from compliance.checks.log.form import WHERE, definition_if_whole
-from compliance.checks.log.pace import unexplained_times
+from compliance.checks.log.structure import PHASE_PLACES, find_whole_definition
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.records import Event
 from compliance.read.runlog import RunLog
 from rules import rounds
 from rules.definition import Definition
-from rules.events import CLOCK_METADATA, EVENTS, STATUS_ABORTED, Kind, Phase
-
-CLOCK_TOLERANCE_MS = 100.0
-CLOCK_TOLERANCE_SHARE = 1e-3
+from rules.events import EVENTS, STATUS_ABORTED, Kind, Phase
 
 
 @dataclass(frozen=True)
 class Turns:
-    """What each event of the timed part asks for and leads to, from ``begin`` to ``end``; with
-    ``anew`` they begin anew."""
+    """The states of the timed part, from ``begin`` to ``end``.
+
+    ``of`` holds the state that each event requires and the state that it leads to. A new turn
+    begins with the event ``anew``.
+    """
 
     begin: str
     end: str
@@ -33,6 +31,8 @@ class Turns:
 _EVALUATION = {
     "eval_accuracy": ("in an evaluation without a result", "in an evaluation with its result"),
 }
+
+
 _TURNS: Mapping[Kind, Turns] = {
     "train": Turns(
         begin="after run_start or an evaluation",
@@ -73,20 +73,22 @@ _TURNS: Mapping[Kind, Turns] = {
 
 
 @rule("T3", Needs.RECORDS)
-def order(run: RunLog, place: Place) -> Iterator[Finding]:
-    """Phases follow each other, blocks and evaluations take turns, and run_stop is followed by
-    nothing but what belongs there."""
-    definition = definition_if_whole(run, place)
+def check_order(run: RunLog, place: Place) -> Iterator[Finding]:
+    """Check that phases, blocks and evaluations follow each other in order (T3)."""
+    definition = find_whole_definition(run, place)
     if definition is not None:
-        out_of_place = [*_phases(run, definition), *_turns(run, _TURNS[definition.kind])]
+        out_of_place = [
+            *_check_phases(run, definition),
+            *_check_turns(run, _TURNS[definition.kind]),
+        ]
         yield from out_of_place
-        if not out_of_place:  # else it may be run_stop that stands too early
-            yield from _after_the_end(run)
-    elif rounds.load(place.round).is_history:  # M4 and M7 judge the rest
-        yield from _after_the_end(run)
+        if not out_of_place:  # otherwise run_stop itself may stand too early
+            yield from _check_end(run)
+    elif rounds.load(place.round).is_history:  # M4 and M7 check the rest of the order
+        yield from _check_end(run)
 
 
-def _after_the_end(run: RunLog) -> Iterator[Finding]:
+def _check_end(run: RunLog) -> Iterator[Finding]:
     stop = run.first("run_stop")
     after = [event for event in run.events if stop and event.line > stop.line]
     after = [event for event in after if not _belongs_after(event)]
@@ -107,8 +109,8 @@ def _belongs_after(event: Event) -> bool:
     return asked is not None and asked.phase is Phase.AFTER
 
 
-def _phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
-    """The first record that stands outside its phase; others mostly follow from it."""
+def _check_phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
+    """Report the first record that stands outside its phase; most others follow from it."""
     doors = [run.all(key)[0].line for key in ("init_start", "init_stop", "run_start")]
     init_start, init_stop, run_start = doors
     known, stop = EVENTS[definition.kind], run.first("run_stop")
@@ -141,14 +143,14 @@ def _phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
                 event.line,
                 "T3.outside_phase",
                 f"{event.key} stands outside its phase",
-                expected=WHERE[phase],
-                got=_found_where(event.line, init_start, init_stop, run_start, stop),
+                expected=PHASE_PLACES[phase],
+                got=_describe_place(event.line, init_start, init_stop, run_start, stop),
                 hint="write each event in its phase; the table under T2 lists them",
             )
             return
 
 
-def _found_where(
+def _describe_place(
     line: int, init_start: int, init_stop: int, run_start: int, stop: Event | None
 ) -> str:
     if line < init_start:
@@ -160,8 +162,8 @@ def _found_where(
     return "it after run_stop" if stop and line > stop.line else "it after run_start"
 
 
-def _turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
-    """The first break of the turns in each block; the next block_start is a new beginning."""
+def _check_turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
+    """Report the first event out of turn in each block; the next block_start begins anew."""
     state, told, last_line = turns.begin, False, 0
     for event in run.events:
         if event.key in turns.of:
@@ -193,127 +195,3 @@ def _turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
                     hint="close the evaluation before the clock stops",
                 )
             return
-
-
-@rule("T4", Needs.RECORDS)
-def clock(run: RunLog, place: Place) -> Iterator[Finding]:
-    """Neither clock steps back, both advance alike, and events account for the time they tell."""
-    if not rounds.load(place.round).log.monotonic_clock:
-        yield from _steps_back(run)
-        return
-    broken_lines = {problem.line for problem in run.problems}  # T1's
-    without = [e for e in run.events if e.line not in broken_lines and _has_no_clock(e)]
-    if without:
-        yield make_finding(
-            run.path,
-            without[0].line,
-            "T4.no_monotonic_ms",
-            f"metadata.monotonic_ms is missing or no number in {len(without):,} of "
-            f"{len(run.events):,} records",
-            expected="milliseconds of a clock that is never set, in every record",
-            got=_logged(without[0], CLOCK_METADATA),
-            hint="add metadata.monotonic_ms, in Python time.monotonic() * 1000",
-        )
-    yield from _apart(run)
-    if definition_if_whole(run, place):
-        yield from unexplained_times(run)
-
-
-def _apart(run: RunLog) -> Iterator[Finding]:
-    """Where a clock steps back, or the two clocks go apart."""
-    before: Event | None = None
-    drift = _Drift()
-    for event in run.events:
-        back = _describe_step_back(before, event) if before is not None else ""
-        before = event
-        if back:
-            yield _step_back(run, event, back)
-            drift = _Drift()  # the next record begins anew: one step gives one finding
-            continue
-        if event.monotonic_ms is None:
-            continue
-        apart_ms = drift.apart_ms(event.time_ms, event.monotonic_ms)
-        if apart_ms is not None:
-            yield make_finding(
-                run.path,
-                event.line,
-                "T4.clocks_apart",
-                "the wall clock and the monotonic clock went apart before this record",
-                expected=f"the same advance to within {CLOCK_TOLERANCE_MS:g} ms and 0.1%",
-                got=f"a difference of {apart_ms:,.0f} ms",
-                hint="the clock was set or the log was changed; switch off stepping of the clock "
-                "(slewing is fine) and run again",
-            )
-            drift = _Drift()
-            drift.apart_ms(event.time_ms, event.monotonic_ms)
-
-
-def _steps_back(run: RunLog) -> Iterator[Finding]:
-    """All steps of the only clock as one finding: where ranks share a log there may be many."""
-    times_ms = [event.time_ms for event in run.events]
-    if times_ms == sorted(times_ms):
-        return
-    steps = [
-        (event, before.time_ms - event.time_ms)
-        for before, event in zip(run.events, run.events[1:], strict=False)
-        if event.time_ms < before.time_ms
-    ]
-    furthest = max(milliseconds for _, milliseconds in steps)
-    times = "" if len(steps) == 1 else f" {len(steps):,} times, at most"
-    yield _step_back(run, steps[0][0], f"time_ms steps back{times} by {furthest:,.0f} ms")
-
-
-def _step_back(run: RunLog, event: Event, message: str) -> Finding:
-    return make_finding(
-        run.path,
-        event.line,
-        "T4.step_back",
-        message,
-        expected="a time that is not before the record above",
-        hint="write records in order from one process, and never change the log; "
-        "if the machine's clock was set during the run, run again",
-    )
-
-
-def _logged(event: Event, name: str) -> str:
-    return format_value(event.metadata[name]) if name in event.metadata else "nothing"
-
-
-def _has_no_clock(event: Event) -> bool:
-    logged = event.metadata.get(CLOCK_METADATA)
-    if isinstance(logged, float) and not math.isfinite(logged):
-        return False  # T5 tells
-    return event.monotonic_ms is None or event.monotonic_ms < 0
-
-
-def _describe_step_back(before: Event, event: Event) -> str:
-    if event.time_ms < before.time_ms:
-        return f"time_ms steps back by {before.time_ms - event.time_ms:,.0f} ms"
-    if event.monotonic_ms is not None and before.monotonic_ms is not None:
-        back_ms = before.monotonic_ms - event.monotonic_ms
-        if back_ms > 0:
-            return f"metadata.monotonic_ms steps back by {back_ms:,.3f} ms"
-    return ""
-
-
-class _Drift:
-    """Compares every record with all before it in one pass.
-
-    With o = wall − monotonic, |o_j − o_i| <= tolerance + share · (m_j − m_i) for all i < j holds
-    exactly when o − share · m never rises, and o + share · m never falls, by more than the
-    tolerance against its lowest, or highest, value so far.
-    """
-
-    def __init__(self) -> None:
-        self.lowest = math.inf
-        self.highest = -math.inf
-
-    def apart_ms(self, wall_ms: float, monotonic_ms: float) -> float | None:
-        """How far the clocks are apart beyond the growing share, or None within the tolerance."""
-        offset = wall_ms - monotonic_ms
-        falling = offset - CLOCK_TOLERANCE_SHARE * monotonic_ms
-        rising = offset + CLOCK_TOLERANCE_SHARE * monotonic_ms
-        self.lowest = min(self.lowest, falling)
-        self.highest = max(self.highest, rising)
-        apart = max(falling - self.lowest, self.highest - rising)
-        return apart if apart > CLOCK_TOLERANCE_MS else None

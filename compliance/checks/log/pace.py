@@ -21,12 +21,12 @@ _INTERVALS = ("block", "generation", "eval")
 Interval = tuple[Event, Event]
 
 
-def unexplained_times(run: RunLog) -> Iterator[Finding]:
-    """Intervals without duration, blocks unlike all others, long gaps between intervals."""
+def check_pace(run: RunLog) -> Iterator[Finding]:
+    """Check for intervals without duration, blocks that are too fast, and unexplained gaps."""
     if not run.seconds or run.seconds < 0:
         return  # T7's, or a run that failed at once
-    pairs = _intervals(run)
-    instant = [(start, stop) for start, stop in pairs if _ms(start, stop) == 0]
+    pairs = _list_intervals(run)
+    instant = [(start, stop) for start, stop in pairs if _measure_ms(start, stop) == 0]
     for start, stop in instant[:1]:
         what = start.key.removesuffix("_start")
         times = f" (so do {len(instant) - 1:,} more intervals)" if len(instant) > 1 else ""
@@ -40,12 +40,12 @@ def unexplained_times(run: RunLog) -> Iterator[Finding]:
             hint="write each record when it happens, with the clocks of that moment",
         )
     if not instant and not run.grows:
-        yield from _fast_blocks(run, pairs)
-        yield from _gaps(run, pairs)
+        yield from _check_fast_blocks(run, pairs)
+        yield from _check_gaps(run, pairs)
 
 
-def _intervals(run: RunLog) -> list[Interval]:
-    """Blocks, generations and evaluations that were closed, in the order of their lines."""
+def _list_intervals(run: RunLog) -> list[Interval]:
+    """Return the closed blocks, generations and evaluations, in the order of their lines."""
     opened: dict[str, Event] = {}
     closed = []
     for event in run.events:
@@ -57,21 +57,21 @@ def _intervals(run: RunLog) -> list[Interval]:
     return closed
 
 
-def _ms(start: Event, stop: Event) -> float:
-    """The longer of what the two clocks say, negative where they step back."""
+def _measure_ms(start: Event, stop: Event) -> float:
+    """Return the longer of the two clocks' readings in ms, negative where they step back."""
     wall = stop.time_ms - start.time_ms
     if start.monotonic_ms is None or stop.monotonic_ms is None:
         return wall
     return max(wall, stop.monotonic_ms - start.monotonic_ms)
 
 
-def _fast_blocks(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
-    """At most a quarter of the blocks that are apart from all others by their pace."""
+def _check_fast_blocks(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
+    """Report blocks that are much faster than all others, if they are a quarter at most."""
     paces = []
     for start, stop in pairs:
         first, last = start.metadata.get("samples_count"), stop.metadata.get("samples_count")
         if start.key == "block_start" and is_integer(first) and is_integer(last) and last > first:
-            paces.append((_ms(start, stop) / (last - first), stop.line))
+            paces.append((_measure_ms(start, stop) / (last - first), stop.line))
     if len(paces) < BLOCKS_MIN:
         return
     paces.sort()
@@ -93,18 +93,20 @@ def _fast_blocks(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
             return
 
 
-def _gaps(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
-    """The longest time between two intervals, where it is longer than every block.
+def _check_gaps(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
+    """Report the longest time between two intervals, if it is longer than every block.
 
-    Not before the first block: data are read there.
+    The time before the first block does not count, because data are read there.
     """
     stop = run.all("run_stop")[0]
-    blocks = [_ms(start, end) for start, end in pairs if start.key != "eval_start"]
+    blocks = [_measure_ms(start, end) for start, end in pairs if start.key != "eval_start"]
     following = [start for start, _ in pairs[1:]]
     if run.converged:  # a run that failed may have been stopped within a block
         following.append(stop)
     ends = (end for _, end in pairs)
-    gaps = [(_ms(end, after), end, after) for end, after in zip(ends, following, strict=False)]
+    gaps = [
+        (_measure_ms(end, after), end, after) for end, after in zip(ends, following, strict=False)
+    ]
     if not gaps:
         return
     longest_ms, end, after = max(gaps, key=lambda gap: gap[0])

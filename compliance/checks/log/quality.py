@@ -3,8 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from compliance.checks.log.identity import division_of
-from compliance.checks.log.timing import batch_size
+from compliance.checks.definitions import find_division, read_batch_size
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.records import Event
@@ -17,20 +16,20 @@ EPOCH_TOLERANCE = 1e-3
 
 
 @rule("T9", Needs.TIMELINE)
-def quality(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
-    """Every evaluation has all metrics; the run succeeds and stops where all targets hold."""
+def check_quality(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Check that evaluations have all metrics and that the run ends where all targets hold (T9)."""
     incomplete = [
         finding
         for event in run.all("eval_accuracy")
-        for finding in _metrics(run, event, definition)
+        for finding in _check_metrics(run, event, definition)
     ]
     if incomplete:
         yield from incomplete
     else:
-        yield from _stops_at_the_targets(run, definition)
+        yield from _check_ending(run, definition)
 
 
-def _metrics(run: RunLog, event: Event, definition: Definition) -> Iterator[Finding]:
+def _check_metrics(run: RunLog, event: Event, definition: Definition) -> Iterator[Finding]:
     metrics = event.metadata["metrics"]
     first = definition.quality[0].metric
     wanted = [target.metric for target in definition.quality] + list(definition.reported)
@@ -46,7 +45,7 @@ def _metrics(run: RunLog, event: Event, definition: Definition) -> Iterator[Find
             got=format_value(metrics),
             hint="log every metric of the definition, the reported ones too, at every evaluation",
         )
-    elif event.value != metrics[first] and math.isfinite(event.value):  # else it is T5's
+    elif event.value != metrics[first] and math.isfinite(event.value):  # else T5 reports it
         yield make_finding(
             run.path,
             event.line,
@@ -57,32 +56,32 @@ def _metrics(run: RunLog, event: Event, definition: Definition) -> Iterator[Find
             hint=f"write the same number as value and as metadata.metrics.{first}",
         )
     else:
-        yield from _possible(run, event, definition)
+        yield from _check_bounds(run, event, definition)
 
 
-def _possible(run: RunLog, event: Event, definition: Definition) -> Iterator[Finding]:
+def _check_bounds(run: RunLog, event: Event, definition: Definition) -> Iterator[Finding]:
     for name, (lowest, highest) in definition.bounds.items():
         value = event.metadata["metrics"].get(name)
         if not is_number(value) or not math.isfinite(value) or lowest <= value <= highest:
-            continue  # what is no number is told above, what is not finite by T5
+            continue  # the check of metrics or T5 reports such values
         yield make_finding(
             run.path,
             event.line,
             "T9.impossible_value",
             f"{name} has a value that this metric cannot have",
-            expected=_between(lowest, highest),
+            expected=_format_bounds(lowest, highest),
             got=format_value(value),
             hint=f"compute {name} as the definition's evaluation does, and log it unscaled",
         )
 
 
-def _between(lowest: float, highest: float) -> str:
+def _format_bounds(lowest: float, highest: float) -> str:
     if math.isfinite(lowest) and math.isfinite(highest):
         return f"from {lowest:g} to {highest:g}"
     return f"{lowest:g} or more" if math.isfinite(lowest) else f"at most {highest:g}"
 
 
-def _stops_at_the_targets(run: RunLog, definition: Definition) -> Iterator[Finding]:
+def _check_ending(run: RunLog, definition: Definition) -> Iterator[Finding]:
     targets = " and ".join(map(str, definition.quality))
     evaluations = run.all("eval_accuracy")
     reached = [
@@ -132,13 +131,13 @@ def _stops_at_the_targets(run: RunLog, definition: Definition) -> Iterator[Findi
 
 
 @rule("T10", Needs.TIMELINE)
-def counts(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
-    """Set sizes, data, parameters, samples and epochs are those of the definition."""
+def check_counts(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Check set sizes, data, parameters, samples and epochs against the definition (T10)."""
     expected = {
         "train_samples": definition.train_samples,
         "eval_samples": definition.evaluation_samples,
     }
-    if division_of(run, place) == "closed":
+    if find_division(run, place) == "closed":
         logged = {name: run.value(name) for name in definition.hyperparameters}
         expected["model_parameters"] = definition.count_parameters(logged)
     for key, count in expected.items():
@@ -155,14 +154,14 @@ def counts(run: RunLog, definition: Definition, place: Place) -> Iterator[Findin
                 if key == "model_parameters"
                 else "use the whole set that prepare_data makes for this scale",
             )
-    yield from _data(run, definition)
+    yield from _check_data(run, definition)
     if definition.kind == "train":
-        yield from _whole_batches(run)
-        yield from _epochs(run, definition)
-        yield from _all_samples(run)
+        yield from _check_batches(run)
+        yield from _check_epochs(run, definition)
+        yield from _check_run_stop(run)
 
 
-def _all_samples(run: RunLog) -> Iterator[Finding]:
+def _check_run_stop(run: RunLog) -> Iterator[Finding]:
     stop, blocks = run.all("run_stop")[0], run.all("block_stop")
     if stop.metadata["samples_count"] != run.samples_trained:
         yield make_finding(
@@ -177,7 +176,7 @@ def _all_samples(run: RunLog) -> Iterator[Finding]:
         )
 
 
-def _data(run: RunLog, definition: Definition) -> Iterator[Finding]:
+def _check_data(run: RunLog, definition: Definition) -> Iterator[Finding]:
     event = run.first("data_digest")
     if event is None or definition.data_digest in (None, event.value):
         return
@@ -194,8 +193,8 @@ def _data(run: RunLog, definition: Definition) -> Iterator[Finding]:
     )
 
 
-def _whole_batches(run: RunLog) -> Iterator[Finding]:
-    batch, before = batch_size(run), 0
+def _check_batches(run: RunLog) -> Iterator[Finding]:
+    batch, before = read_batch_size(run), 0
     if batch is None:
         return
     for event in run.all("block_stop"):
@@ -214,7 +213,7 @@ def _whole_batches(run: RunLog) -> Iterator[Finding]:
         before = samples
 
 
-def _epochs(run: RunLog, definition: Definition) -> Iterator[Finding]:
+def _check_epochs(run: RunLog, definition: Definition) -> Iterator[Finding]:
     for event in run.all("eval_accuracy"):
         epochs = event.metadata["samples_count"] / definition.train_samples
         if not abs(event.metadata["epoch_num"] - epochs) <= EPOCH_TOLERANCE:

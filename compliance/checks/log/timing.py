@@ -3,26 +3,19 @@
 from collections.abc import Iterator
 from itertools import zip_longest
 
+from compliance.checks.definitions import read_batch_size
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.records import Event
 from compliance.read.runlog import RunLog
 from rules.definition import Block, Definition
-from rules.events import REASON_METADATA, STATUS_ABORTED, is_integer
+from rules.events import REASON_METADATA, STATUS_ABORTED
 from rules.hyperparameters import EVAL_OFFSET
-
-BATCH_SIZE = "global_batch_size"  # the hyperparameter that rules T8, T10 and T11 count with
-
-
-def batch_size(run: RunLog) -> int | None:
-    """The global batch size that the log names, or None where it is no positive integer."""
-    value = run.value(BATCH_SIZE)
-    return value if is_integer(value) and value > 0 else None
 
 
 @rule("T6", Needs.TIMELINE)
-def before_the_clock(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
-    """Caches are cleared, and initialisation ends in time."""
+def check_initialisation(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Check that caches are cleared and that initialisation ends in time (T6)."""
     cleared = run.first("cache_clear")
     if cleared is not None and cleared.value is not True:
         yield make_finding(
@@ -50,8 +43,8 @@ def before_the_clock(run: RunLog, definition: Definition, place: Place) -> Itera
 
 
 @rule("T7", Needs.RECORDS)
-def timed_region(run: RunLog, place: Place) -> Iterator[Finding]:
-    """The clock is stopped, whatever happens, and later than it was started."""
+def check_timed_region(run: RunLog, place: Place) -> Iterator[Finding]:
+    """Check that the clock is stopped, and later than it was started (T7)."""
     started, stopped = run.first("run_start"), run.first("run_stop")
     if started and stopped and run.seconds is not None and started.line < stopped.line:
         is_short = run.seconds < 0 or (run.seconds == 0 and run.converged)
@@ -80,9 +73,9 @@ def timed_region(run: RunLog, place: Place) -> Iterator[Finding]:
 
 
 @rule("T8", Needs.TIMELINE, kinds=("train",))
-def evaluation_cadence(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
-    """Blocks end, and evaluations happen, where the definition's schedule says."""
-    batch = batch_size(run)
+def check_cadence(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Check that blocks end, and evaluations happen, where the schedule says (T8)."""
+    batch = read_batch_size(run)
     if batch is None:
         return
     offset = 0
@@ -109,14 +102,14 @@ def evaluation_cadence(run: RunLog, definition: Definition, place: Place) -> Ite
             block.number,
             block.first_sample,
         ):
-            yield _off_schedule(run, started.line, "block_start", block, started.metadata)
+            yield _report_off_schedule(run, started.line, "block_start", block, started.metadata)
             return
         if ended is None:
             return
         samples = ended.metadata["samples_count"]
         if samples % batch or samples <= done:
             return  # T10: no number of samples that whole batches lead to
-        if samples > block.samples and samples > _last_sample(definition, batch):
+        if samples > block.samples and samples > _find_last_sample(definition, batch):
             return  # T11
         if samples != block.samples:
             late = samples > block.samples
@@ -134,13 +127,15 @@ def evaluation_cadence(run: RunLog, definition: Definition, place: Place) -> Ite
             )
             return
         if ended.metadata["block_num"] != block.number:
-            yield _off_schedule(run, ended.line, "block_stop", block, ended.metadata)
+            yield _report_off_schedule(run, ended.line, "block_stop", block, ended.metadata)
             return
         done = samples
-    yield from _counts_agree(run)
+    yield from _check_evaluation_counts(run)
 
 
-def _off_schedule(run: RunLog, line: int, key: str, block: Block, metadata: object) -> Finding:
+def _report_off_schedule(
+    run: RunLog, line: int, key: str, block: Block, metadata: object
+) -> Finding:
     assert isinstance(metadata, dict)
     samples = block.first_sample if key == "block_start" else block.samples
     return make_finding(
@@ -154,8 +149,8 @@ def _off_schedule(run: RunLog, line: int, key: str, block: Block, metadata: obje
     )
 
 
-def _counts_agree(run: RunLog) -> Iterator[Finding]:
-    """An evaluation names the samples of the block before it."""
+def _check_evaluation_counts(run: RunLog) -> Iterator[Finding]:
+    """Check that an evaluation names the samples of the block before it."""
     samples, counted_on = 0, run.all("run_start")[0].line
     for event in run.events:
         if event.key == "block_stop":
@@ -176,18 +171,18 @@ def _counts_agree(run: RunLog) -> Iterator[Finding]:
                 return
 
 
-def _logged(event: Event, name: str) -> str:
+def _format_metadata(event: Event, name: str) -> str:
     return format_value(event.metadata[name]) if name in event.metadata else "nothing"
 
 
-def _last_sample(definition: Definition, batch: int) -> int:
-    """Where the budget ends: max_samples, completed to a whole batch."""
+def _find_last_sample(definition: Definition, batch: int) -> int:
+    """Return where the budget ends: max_samples, completed to a whole batch."""
     return -(-definition.timing.max_samples // batch) * batch
 
 
 @rule("T11", Needs.TIMELINE, kinds=("train",))
-def budget(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
-    """Nothing is trained after `timing.max_samples`; who gives up before says why."""
+def check_budget(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Check that training ends with the budget, or earlier with a reason (T11)."""
     stop = run.all("run_stop")[0]
     reason = stop.metadata.get(REASON_METADATA)
     gave_up = run.status == STATUS_ABORTED and run.samples_trained < definition.timing.max_samples
@@ -198,13 +193,13 @@ def budget(run: RunLog, definition: Definition, place: Place) -> Iterator[Findin
             "T11.no_reason",
             "the run was aborted before its budget was spent, and does not say why",
             expected=f"metadata.reason, a text, or {definition.timing.max_samples:,} samples",
-            got=f"{_logged(stop, REASON_METADATA)} after {run.samples_trained:,} samples",
+            got=f"{_format_metadata(stop, REASON_METADATA)} after {run.samples_trained:,} samples",
             hint="log the error or whatever else ended the run as metadata.reason of run_stop",
         )
-    batch = batch_size(run)
+    batch = read_batch_size(run)
     if batch is None:
         return
-    last = _last_sample(definition, batch)
+    last = _find_last_sample(definition, batch)
     for event in run.events:
         starts_after = event.key == "block_start" and event.metadata["samples_count"] >= last
         ends_after = event.key == "block_stop" and event.metadata["samples_count"] > last

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from compliance.checks.log.identity import division_of, has_digest_of
-from compliance.checks.log.timing import batch_size
+from compliance.checks.definitions import find_division, has_digest_of, read_batch_size
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding
 from compliance.read.logs import ResultLogs
@@ -15,12 +14,12 @@ from rules.definition import Definition
 
 
 @rule("T21", Needs.RESULT, kinds=("train",))
-def plausible_convergence(
+def check_convergence(
     result: ResultLogs, definition: Definition, place: Place
 ) -> Iterator[Finding]:
-    """The mean of samples to target is not below what the reference makes plausible."""
+    """Check that the mean of samples to target is not implausibly small (T21)."""
     points = rcp.load(definition.name, definition.scale)
-    found = convergence_of(result, definition, place, points)
+    found = compare_convergence(result, definition, place, points)
     if found is None or found.verdict == "pass":
         return
     measure = (
@@ -65,16 +64,16 @@ def plausible_convergence(
         )
 
 
-def convergence_of(
+def compare_convergence(
     result: ResultLogs, definition: Definition, place: Place, points: rcp.ReferencePoints | None
 ) -> Convergence | None:
-    """How the result stands to the reference, or None where T21 does not ask.
+    """Compare a result with the reference; return None where T21 does not apply.
 
-    That is in the open division, and where other rules find that runs are missing, did not
-    converge, or do not say what they are.
+    T21 does not apply to the open division, nor where other rules report runs that are missing,
+    did not converge, or do not say what they are.
     """
-    runs, sizes = result.runs, {batch_size(run) for run in result.runs}
-    if len(runs) != definition.runs.required or division_of(runs[0], place) != "closed":
+    runs, sizes = result.runs, {read_batch_size(run) for run in result.runs}
+    if len(runs) != definition.runs.required or find_division(runs[0], place) != "closed":
         return None
     if len(sizes) != 1 or not all(has_digest_of(run, definition) for run in runs):
         return None

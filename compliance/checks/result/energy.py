@@ -18,8 +18,8 @@ TELLING_READINGS_MIN = 10  # different ones; two idle machines may agree in a fe
 
 
 @rule("T23", Needs.RESULT)
-def power(result: ResultLogs, definition: Definition, place: Place) -> Iterator[Finding]:
-    """Power logs belong to runs, are well formed, and cover the timed region of each."""
+def check_energy(result: ResultLogs, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Check that power logs belong to runs, are well formed, and cover the timed region (T23)."""
     by_index = {run.index: run for run in result.runs}
     sound = []
     for log in result.power:
@@ -33,12 +33,12 @@ def power(result: ResultLogs, definition: Definition, place: Place) -> Iterator[
                 hint="give a power log the number of its run, or remove it",
             )
             continue
-        findings = [*_form(log), *(_covers(log, run) if not log.problems else ())]
+        findings = [*_check_form(log), *(_check_cover(log, run) if not log.problems else ())]
         yield from findings
         if not findings:
             sound.append(log)
-    yield from _alike(sound)
-    yield from _unchanged(sound)
+    yield from _check_sensors(sound)
+    yield from _check_constant(sound)
     lacking = sorted(by_index.keys() - {log.index for log in result.power}, key=str)
     if result.power and lacking:
         yield make_finding(
@@ -52,7 +52,7 @@ def power(result: ResultLogs, definition: Definition, place: Place) -> Iterator[
         )
 
 
-def _form(log: PowerLog) -> Iterator[Finding]:
+def _check_form(log: PowerLog) -> Iterator[Finding]:
     for problem in log.problems:
         yield make_finding(
             log.path,
@@ -66,14 +66,14 @@ def _form(log: PowerLog) -> Iterator[Finding]:
         )
 
 
-def _covers(log: PowerLog, run: RunLog) -> Iterator[Finding]:
-    """Each sensor was read from before run_start until after run_stop, at least once a second."""
+def _check_cover(log: PowerLog, run: RunLog) -> Iterator[Finding]:
+    """Check that each sensor was read from before run_start until after run_stop, without gaps."""
     start, stop = run.first("run_start"), run.first("run_stop")
     if start is None or stop is None or start.monotonic_ms is None or stop.monotonic_ms is None:
-        return  # T2's, T4's or T7's
+        return  # T2, T4 or T7 reports it
     without: dict[tuple[int, float, float], list[str]] = {}
     for sensor in log.sensors:
-        gap = _gap(sensor, start.monotonic_ms, stop.monotonic_ms)
+        gap = _find_gap(sensor, start.monotonic_ms, stop.monotonic_ms)
         if gap is not None:
             without.setdefault(gap, []).append(sensor.name)
     for (line, from_ms, to_ms), names in without.items():
@@ -92,8 +92,8 @@ def _covers(log: PowerLog, run: RunLog) -> Iterator[Finding]:
         )
 
 
-def _gap(sensor: Sensor, start_ms: float, stop_ms: float) -> tuple[int, float, float] | None:
-    """The first stretch of the run without a reading: line after it, begin and end."""
+def _find_gap(sensor: Sensor, start_ms: float, stop_ms: float) -> tuple[int, float, float] | None:
+    """Return the first gap between readings: the line after it, its begin and end in ms."""
     times_ms = sensor.times_ms
     if not times_ms or times_ms[0] > start_ms:
         until_ms = min(times_ms[0], stop_ms) if times_ms else stop_ms
@@ -109,8 +109,8 @@ def _gap(sensor: Sensor, start_ms: float, stop_ms: float) -> tuple[int, float, f
     return None
 
 
-def _alike(logs: list[PowerLog]) -> Iterator[Finding]:
-    """All power logs of a result have the same sensors, and none is a copy of another."""
+def _check_sensors(logs: list[PowerLog]) -> Iterator[Finding]:
+    """Check that all power logs have the same sensors and that none is a copy of another."""
     readings: dict[object, PowerLog] = {}
     for log in logs:
         names = [sensor.name for sensor in log.sensors]
@@ -140,7 +140,7 @@ def _alike(logs: list[PowerLog]) -> Iterator[Finding]:
             )
 
 
-def _unchanged(logs: list[PowerLog]) -> Iterator[Finding]:
+def _check_constant(logs: list[PowerLog]) -> Iterator[Finding]:
     for log in logs:
         for sensor in log.sensors:
             if len(sensor.watts) >= UNCHANGED_READINGS_MAX and len(set(sensor.watts)) == 1:

@@ -22,7 +22,7 @@ _LICENCE_NAME = re.compile(r"(LICEN[CS]E|COPYING)(\.(txt|md))?", re.IGNORECASE)
 
 
 @rule("S3", Needs.SUBMITTER)
-def code(who: Submitter) -> Iterator[Finding]:
+def check_code(who: Submitter) -> Iterator[Finding]:
     """Each benchmark of a result has its code and a README, each open result its own README."""
     if who.files is None:
         return
@@ -76,7 +76,7 @@ def _is_code(name: PurePosixPath) -> bool:
 
 
 @rule("S5", Needs.SUBMITTER)
-def hygiene(who: Submitter) -> Iterator[Finding]:
+def check_hygiene(who: Submitter) -> Iterator[Finding]:
     """No links or device files, no names that break elsewhere, nothing beyond the bounds."""
     for refused in who.refused:
         yield make_finding(
@@ -88,7 +88,7 @@ def hygiene(who: Submitter) -> Iterator[Finding]:
             hint="replace a link by what it names, let others read the files, or leave out what is "
             "no log, description or code",
         )
-    of_files = list(islice(_of_files(who), PROBLEMS_MAX + 1))
+    of_files = list(islice(_check_files(who), PROBLEMS_MAX + 1))
     yield from of_files[:PROBLEMS_MAX]
     if len(of_files) > PROBLEMS_MAX:
         yield make_finding(
@@ -100,12 +100,12 @@ def hygiene(who: Submitter) -> Iterator[Finding]:
         )
 
 
-def _of_files(who: Submitter) -> Iterator[Finding]:
+def _check_files(who: Submitter) -> Iterator[Finding]:
     """Names and sizes of all files of a submission."""
     folded: dict[str, SubmittedFile] = {}
     for file in sorted(who.files or (), key=lambda file: file.name):
-        yield from _name(who, file)
-        yield from _size(who, file)
+        yield from _check_name(who, file)
+        yield from _check_size(who, file)
         other = folded.setdefault(str(file.name).casefold(), file)
         if other is not file:
             yield make_finding(
@@ -117,7 +117,7 @@ def _of_files(who: Submitter) -> Iterator[Finding]:
             )
 
 
-def _name(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
+def _check_name(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
     name = file.name.name
     is_safe = _SAFE_NAME.fullmatch(name) and not name.endswith(".")
     if not is_safe or _DEVICE_NAME.fullmatch(name):
@@ -143,7 +143,7 @@ def _name(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
         )
 
 
-def _size(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
+def _check_size(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
     is_result = file.name.parts[0] == "results"
     bounds = {".txt": LOG_BYTES_MAX, ".csv": POWER_BYTES_MAX} if is_result else {}
     bound = bounds.get(file.name.suffix, FILE_BYTES_MAX)
@@ -160,7 +160,7 @@ def _size(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
 
 
 @rule("S6", Needs.SUBMITTER)
-def licence(who: Submitter) -> Iterator[Finding]:
+def check_licence(who: Submitter) -> Iterator[Finding]:
     """The code has a licence."""
     if who.files is None or not who.results:
         return

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from compliance.checks.log.identity import DIVISIONS
+from compliance.checks.definitions import DIVISIONS
 from compliance.checks.registry import Needs, make_finding, rule
 from compliance.finding import Finding, escape, format_value
 from compliance.read.package import (
@@ -24,7 +24,7 @@ PROBLEMS_PER_DESCRIPTION_MAX = 10
 
 
 @rule("S1", Needs.SUBMITTER)
-def layout(who: Submitter) -> Iterator[Finding]:
+def check_layout(who: Submitter) -> Iterator[Finding]:
     """Folders and files have their names and places, every system has a description."""
     if who.in_submission and not who.results:
         yield make_finding(
@@ -36,16 +36,16 @@ def layout(who: Submitter) -> Iterator[Finding]:
             hint="copy what `cepheid run --output` left, with results/ and systems/",
         )
     if who.in_submission:
-        yield from map(_left_by_tools, who.left_by_tools)
+        yield from map(_report_left_by_tools, who.left_by_tools)
     for system in sorted({result.system for result in who.results if result.system}):
-        yield from _system_has_description(who, system)
+        yield from _check_system(who, system)
     for result in who.results:
         if result.system is not None:
-            yield from _known_name(result)
-        yield from _beside_the_logs(result, who.in_submission)
+            yield from _check_result_name(result)
+        yield from _check_result_files(result, who.in_submission)
 
 
-def _left_by_tools(path: Path) -> Finding:
+def _report_left_by_tools(path: Path) -> Finding:
     """Weights and pages that `cepheid run` and `cepheid leaderboard` write beside results."""
     return make_finding(
         path,
@@ -58,7 +58,7 @@ def _left_by_tools(path: Path) -> Finding:
     )
 
 
-def _system_has_description(who: Submitter, system: str) -> Iterator[Finding]:
+def _check_system(who: Submitter, system: str) -> Iterator[Finding]:
     folder = who.path / "results" / system
     if not NAME.fullmatch(system):
         yield make_finding(
@@ -81,7 +81,7 @@ def _system_has_description(who: Submitter, system: str) -> Iterator[Finding]:
         )
 
 
-def _known_name(result: ResultFolder) -> Iterator[Finding]:
+def _check_result_name(result: ResultFolder) -> Iterator[Finding]:
     parts = result.parts
     if parts is None:
         yield make_finding(
@@ -115,7 +115,7 @@ def _known_name(result: ResultFolder) -> Iterator[Finding]:
     )
 
 
-def _beside_the_logs(result: ResultFolder, in_submission: bool) -> Iterator[Finding]:
+def _check_result_files(result: ResultFolder, in_submission: bool) -> Iterator[Finding]:
     if not result.runs:
         yield make_finding(
             result.path,
@@ -129,7 +129,7 @@ def _beside_the_logs(result: ResultFolder, in_submission: bool) -> Iterator[Find
     for path in result.unexpected:
         if path.name in LEFT_BY_TOOLS:
             if in_submission:
-                yield _left_by_tools(path)
+                yield _report_left_by_tools(path)
             continue
         is_log = is_like_log(path)
         named = "this name is not one of a run log" if is_log else "this does not belong here"
@@ -165,17 +165,17 @@ def _beside_the_logs(result: ResultFolder, in_submission: bool) -> Iterator[Find
 
 
 @rule("S2", Needs.SUBMITTER)
-def system_descriptions(who: Submitter) -> Iterator[Finding]:
+def check_system_descriptions(who: Submitter) -> Iterator[Finding]:
     """Each description is valid, names its file as system, and the submitter of its folder."""
     used = {result.system for result in who.results}
     for name, system in who.systems.items():
         if name in used or who.in_submission:
-            yield from _description(system, who.name)
+            yield from _check_description(system, who.name)
         if who.in_submission:
-            yield from _still_to_fill(system)
+            yield from _check_unfilled(system)
 
 
-def _description(system: SystemFile, submitter: str | None) -> Iterator[Finding]:
+def _check_description(system: SystemFile, submitter: str | None) -> Iterator[Finding]:
     if system.content is None:
         yield make_finding(
             system.path,
@@ -185,7 +185,7 @@ def _description(system: SystemFile, submitter: str | None) -> Iterator[Finding]
             hint="write it after rules/schemas/system.schema.json, in a file that others may read",
         )
         return
-    problems = list(_schema_problems(system))
+    problems = list(_check_schema(system))
     yield from problems[:PROBLEMS_PER_DESCRIPTION_MAX]
     named = system.text("system")
     if named is not None and named != system.name:
@@ -211,7 +211,7 @@ def _description(system: SystemFile, submitter: str | None) -> Iterator[Finding]
         )
 
 
-def _still_to_fill(system: SystemFile) -> Iterator[Finding]:
+def _check_unfilled(system: SystemFile) -> Iterator[Finding]:
     for key, what in find_unfilled(system.content or {}):
         yield make_finding(
             system.path,
@@ -223,7 +223,7 @@ def _still_to_fill(system: SystemFile) -> Iterator[Finding]:
         )
 
 
-def _schema_problems(system: SystemFile) -> Iterator[Finding]:
+def _check_schema(system: SystemFile) -> Iterator[Finding]:
     import jsonschema  # here, because a single log is checked without it
 
     path = SCHEMAS / "system.schema.json"
@@ -259,13 +259,13 @@ def _schema_problems(system: SystemFile) -> Iterator[Finding]:
             None,
             "S2.value",
             f"{escape('.'.join(map(str, error.path))[:100])} is not what it should be",
-            expected=_asked(error.schema),
+            expected=_describe_schema(error.schema),
             got=format_value(error.instance),
             hint=f"{path.name} says what each field holds",
         )
 
 
-def _asked(schema: object) -> str:
+def _describe_schema(schema: object) -> str:
     """The part of a schema that a value broke, for example ``type: integer, minimum: 1``."""
     if not isinstance(schema, dict):
         return ""

@@ -27,7 +27,7 @@ Summaries = Mapping[Path, ResultSummary]
 
 
 @rule("S4", Needs.SUMMARIES)
-def bound(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
+def check_manifest(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
     """Files, code, systems and definitions are those of the manifest; logs name that code."""
     if who.files is None or not who.results:
         return
@@ -40,9 +40,9 @@ def bound(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
             hint="`cepheid pack` writes it, once nothing else is to be changed",
             severity="warning",
         )
-        yield from _code_of_logs(who, summaries)
+        yield from _check_code_of_logs(who, summaries)
         return
-    found = [*_content(who, who.manifest, summaries)]
+    found = [*_check_content(who, who.manifest, summaries)]
     yield from found[:PROBLEMS_MAX]
     if len(found) > PROBLEMS_MAX:
         yield make_finding(
@@ -52,10 +52,10 @@ def bound(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
             f"{len(found) - PROBLEMS_MAX} more files are not as the manifest lists them",
             hint=PACK,
         )
-    yield from _code_of_logs(who, summaries)
+    yield from _check_code_of_logs(who, summaries)
 
 
-def _content(who: Submitter, listed: Manifest, summaries: Summaries) -> Iterator[Finding]:
+def _check_content(who: Submitter, listed: Manifest, summaries: Summaries) -> Iterator[Finding]:
     if listed.problem:
         yield make_finding(
             listed.path,
@@ -85,7 +85,7 @@ def _content(who: Submitter, listed: Manifest, summaries: Summaries) -> Iterator
             got=format_value(listed.submitter),
             hint=PACK,
         )
-    there = digests_of(who, summaries)
+    there = list_digests(who, summaries)
     differing = list(manifest.differences(listed.files, there))
     for name, how in differing:
         is_gone = how == "missing"
@@ -98,7 +98,7 @@ def _content(who: Submitter, listed: Manifest, summaries: Summaries) -> Iterator
             got=there.get(name, ""),
             hint=f"put back what was reviewed; {PACK}",
         )
-    results = bound_results(who, summaries)
+    results = bind_results(who, summaries)
     if not differing and listed.results != results:
         names = sorted(listed.results.keys() | results.keys())
         wrong = [name for name in names if listed.results.get(name) != results.get(name)]
@@ -112,9 +112,9 @@ def _content(who: Submitter, listed: Manifest, summaries: Summaries) -> Iterator
         )
 
 
-def _code_of_logs(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
+def _check_code_of_logs(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
     """A log that names the digest of its submitter's own code names that of the code here."""
-    there = digests_of(who, summaries)
+    there = list_digests(who, summaries)
     for result in who.results:
         if not result.parts:
             continue
@@ -133,7 +133,7 @@ def _code_of_logs(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
                 )
 
 
-def digests_of(who: Submitter, summaries: Summaries) -> dict[str, str]:
+def list_digests(who: Submitter, summaries: Summaries) -> dict[str, str]:
     """Return the digests of the files of a submission that a manifest lists."""
     of_logs = {path: sha for summary in summaries.values() for path, sha in summary.digests.items()}
     root, digests = os.path.abspath(who.path), {}
@@ -144,9 +144,9 @@ def digests_of(who: Submitter, summaries: Summaries) -> dict[str, str]:
     return digests
 
 
-def bound_results(who: Submitter, summaries: Summaries) -> dict[str, manifest.BoundResult]:
+def bind_results(who: Submitter, summaries: Summaries) -> dict[str, manifest.BoundResult]:
     """Return what each result with logs stands on."""
-    there = digests_of(who, summaries)
+    there = list_digests(who, summaries)
     bound = {}
     for result in who.results:
         if result.runs and result.parts:
@@ -154,10 +154,10 @@ def bound_results(who: Submitter, summaries: Summaries) -> dict[str, manifest.Bo
             bound[name] = manifest.BoundResult(
                 system=there.get(f"systems/{result.system}.json", ""),
                 code=manifest.code_of(there, result.parts[0]),
-                definition_digest=_logged_definition(summaries[result.path]),
+                definition_digest=_find_definition_digest(summaries[result.path]),
             )
     return bound
 
 
-def _logged_definition(summary: ResultSummary) -> str:
+def _find_definition_digest(summary: ResultSummary) -> str:
     return next(filter(None, (run.text("definition_digest") for run in summary.runs)), "")

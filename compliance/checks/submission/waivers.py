@@ -8,7 +8,7 @@ from compliance.read.package import Submitter
 
 
 @rule("S9", Needs.SUBMITTER)
-def waivers(who: Submitter) -> Iterator[Finding]:
+def check_waivers(who: Submitter) -> Iterator[Finding]:
     """Waivers are complete and name a path in the folder; their effect is judged at the end."""
     if who.waivers is None:
         return

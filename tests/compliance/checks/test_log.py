@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from compliance.checks import CHECKS, Place, check_log
-from compliance.checks.log.hyperparameters import closed_division
+from compliance.checks.log.hyperparameters import check_closed_division
 from compliance.checks.registry import Needs, rule
 from compliance.read import runlog
 from rules import definition, rounds
@@ -81,10 +81,10 @@ def test_a_hyperparameter_that_depends_on_the_batch_size(tmp_path: Path) -> None
     place = Place("v1.0", division="closed")
     records = run_records(judged_by)
     run = runlog.read(write_log(tmp_path / "result_0.txt", records))
-    assert list(closed_division(run, judged_by, place)) == []
+    assert list(check_closed_division(run, judged_by, place)) == []
     smaller = edited(records, "global_batch_size", lambda record: record.update(value=5))
     run = runlog.read(write_log(tmp_path / "result_0.txt", smaller))
-    (found,) = closed_division(run, judged_by, place)
+    (found,) = check_closed_division(run, judged_by, place)
     assert found.line == line_number(records, "opt_base_learning_rate")
     assert found.message.startswith(
         "opt_base_learning_rate must be at most 0.0001 × global_batch_size, that is 0.0005"

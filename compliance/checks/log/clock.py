@@ -1,0 +1,148 @@
+"""T4: the two clocks of a log."""
+
+import math
+from collections.abc import Iterator
+
+from compliance.checks.log.pace import check_pace
+from compliance.checks.log.structure import find_whole_definition
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.finding import Finding, format_value
+from compliance.read.records import Event
+from compliance.read.runlog import RunLog
+from rules import rounds
+from rules.events import CLOCK_METADATA
+
+CLOCK_TOLERANCE_MS = 100.0
+
+
+CLOCK_TOLERANCE_SHARE = 1e-3
+
+
+@rule("T4", Needs.RECORDS)
+def check_clock(run: RunLog, place: Place) -> Iterator[Finding]:
+    """Check that no clock steps back, that both advance alike, and that events explain the time.
+
+    This is rule T4.
+    """
+    if not rounds.load(place.round).log.monotonic_clock:
+        yield from _check_single_clock(run)
+        return
+    broken_lines = {problem.line for problem in run.problems}  # T1's
+    without = [e for e in run.events if e.line not in broken_lines and _lacks_clock(e)]
+    if without:
+        yield make_finding(
+            run.path,
+            without[0].line,
+            "T4.no_monotonic_ms",
+            f"metadata.monotonic_ms is missing or no number in {len(without):,} of "
+            f"{len(run.events):,} records",
+            expected="milliseconds of a clock that is never set, in every record",
+            got=_format_metadata(without[0], CLOCK_METADATA),
+            hint="add metadata.monotonic_ms, in Python time.monotonic() * 1000",
+        )
+    yield from _check_clocks(run)
+    if find_whole_definition(run, place):
+        yield from check_pace(run)
+
+
+def _check_clocks(run: RunLog) -> Iterator[Finding]:
+    """Report where a clock steps back, and where the two clocks disagree."""
+    before: Event | None = None
+    drift = _Drift()
+    for event in run.events:
+        back = _describe_step_back(before, event) if before is not None else ""
+        before = event
+        if back:
+            yield _report_step_back(run, event, back)
+            drift = _Drift()  # the next record begins anew: one step gives one finding
+            continue
+        if event.monotonic_ms is None:
+            continue
+        apart_ms = drift.apart_ms(event.time_ms, event.monotonic_ms)
+        if apart_ms is not None:
+            yield make_finding(
+                run.path,
+                event.line,
+                "T4.clocks_apart",
+                "the wall clock and the monotonic clock went apart before this record",
+                expected=f"the same advance to within {CLOCK_TOLERANCE_MS:g} ms and 0.1%",
+                got=f"a difference of {apart_ms:,.0f} ms",
+                hint="the clock was set or the log was changed; switch off stepping of the clock "
+                "(slewing is fine) and run again",
+            )
+            drift = _Drift()
+            drift.apart_ms(event.time_ms, event.monotonic_ms)
+
+
+def _check_single_clock(run: RunLog) -> Iterator[Finding]:
+    """Report all steps back of the only clock as one finding.
+
+    There may be many where several ranks write to one log.
+    """
+    times_ms = [event.time_ms for event in run.events]
+    if times_ms == sorted(times_ms):
+        return
+    steps = [
+        (event, before.time_ms - event.time_ms)
+        for before, event in zip(run.events, run.events[1:], strict=False)
+        if event.time_ms < before.time_ms
+    ]
+    furthest = max(milliseconds for _, milliseconds in steps)
+    times = "" if len(steps) == 1 else f" {len(steps):,} times, at most"
+    yield _report_step_back(run, steps[0][0], f"time_ms steps back{times} by {furthest:,.0f} ms")
+
+
+def _report_step_back(run: RunLog, event: Event, message: str) -> Finding:
+    return make_finding(
+        run.path,
+        event.line,
+        "T4.step_back",
+        message,
+        expected="a time that is not before the record above",
+        hint="write records in order from one process, and never change the log; "
+        "if the machine's clock was set during the run, run again",
+    )
+
+
+def _format_metadata(event: Event, name: str) -> str:
+    return format_value(event.metadata[name]) if name in event.metadata else "nothing"
+
+
+def _lacks_clock(event: Event) -> bool:
+    logged = event.metadata.get(CLOCK_METADATA)
+    if isinstance(logged, float) and not math.isfinite(logged):
+        return False  # T5 reports it
+    return event.monotonic_ms is None or event.monotonic_ms < 0
+
+
+def _describe_step_back(before: Event, event: Event) -> str:
+    if event.time_ms < before.time_ms:
+        return f"time_ms steps back by {before.time_ms - event.time_ms:,.0f} ms"
+    if event.monotonic_ms is not None and before.monotonic_ms is not None:
+        back_ms = before.monotonic_ms - event.monotonic_ms
+        if back_ms > 0:
+            return f"metadata.monotonic_ms steps back by {back_ms:,.3f} ms"
+    return ""
+
+
+class _Drift:
+    """The drift between the two clocks, of every record against all before it in one pass.
+
+    With o = wall − monotonic, |o_j − o_i| <= tolerance + share · (m_j − m_i) for all i < j holds
+    exactly when o − share · m never rises, and o + share · m never falls, by more than the
+    tolerance against its lowest, or highest, value so far.
+    """
+
+    def __init__(self) -> None:
+        self.lowest = math.inf
+        self.highest = -math.inf
+
+    def apart_ms(self, wall_ms: float, monotonic_ms: float) -> float | None:
+        """Return the clocks' difference beyond the growing share; None within the tolerance."""
+        offset = wall_ms - monotonic_ms
+        falling = offset - CLOCK_TOLERANCE_SHARE * monotonic_ms
+        rising = offset + CLOCK_TOLERANCE_SHARE * monotonic_ms
+        self.lowest = min(self.lowest, falling)
+        self.highest = max(self.highest, rising)
+        apart = max(falling - self.lowest, self.highest - rising)
+        return apart if apart > CLOCK_TOLERANCE_MS else None

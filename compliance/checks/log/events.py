@@ -1,0 +1,155 @@
+"""T2: the events of a log are those of the table."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from compliance.checks.definitions import find_log_definition
+from compliance.checks.log.record import check_record
+from compliance.checks.log.spelling import SUGGESTED_MAX, suggest_keys
+from compliance.checks.log.structure import PHASE_PLACES, find_phase_end, find_second_run
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.finding import Finding, format_value
+from compliance.read.runlog import RunLog
+from rules.errors import did_you_mean
+from rules.events import (
+    EVENTS,
+    IMPLEMENTATION_TYPES,
+    STATUS_ABORTED,
+    EventRule,
+    Phase,
+    has_type,
+    make_hyperparameter_rule,
+)
+
+
+@rule("T2", Needs.RECORDS)
+def check_events(run: RunLog, place: Place) -> Iterator[Finding]:
+    """Check that the events are those of the table, as often and of the types that it says (T2)."""
+    ended = run.first("init_aborted")
+    if ended is not None:
+        yield make_finding(
+            run.path,
+            ended.line,
+            "T2.init_aborted",
+            f"the run ended before run_start: {format_value(ended.value)}",
+            hint="see what the reason names, then run again; such a log never counts, "
+            "so keep it out of the result, for example as interrupted_0.txt",
+        )
+        return
+    definition = find_log_definition(run, place)
+    hyperparameters = definition.hyperparameters if definition else {}
+    known_events = EVENTS[definition.kind if definition else "train"]
+    asked = {**known_events, **{name: make_hyperparameter_rule(name) for name in hyperparameters}}
+    known = set(asked)
+    if definition:
+        yield from _check_unknown_keys(run, known)
+    if run.is_complete:
+        yield from _check_counts(run, asked, misspelt=set(suggest_keys(run, known).values()))
+    yield from _check_records(run, asked)
+    yield from _check_implementation(run)
+
+
+def _check_unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
+    meant = suggest_keys(run, known)
+    unknown = [key for key in run.by_key if key not in known]
+    for number, key in enumerate(unknown):
+        events = run.by_key[key]
+        close = [meant[key]] if key in meant else known if number < SUGGESTED_MAX else []
+        guess = did_you_mean(meant.get(key, key[:100]), close)
+        times = "" if len(events) == 1 else f" ({len(events):,} times)"
+        if not key.isascii():  # it may look like another one
+            times += f", in ASCII {key[:100]!a}"
+        yield make_finding(
+            run.path,
+            events[0].line,
+            "T2.unknown_key",
+            f"unknown key {format_value(key)}{times}{guess}",
+            expected="only keys of the table under T2 and hyperparameters of the definition",
+            hint="correct the key, or leave the record out: other output may stand in the log "
+            "on lines without the marker",
+        )
+
+
+def _check_counts(
+    run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]
+) -> Iterator[Finding]:
+    may_lack_blocks = run.status == STATUS_ABORTED  # it may have ended in the first block
+    second = find_second_run(run)
+    if second is not None:
+        yield make_finding(
+            run.path,
+            second.line,
+            "T2.second_run",
+            "a second run begins here",
+            expected="one run for each file",
+            got=f"{format_value(second.key)} again, first on line {run.all(second.key)[0].line}",
+            hint="write the log of each run to a file of its own, result_0.txt, result_1.txt …",
+        )
+        return
+    timed = run.all("run_start")[0].line if run.all("run_start") else math.inf
+    for key, asked in known.items():
+        events = run.all(key)
+        again = events[1:2] if asked.count != "at least once" else ()
+        if again and not (run.grows and again[0].line > timed):  # where it may be another run's
+            yield make_finding(
+                run.path,
+                again[0].line,
+                "T2.repeated",
+                f"{key} is there {len(events):,} times, first on line {events[0].line}",
+                expected=f"{key} {asked.count}",
+                hint="write it once, from one rank; the log of each run is a file of its own",
+            )
+        if events or key in misspelt or asked.count == "at most once":
+            continue
+        is_of_block = asked.phase is Phase.TIMED and key != "run_start"
+        if key == "run_stop" or (is_of_block and may_lack_blocks):
+            continue  # T7 tells of a run that did not end
+        yield make_finding(
+            run.path,
+            find_phase_end(run, asked.phase),
+            "T2.missing",
+            f"{key} is missing ({asked.meaning})",
+            expected=f"{key} {asked.count}, {PHASE_PLACES[asked.phase]}",
+            hint=f"write the event {key} there",
+        )
+
+
+def _check_records(run: RunLog, known: Mapping[str, EventRule]) -> Iterator[Finding]:
+    """Check known records; report the same mistake once, with the number of records."""
+    broken_lines = {problem.line for problem in run.problems}
+    mistakes: dict[tuple[str, str, str], list[Finding]] = {}
+    for event in run.events:
+        if event.key in known and event.line not in broken_lines:
+            for finding in check_record(run, event, known[event.key]):
+                mistake = (event.key, finding.code, finding.expected)
+                mistakes.setdefault(mistake, []).append(finding)
+    for same in mistakes.values():
+        times = f" (in {len(same):,} records)" if len(same) > 1 else ""
+        yield replace(same[0], message=same[0].message + times)
+
+
+def _check_implementation(run: RunLog) -> Iterator[Finding]:
+    """Check the fields that the value of ``implementation`` needs."""
+    event = run.first("implementation")
+    if event is None or not isinstance(event.value, Mapping):
+        return
+    wrong = [
+        name
+        for name, asked in IMPLEMENTATION_TYPES.items()
+        if not has_type(event.value.get(name), asked)
+    ]
+    if wrong:
+        yield make_finding(
+            run.path,
+            event.line,
+            "T2.implementation",
+            f"implementation has wrong or missing fields: {', '.join(wrong)}",
+            expected=", ".join(f"{name} ({IMPLEMENTATION_TYPES[name]})" for name in wrong),
+            got=", ".join(
+                format_value(event.value[name]) if name in event.value else "nothing"
+                for name in wrong
+            ),
+            hint=f"give its value the fields {', '.join(IMPLEMENTATION_TYPES)}; "
+            "others may stand beside them",
+        )

@@ -1,0 +1,67 @@
+"""Compare one record with the table of events (T2)."""
+
+from collections.abc import Iterator
+
+from compliance.checks.registry import make_finding
+from compliance.finding import Finding, format_value
+from compliance.read.records import EVENT_TYPES, Event
+from compliance.read.runlog import RunLog
+from rules.events import (
+    CHOICES,
+    METADATA_TYPES,
+    EventRule,
+    has_type,
+)
+
+
+def check_record(run: RunLog, event: Event, asked: EventRule) -> Iterator[Finding]:
+    """Check the event type, the type of the value and the metadata of one record."""
+    if event.event_type in EVENT_TYPES and event.event_type != asked.event_type:
+        yield make_finding(
+            run.path,
+            event.line,
+            "T2.event_type",
+            f"{event.key} has the wrong event_type",
+            expected=asked.event_type,
+            got=event.event_type,
+            hint="use mllog's start() and end() for intervals, event() for points in time",
+        )
+    allowed = CHOICES.get(event.key)
+    fits = has_type(event.value, asked.value) and (allowed is None or event.value in allowed)
+    if not fits and event.key != "cache_clear":  # T6 judges that value
+        yield make_finding(
+            run.path,
+            event.line,
+            "T2.value",
+            f"{event.key} has a wrong value",
+            expected=_describe_choices(allowed) if allowed else asked.value,
+            got=format_value(event.value),
+            hint=f"{event.key} is {asked.meaning}",
+        )
+    wrong = [name for name in asked.metadata if not _has_right_metadata(event, name)]
+    if wrong:
+        yield make_finding(
+            run.path,
+            event.line,
+            "T2.metadata",
+            f"{event.key} has wrong or missing metadata: {', '.join(wrong)}",
+            expected=", ".join(f"{name} ({_describe_metadata(name)})" for name in wrong),
+            got=", ".join(
+                format_value(event.metadata[name]) if name in event.metadata else "nothing"
+                for name in wrong
+            ),
+            hint=f"give every {event.key} the metadata {', '.join(asked.metadata)}",
+        )
+
+
+def _has_right_metadata(event: Event, name: str) -> bool:
+    value, allowed = event.metadata.get(name), CHOICES.get(name)
+    return has_type(value, METADATA_TYPES[name]) and (allowed is None or value in allowed)
+
+
+def _describe_metadata(name: str) -> str:
+    return _describe_choices(CHOICES[name]) if name in CHOICES else METADATA_TYPES[name]
+
+
+def _describe_choices(allowed: tuple[str, ...]) -> str:
+    return " or ".join(f'"{word}"' for word in allowed)

@@ -1,0 +1,102 @@
+"""Find out whether a log is whole, so that its course can be judged."""
+
+from functools import lru_cache
+
+from compliance.checks.definitions import find_log_definition
+from compliance.checks.log.record import check_record
+from compliance.checks.registry import Place
+from compliance.read.records import Event
+from compliance.read.runlog import RunLog
+from rules.definition import Definition
+from rules.events import (
+    EVENTS,
+    STATUS_ABORTED,
+    Phase,
+)
+
+PHASE_PLACES = {
+    Phase.IDENTITY: "before init_start",
+    Phase.INIT: "between init_start and init_stop",
+    Phase.TIMED: "between run_start and run_stop",
+    Phase.AFTER: "after run_stop",
+}
+
+
+def find_phase_end(run: RunLog, phase: Phase) -> int | None:
+    """Return the line of the record that ends a phase, where a missing event is reported."""
+    closing = {
+        Phase.IDENTITY: ("init_start", "init_stop", "run_start"),
+        Phase.INIT: ("init_stop", "run_start", "run_stop"),
+        Phase.TIMED: ("run_stop",),
+    }
+    for key in closing[phase]:
+        event = run.first(key)
+        if event is not None:
+            return event.line
+    return run.events[-1].line if run.events else None
+
+
+_ONCE_EARLY = {
+    key
+    for key, asked in EVENTS["train"].items()
+    if asked.count == "once" and asked.phase < Phase.TIMED
+}
+
+
+def find_second_run(run: RunLog) -> Event | None:
+    """Return the first record of a second run in the same file, or None.
+
+    Such a record repeats an event after run_stop or, where the first run was killed, after a
+    run_start that is not the last one.
+    """
+    start, stop = run.first("run_start"), run.first("run_stop")
+    if start is None or all(len(run.all(key)) < 2 for key in _ONCE_EARLY):
+        return None
+    again = [
+        event
+        for event in run.events
+        if event.key in _ONCE_EARLY and event.line > max(start.line, run.all(event.key)[0].line)
+    ]
+    after_stop = [event for event in again if stop and event.line > stop.line > start.line]
+    doors = ("init_start", "init_stop", "run_start")
+    begins_anew = all(len(run.all(key)) > 1 for key in doors)
+    return next(iter(after_stop or (again if begins_anew else ())), None)
+
+
+@lru_cache(maxsize=1)  # T3, T4 and the rules of the timeline call it once per log each
+def find_whole_definition(run: RunLog, place: Place) -> Definition | None:
+    """Return the definition of a log that is whole, else None."""
+    definition = find_log_definition(run, place)
+    return definition if definition and is_whole(run, definition) else None
+
+
+def is_whole(run: RunLog, definition: Definition) -> bool:
+    """Return True if every event that gives a log its structure is there and well formed.
+
+    Order, cadence and quality can be judged only then. T1, T2 and T7 report what is missing.
+    """
+    if run.has_lost_records or run.first("init_aborted") is not None or find_second_run(run):
+        return False
+    may_lack_blocks = run.status == STATUS_ABORTED
+    known = EVENTS[definition.kind]
+    for key, asked in known.items():
+        count = len(run.all(key))
+        is_of_block = asked.phase is Phase.TIMED and key not in ("run_start", "run_stop")
+        if may_lack_blocks and is_of_block and not count:
+            continue
+        if asked.count == "once" and asked.phase is Phase.TIMED and count != 1:
+            return False
+        if key in ("init_start", "init_stop") and count != 1:
+            return False
+        if asked.count == "at least once" and not count:
+            return False
+    start = run.first("run_start")
+    assert start is not None
+    for event in run.events:
+        asked_of = known.get(event.key)
+        if asked_of is None:
+            if event.line > start.line and event.key not in definition.hyperparameters:
+                return False  # perhaps a misspelt block_stop
+        elif asked_of.phase is Phase.TIMED and any(check_record(run, event, asked_of)):
+            return False
+    return True

@@ -1,0 +1,1 @@
+"""Checks of the published rounds of MLPerf."""

@@ -1,0 +1,80 @@
+"""Find which requirements of a round of MLPerf apply to a log, and which records lack fields."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from compliance.checks.registry import Place
+from compliance.finding import format_value
+from compliance.read.records import Event
+from compliance.read.runlog import RunLog
+from rules import rounds
+from rules.requirements import Metadata, Requirement, Requirements
+from rules.rounds import Round
+
+
+def find_requirements(run: RunLog, place: Place) -> Sequence[tuple[Requirement, Requirements]]:
+    """Return the requirements of the round that apply to a log, each with its conditions."""
+    return _find_requirements_in(run, place.round)
+
+
+@lru_cache(maxsize=1)  # every rule calls it once per log
+def _find_requirements_in(
+    run: RunLog, round_name: str
+) -> Sequence[tuple[Requirement, Requirements]]:
+    judged_in = rounds.load(round_name)
+    return [
+        (asked, group)
+        for group in judged_in.requirements
+        if all(_has_value(run, key, value, judged_in) for key, value in group.when.items())
+        and not any(_has_value(run, key, value, judged_in) for key, value in group.unless.items())
+        for asked in group.of_keys
+    ]
+
+
+def _has_value(run: RunLog, key: str, value: object, judged_in: Round) -> bool:
+    """Return True if a record of the key has that value; a benchmark may have another name."""
+    if key == "submission_benchmark":
+        known = judged_in.benchmark(run.text(key))
+        return known is not None and known.name == value
+    return any(event.value == value for event in run.all(key))
+
+
+def find_lacking(needs: Metadata, events: Sequence[Event]) -> list[tuple[Event, str]]:
+    """Return the records whose metadata are not as required, and what they should have."""
+    lacks_of: dict[tuple[str, ...], str] = {}  # by fields: most records of a log have the same
+    wrong = []
+    for event in events:
+        fields = tuple(event.metadata)
+        if fields not in lacks_of:
+            lacks_of[fields] = _list_lacking_fields(needs, fields)
+        lacks = lacks_of[fields] or (needs.values and _find_wrong_value(needs, event.metadata))
+        if lacks:
+            wrong.append((event, lacks))
+    return wrong
+
+
+def _list_lacking_fields(needs: Metadata, fields: Sequence[str]) -> str:
+    missing = [name for name in needs.has if name not in fields]
+    for name, also in needs.having.items():
+        if name in fields:
+            missing += [other for other in also if other not in fields]
+    if not missing and needs.has_one_of and not any(name in fields for name in needs.has_one_of):
+        return " or ".join(needs.has_one_of)
+    return ", ".join(missing)
+
+
+def _find_wrong_value(needs: Metadata, found: Mapping[str, Any]) -> str:
+    for name, condition in needs.values.items():
+        if name in found and not condition.holds(found[name]):
+            return f"{name} {condition}"
+    return ""
+
+
+def format_metadata(event: Event) -> str:
+    """Return the metadata of a record, without its source."""
+    return format_value({k: v for k, v in event.metadata.items() if k not in ("file", "lineno")})
+
+
+def format_count(events: list[Event]) -> str:
+    return f" (in {len(events):,} records)" if len(events) > 1 else ""

@@ -1,0 +1,187 @@
+"""T19: no two runs of a result are copies, and none overlap."""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.finding import Finding, encode_canonically, format_value
+from compliance.read.logs import ResultLogs
+from compliance.read.runlog import QualityPoint, RunLog
+from rules.definition import Definition
+from rules.events import is_number
+from rules.rounds import RoundBenchmark
+
+
+@rule("T19", Needs.RESULT)
+def check_copies(
+    result: ResultLogs, definition: Definition | RoundBenchmark, place: Place
+) -> Iterator[Finding]:
+    """Check that no two runs share quality, losses or times, and that none overlap (T19)."""
+    if isinstance(definition, RoundBenchmark):  # whose runs may share a system at the same time
+        yield from _check_quality_of_history(result.runs)
+        return
+    runs = [run for run in result.runs if len(run.all("run_start")) < 2]  # two in a file: T2
+    copied = list(_check_quality(runs, definition))
+    copied += _check_traces(runs, {finding.path for finding in copied})
+    yield from copied
+    told = {finding.path for finding in copied}
+    yield from _check_overlap([run for run in runs if run.path not in told])
+
+
+def _check_quality(runs: Sequence[RunLog], definition: Definition) -> Iterator[Finding]:
+    """Report runs that share an evaluation, or all evaluations, with an earlier run."""
+    seen: dict[object, tuple[RunLog, QualityPoint]] = {}
+    for run in runs:
+        course = [point for point in run.quality_curve if point.metrics]
+        traces = {
+            _list_values(point): point for point in course if _tells_runs_apart(point, definition)
+        }
+        if course:
+            traces[tuple(map(_list_values, course))] = course[0]
+        same = next((trace for trace in traces if trace in seen), None)
+        if same is not None:
+            other, there = seen[same]
+            place = f"{other.path.name}, line {there.line}"
+            metrics = format_value(dict(traces[same].metrics))
+            yield _report_copied_quality(run, traces[same].line, place, metrics)
+        for trace, point in traces.items():
+            seen.setdefault(trace, (run, point))
+
+
+def _check_quality_of_history(runs: Sequence[RunLog]) -> Iterator[Finding]:
+    """Report runs that agree at all of their evaluations; a single one may agree by chance."""
+    seen: dict[object, RunLog] = {}
+    for run in runs:
+        course = run.evaluations
+        if len(course) < 2:
+            continue
+        trace = encode_canonically([[event.key, event.value] for event in course])
+        other = seen.setdefault(trace, run)
+        if other is not run:
+            place = f"{other.path.name}, at all evaluations"
+            last = f"{format_value(course[-1].value)} at the last of {len(course):,}"
+            yield _report_copied_quality(run, course[0].line, place, last)
+
+
+def _report_copied_quality(run: RunLog, line: int, place: str, got: str) -> Finding:
+    return make_finding(
+        run.path,
+        line,
+        "T19.copied_quality",
+        f"the quality is exactly that of {place}",
+        expected="other values: another seed gives another course",
+        got=got,
+        hint=_NO_COPIES,
+    )
+
+
+_NO_COPIES = (
+    "put the log of each run into the result, and no copy of another; "
+    "if these are two runs, check that the seed reaches every generator"
+)
+
+
+_LOSSES = ("T19.copied_losses", "the losses of all blocks", "block_stop")
+
+
+_TIMES = ("T19.copied_intervals", "the times between all events", "run_start")
+
+
+_GENERATION_TIMES = ("T19.copied_times", "all measured times", "generation_times")
+
+
+COPIED_LOSSES_MIN = 3  # of more than four digits: shorter ones agree by chance
+
+
+COPIED_INTERVALS_MIN = 5
+
+
+COPIED_INTERVAL_MS_MIN = 100.0  # likewise
+
+
+def _check_traces(runs: Sequence[RunLog], told: set[Path]) -> Iterator[Finding]:
+    """Report runs that share all losses, or all times between events, with an earlier run."""
+    seen: dict[object, RunLog] = {}
+    for run in runs:
+        traces = {
+            ("loss", _list_losses(run)): _LOSSES,
+            ("time", _list_intervals_ms(run)): _TIMES,
+            ("generation", _list_generation_times(run)): _GENERATION_TIMES,
+        }
+        known = {trace: told_as for trace, told_as in traces.items() if trace[1]}
+        same = next((trace for trace in known if trace in seen), None)
+        if same is not None and run.path not in told:
+            code, what, key = known[same]
+            yield make_finding(
+                run.path,
+                run.all(key)[0].line,
+                code,
+                f"{what} are exactly those of {seen[same].path.name}",
+                expected="other values: no two runs are alike to the last digit",
+                hint=_NO_COPIES,
+            )
+        for trace in known:
+            seen.setdefault(trace, run)
+
+
+def _list_losses(run: RunLog) -> tuple[float, ...]:
+    """Return the losses of all blocks, or nothing if too few have enough digits to compare."""
+    logged = [event.metadata.get("train_loss") for event in run.all("block_stop")]
+    losses = tuple(float(loss) for loss in logged if is_number(loss) and abs(loss) < 1e300)
+    telling = {loss for loss in losses if float(f"{loss:.4g}") != loss}
+    return losses if len(telling) >= COPIED_LOSSES_MIN else ()
+
+
+def _list_generation_times(run: RunLog) -> tuple[str, ...]:
+    """Return the times that a run of generation measured."""
+    return tuple(encode_canonically(event.value) for event in run.all("generation_times"))
+
+
+def _list_intervals_ms(run: RunLog) -> tuple[float, ...]:
+    """Return the times between the events of the timed part, or nothing if too few are long."""
+    start = run.first("run_start")
+    timed = [event.time_ms for event in run.events if start and event.line >= start.line]
+    between = tuple(after - before for before, after in pairwise(timed))
+    is_telling = sum(ms > COPIED_INTERVAL_MS_MIN for ms in between) >= COPIED_INTERVALS_MIN
+    return between if is_telling else ()
+
+
+def _list_values(point: QualityPoint) -> tuple[object, ...]:
+    return tuple(sorted(point.metrics.items()))
+
+
+def _tells_runs_apart(point: QualityPoint, definition: Definition) -> bool:
+    """Return False if every metric is a share of counted samples, which may agree by chance."""
+    counts = [value * definition.evaluation_samples for value in point.metrics.values()]
+    return any(abs(count - round(count)) > 1e-6 for count in counts if math.isfinite(count))
+
+
+def _check_overlap(runs: Sequence[RunLog]) -> Iterator[Finding]:
+    """Report runs that started before an earlier run on the same system had stopped."""
+    last_of: dict[str | None, RunLog] = {}
+    timed = [run for run in runs if run.seconds is not None and run.seconds >= 0]
+    for run in sorted(
+        timed, key=lambda run: (_read_time(run, "run_start"), _read_time(run, "run_stop"))
+    ):
+        system = run.text("submission_platform")
+        before = last_of.get(system)
+        if before is not None and _read_time(run, "run_start") < _read_time(before, "run_stop"):
+            overlap_s = (_read_time(before, "run_stop") - _read_time(run, "run_start")) / 1000
+            yield make_finding(
+                run.path,
+                run.all("run_start")[0].line,
+                "T19.overlap",
+                "two runs at the same time on one system",
+                expected=f"run_start after run_stop of {before.path.name}, "
+                f"line {before.all('run_stop')[0].line}",
+                got=f"run_start {overlap_s:,.3f} seconds before it",
+                hint="make the runs of a result one after the other, each on the whole system",
+            )
+        if before is None or _read_time(run, "run_stop") > _read_time(before, "run_stop"):
+            last_of[system] = run
+
+
+def _read_time(run: RunLog, key: str) -> float:
+    return run.all(key)[0].time_ms

@@ -1,0 +1,67 @@
+"""T18: the runs of a result differ in seed and time alone."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from compliance.checks.definitions import BATCH_SIZE, find_division
+from compliance.checks.log.structure import find_phase_end
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.finding import Finding, encode_canonically, format_value
+from compliance.read.logs import ResultLogs
+from compliance.read.runlog import RunLog
+from rules.definition import Definition
+from rules.events import Phase
+
+_SHARED = (
+    "submission_org",
+    "submission_platform",
+    "submission_benchmark",
+    "submission_scale",
+    "submission_division",
+    "code_digest",
+    "data_digest",
+    "implementation",
+)
+
+
+@rule("T18", Needs.RESULT)
+def check_sameness(result: ResultLogs, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Check that the runs of a result differ in seed and time alone (T18)."""
+    closed = find_division(result.runs[0], place) == "closed"
+    for key in _SHARED:
+        if not (key.startswith("submission_") and place.system is not None):  # T14's
+            yield from _check_key(result.runs, key)
+    for name, allowed in definition.hyperparameters.items():
+        if not (closed and allowed.fixed):  # T12 compares those with the definition
+            may_lack = not closed and name != BATCH_SIZE  # else T12 or T13 misses it
+            yield from _check_key(result.runs, name, may_lack=may_lack)
+
+
+def _check_key(runs: Sequence[RunLog], key: str, may_lack: bool = False) -> Iterator[Finding]:
+    """Report the runs that log another value than most; ``may_lack`` also compares missing keys."""
+    texts = {}
+    for run in runs:
+        event = run.first(key)
+        if event is not None or (may_lack and run.is_complete):
+            texts[run.path] = encode_canonically(event.value) if event else ""
+    if len(set(texts.values())) < 2:
+        return
+    usual, _ = Counter(texts.values()).most_common(1)[0]
+    reference = next(run for run in runs if texts.get(run.path) == usual)
+    for run in runs:
+        if texts.get(run.path, usual) != usual:
+            event = run.first(key)
+            yield make_finding(
+                run.path,
+                event.line if event else find_phase_end(run, Phase.INIT),
+                "T18.differs",
+                f"{key} differs from that of {reference.path.name}",
+                expected=_format_logged(reference, key),
+                got=_format_logged(run, key),
+                hint="make all runs of a result with the same code, data, software and values",
+            )
+
+
+def _format_logged(run: RunLog, key: str) -> str:
+    event = run.first(key)
+    return format_value(event.value) if event else f"no {key}"

@@ -1,0 +1,166 @@
+"""T15: the seeds of the runs of a result."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from compliance.checks.definitions import find_division, has_digest_of
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.finding import Finding, encode_canonically, format_value
+from compliance.read.logs import ResultLogs
+from compliance.read.records import Event
+from compliance.read.runlog import RunLog
+from rules import rounds
+from rules.definition import Definition
+from rules.digests import derive_seed
+from rules.events import STATUS_ABORTED, is_integer
+from rules.rounds import RoundBenchmark
+
+
+@rule("T15", Needs.RESULT)
+def check_seeds(
+    result: ResultLogs, definition: Definition | RoundBenchmark, place: Place
+) -> Iterator[Finding]:
+    """Check that seeds differ, derived seeds are right, and no completed run is set aside (T15)."""
+    if isinstance(definition, RoundBenchmark):
+        yield from _check_seeds_of_history(result, place)
+        return
+    by_seed: dict[int, RunLog] = {}
+    for run in result.runs:
+        event = run.first("seed")
+        if event is None or not is_integer(event.value):
+            continue
+        not_derived = _check_derived(run, definition)
+        if not_derived:
+            yield not_derived
+        elif event.value in by_seed:
+            yield _report_repeated_seed(run, event, by_seed[event.value])
+        by_seed.setdefault(event.value, run)
+    yield from _check_sources(result.runs)
+    yield from _check_given_seeds(result.runs)
+    for run in result.interrupted:
+        yield from _check_set_aside(run, definition)
+
+
+def _check_seeds_of_history(result: ResultLogs, place: Place) -> Iterator[Finding]:
+    """Check that no two runs of a round of MLPerf log the same seed from the same source line."""
+    owners: dict[object, RunLog] = {}
+    for run in result.runs:
+        for event in run.all("seed"):
+            source = encode_canonically([event.metadata.get("file"), event.metadata.get("lineno")])
+            owner = owners.setdefault((encode_canonically(event.value), source), run)
+            if owner is not run:
+                yield _report_repeated_seed(run, event, owner)
+                break
+        asked = rounds.load(place.round).log.seed_required
+        if asked and place.in_result and not run.all("seed") and _is_closed(run, place):
+            yield make_finding(
+                run.path,
+                None,
+                "T15.missing",
+                "the run logs no seed",
+                expected="a seed of its own for each run",
+                hint="log each seed with mllog",
+            )
+
+
+def _report_repeated_seed(run: RunLog, event: Event, owner: RunLog) -> Finding:
+    return make_finding(
+        run.path,
+        event.line,
+        "T15.repeated",
+        f"seed {format_value(event.value)} is also that of {owner.path.name}",
+        expected="a seed of its own for each run",
+        hint="run again with another seed; by default `cepheid run` derives one per run",
+    )
+
+
+def _is_closed(run: RunLog, place: Place) -> bool:
+    return find_division(run, place) == "closed"
+
+
+def _check_sources(runs: Sequence[RunLog]) -> Iterator[Finding]:
+    """Report runs whose seed was logged by another line of code than in most runs."""
+    sources = {
+        run.path: f"{event.metadata.get('file')}:{event.metadata.get('lineno')}"
+        for run in runs
+        if (event := run.first("seed")) is not None
+    }
+    if len(set(sources.values())) < 2:
+        return
+    usual, _ = Counter(sources.values()).most_common(1)[0]
+    for run in runs:
+        if sources.get(run.path, usual) != usual:
+            yield make_finding(
+                run.path,
+                run.all("seed")[0].line,
+                "T15.source",
+                "the seed was logged by another line of code than in the other runs",
+                expected=f"{format_value(usual)}, as metadata.file and lineno",
+                got=format_value(sources[run.path]),
+                hint="make all runs of a result with the same program, and leave its logs as "
+                "they are",
+            )
+
+
+def _check_given_seeds(runs: Sequence[RunLog]) -> Iterator[Finding]:
+    logged = [(run, event) for run in runs if (event := run.first("seed")) is not None]
+    given = [(run, event) for run, event in logged if event.metadata.get("origin") == "given"]
+    if given:
+        run, event = given[0]
+        count = f" (in {len(given)} of {len(runs)} runs)" if len(runs) > 1 else ""
+        yield make_finding(
+            run.path,
+            event.line,
+            "T15.given",
+            f"seeds were given, not derived{count}",
+            severity="note",
+            hint="a reader cannot tell whether they were chosen; without --seed `cepheid run` "
+            "derives them",
+        )
+
+
+def _check_set_aside(run: RunLog, definition: Definition) -> Iterator[Finding]:
+    """Report a log that is called interrupted although its run was completed."""
+    stop = run.first("run_stop")
+    if stop is None:
+        return
+    evaluated = run.quality_curve[-1].samples if run.quality_curve else 0
+    budget = definition.timing.max_samples if definition.kind == "train" else 1
+    is_spent = run.status == STATUS_ABORTED and evaluated >= budget
+    if run.converged or is_spent:
+        yield make_finding(
+            run.path,
+            stop.line,
+            "T15.set_aside",
+            "a completed run was set aside",
+            expected="only logs of runs that were interrupted",
+            got=f"status {format_value(run.status)} after {evaluated:,} samples",
+            hint="runs are not selected: give the log its own name result_<k>.txt again",
+        )
+
+
+def _check_derived(run: RunLog, definition: Definition) -> Finding | None:
+    """Return a finding if the log says ``origin: derived`` but the seed is another one."""
+    event = run.all("seed")[0]
+    system, code_digest = run.text("submission_platform"), run.text("code_digest")
+    if event.metadata.get("origin") != "derived" or run.index is None:
+        return None
+    if system is None or code_digest is None or not has_digest_of(run, definition):
+        return None  # T2 or T14 reports it
+    expected = derive_seed(definition.digest, system, code_digest, run.index)
+    if event.value == expected:
+        return None
+    of_run = [
+        index
+        for index in range(definition.runs.required)
+        if event.value == derive_seed(definition.digest, system, code_digest, index)
+    ]
+    return make_finding(
+        run.path,
+        event.line,
+        "T15.not_derived",
+        "the seed is called derived, but it is not the derived one of this run",
+        expected=f"{expected}, which follows from definition, system, code and run {run.index}",
+        got=f"{event.value}" + (f", the seed of run {of_run[0]}" if of_run else ""),
+        hint="do not rename logs; where the seed was chosen, log it with metadata.origin given",
+    )
