@@ -155,11 +155,11 @@ def _own_code(logged: RunLog, chosen: Definition) -> Iterator[str]:
     digest = logged.text("task_digest")
     if digest is None:
         return
-    from reference.run.config import digest_of_own_code
+    from reference.run.code_digest import digest_own_code
 
     parents = logged.path.resolve().parents
     code = parents[min(3, len(parents) - 1)] / "benchmarks" / chosen.name
-    if not code.is_dir() or digest_of_own_code(code) != digest:
+    if not code.is_dir() or digest_own_code(code) != digest:
         raise UserError(f"{code}: not the code that wrote {logged.path} (rule S4)")
     yield from ("--task", str(code))
 

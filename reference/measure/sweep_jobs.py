@@ -51,7 +51,8 @@ def prepare_sweep(
     """
     from reference.machine import system
     from reference.measure.trainings import HARDWARE
-    from reference.run.config import configure, digest_of_code
+    from reference.run.code_digest import digest_code
+    from reference.run.config import configure
     from reference.torch.distributed import start_ranks
 
     config = configure(
@@ -70,7 +71,7 @@ def prepare_sweep(
         "epochs": job.epochs,
         "overrides": sorted(job.overrides),
         "definition_digest": definition.digest,
-        "code_digest": digest_of_code(definitions.ROOT, definition.name),
+        "code_digest": digest_code(definitions.ROOT, definition.name),
         "parameters": definition.model["parameters"],
         "system": {key: description[key] for key in (*HARDWARE, "framework")},
         "threads": int(threads),

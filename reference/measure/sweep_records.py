@@ -15,7 +15,7 @@ from typing import Any
 
 from reference.measure.published import Published
 from reference.measure.sweep import EPOCHS, MEASURES, Point
-from reference.run.results import keep_or_compare
+from reference.run.result_folder import keep_or_compare
 from rules.errors import UserError, cannot_write
 from rules.host import atomic_write
 

@@ -1,8 +1,5 @@
 """RunConfig: everything that one run needs to know, validated once, before anything starts."""
 
-import hashlib
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -11,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from rules import digests, rounds
+from rules import rounds
 from rules.definition import Definition
 from rules.digests import derive_seed
 from rules.errors import UserError, did_you_mean
@@ -238,45 +235,3 @@ def _value(text: str, expected: type) -> Value:
     except yaml.YAMLError:
         return text
     return value if isinstance(value, bool | int | float | str) else text
-
-
-def digest_of_code(root: Path, benchmark: str, own: Path | None = None) -> str:
-    """SHA-256 over the Python files that a run executes, in the order of their paths.
-
-    These are ``rules``, ``reference``, the benchmark and those that it imports; with a folder of a
-    submitter's ``own`` code that and the benchmarks that it imports. It needs no version control
-    and notices edits that are not committed.
-    """
-    names = _with_imported(root, {benchmark} if own is None else _imported(own))
-    folders = [root / "rules", root / "reference"]
-    folders += [root / "benchmarks" / name for name in names]
-    files = sorted(path for folder in folders for path in folder.rglob("*.py"))
-    digest = hashlib.sha256()
-    for path in files:
-        name = path.relative_to(root).as_posix()
-        digest.update(json.dumps([name, hashlib.sha256(path.read_bytes()).hexdigest()]).encode())
-    if own is not None:
-        digest.update(json.dumps(["task", digest_of_own_code(own)]).encode())
-    return digest.hexdigest()
-
-
-def digest_of_own_code(folder: Path) -> str:
-    """Of a submitter's folder of code, as the manifest of the submission has it (rule S4)."""
-    return digests.digest_code(digests.digest_files(folder))
-
-
-def _with_imported(root: Path, benchmarks: set[str]) -> set[str]:
-    """Benchmarks and all those whose modules they import, directly or not."""
-    found: set[str] = set()
-    waiting = benchmarks
-    while waiting:
-        found |= waiting
-        waiting = {i for name in waiting for i in _imported(root / "benchmarks" / name)} - found
-    return found
-
-
-def _imported(folder: Path) -> set[str]:
-    """The benchmarks whose modules the Python files of a folder import."""
-    statement = re.compile(r"^\s*(?:from|import) benchmarks\.(\w+)", re.MULTILINE)
-    texts = (path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
-    return {name for text in texts for name in statement.findall(text)}

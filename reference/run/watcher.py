@@ -22,7 +22,7 @@ _pipe: int | None = None
 
 
 @contextmanager
-def watched(folder: Path, lock: int) -> Iterator[None]:
+def watch(folder: Path, lock: int) -> Iterator[None]:
     """Logs in ``folder`` are closed even if this process is killed meanwhile.
 
     The watcher shares ``lock``, a file descriptor: what it locks is free only after the watcher has

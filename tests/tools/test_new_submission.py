@@ -13,7 +13,7 @@ pytest.importorskip("galsim", reason="runs need the extra galsim")
 from compliance.judge.judgement import judge
 from compliance.read import package
 from reference.machine import system
-from reference.run.config import digest_of_own_code
+from reference.run.code_digest import digest_own_code
 from reference.run.frameworks import find_own_task, import_own_task
 from rules import definition, rounds
 from rules.errors import UserError
@@ -96,7 +96,7 @@ def test_its_task_runs_and_its_code_is_in_the_log(tmp_path: Path) -> None:
     assert first.returncode == 0, first.stderr
     (log,) = root.glob("results/*/*/result_0.txt")
     logged = {event["key"]: event["value"] for event in events(log)}
-    assert logged["task_digest"] == digest_of_own_code(code)
+    assert logged["task_digest"] == digest_own_code(code)
     assert logged["submission_org"] == "acme"
     assert not (root / "checkpoints").exists()
     assert list((tmp_path / "checkpoints" / "acme").glob("*/*/run_0.pt"))

@@ -7,7 +7,8 @@ import pytest
 
 pytest.importorskip("yaml")
 
-from reference.run.config import configure, digest_of_code
+from reference.run.code_digest import digest_code
+from reference.run.config import configure
 from rules import definition
 from rules.errors import UserError
 
@@ -105,9 +106,9 @@ def test_code_digest_covers_the_benchmarks_that_are_imported(tmp_path: Path) -> 
     def after(name: str) -> str:
         path = tmp_path / "benchmarks" / name / "model.py"
         path.write_text(path.read_text() + "# changed\n")
-        return digest_of_code(tmp_path, "kfac")
+        return digest_code(tmp_path, "kfac")
 
-    before = digest_of_code(tmp_path, "kfac")
+    before = digest_code(tmp_path, "kfac")
     assert after("x") == before
     assert after("resnet50") != before
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 # line: opening, records, blocks, closing, names, what is kept beside the log.
 MANY_RUNS = """
 import pathlib, sys
-from reference.run import results
+from reference.run.result_folder import open_result_folder
 from reference.run.config import configure
 from reference.run.interruption import Interruption
 from reference.run.log import RunLogWriter
@@ -34,7 +34,7 @@ def main():
     output = pathlib.Path(sys.argv[1])
     config = configure(definition.load("galaxy_shape", "mini"), seed=7).on("local", "box", "code")
     system = {"submitter": "local", "system": "box"}
-    with results.opened(output, config, system) as folder, Interruption() as signals:
+    with open_result_folder(output, config, system) as folder, Interruption() as signals:
         print("ready", flush=True)
         for index in folder.missing(100_000):
             log = RunLogWriter(folder.log(index))
@@ -137,7 +137,7 @@ import os, pathlib, signal, sys, time
 from reference.run import logfile, watcher
 folder = pathlib.Path(sys.argv[1])
 lock = os.open(folder, os.O_RDONLY)
-with watcher.watched(folder, lock):
+with watcher.watch(folder, lock):
     file = logfile.RecordFile(folder / "result_3.txt.partial", is_new=True)
     for key in ("init_start", "init_stop", "run_start"):
         file.write(key)

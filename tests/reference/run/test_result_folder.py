@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from reference.machine import system
-from reference.run import results
 from reference.run.config import Execution, RunConfig, configure
+from reference.run.result_folder import open_result_folder
 from reference.torch.distributed import TorchRanks
 from rules import definition
 from rules.documents import find_schema_problem
@@ -34,7 +34,7 @@ def description(config: RunConfig) -> dict[str, object]:
 
 
 def test_missing_runs_are_the_holes(config: RunConfig, tmp_path: Path) -> None:
-    with results.opened(tmp_path, config, description(config)) as folder:
+    with open_result_folder(tmp_path, config, description(config)) as folder:
         folder.log(1).write_text("done")
         assert folder.present() == [1]
         assert folder.missing(3) == [0, 2]
@@ -45,7 +45,7 @@ def test_later_runs_compute_as_the_first_one_did(config: RunConfig, tmp_path: Pa
     settled = Execution("bf16", "on", "2", {"precision": "fastest step: fp32 51 ms, bf16 44 ms"})
     value = {"precision": "bfloat16", "execution": asdict(settled)}
     line = f":::MLLOG {json.dumps({'key': 'implementation', 'value': value})}\n"
-    with results.opened(tmp_path, config, description(config)) as folder:
+    with open_result_folder(tmp_path, config, description(config)) as folder:
         assert folder.execution(config.execution) == config.execution
         (folder.path / "interrupted_0_0.txt").write_text(line.replace("bf16", "fp32"))
         assert folder.execution(config.execution) == config.execution
@@ -55,46 +55,46 @@ def test_later_runs_compute_as_the_first_one_did(config: RunConfig, tmp_path: Pa
 
 def test_same_configuration_goes_on(config: RunConfig, tmp_path: Path) -> None:
     for _ in range(2):
-        with results.opened(tmp_path, config, description(config)):
+        with open_result_folder(tmp_path, config, description(config)):
             pass
 
 
 def test_another_configuration_is_refused_and_nothing_is_touched(
     config: RunConfig, tmp_path: Path
 ) -> None:
-    with results.opened(tmp_path, config, description(config)) as folder:
+    with open_result_folder(tmp_path, config, description(config)) as folder:
         folder.log(0).write_text("done")
     other = configure(MINI, seed=1, overrides=["global_batch_size=16"]).on("local", "box", "code")
     with (
         pytest.raises(UserError, match=r"global_batch_size.*choose another --output"),
-        results.opened(tmp_path, other, description(other)),
+        open_result_folder(tmp_path, other, description(other)),
     ):
         pass
     assert folder.log(0).read_text() == "done"
 
 
 def test_a_configuration_that_no_run_had_binds_nothing(config: RunConfig, tmp_path: Path) -> None:
-    with results.opened(tmp_path, config, description(config)):
+    with open_result_folder(tmp_path, config, description(config)):
         pass
     other = configure(MINI, seed=1, overrides=["global_batch_size=16"]).on("local", "box", "code")
-    with results.opened(tmp_path, other, description(other)) as folder:
+    with open_result_folder(tmp_path, other, description(other)) as folder:
         kept = json.loads((folder.path / "configuration.json").read_text())
     assert kept["hyperparameters"]["global_batch_size"] == 16
 
 
 def test_damaged_configuration_is_a_users_matter(config: RunConfig, tmp_path: Path) -> None:
-    with results.opened(tmp_path, config, description(config)) as folder:
+    with open_result_folder(tmp_path, config, description(config)) as folder:
         folder.log(0).write_text("done")
         (folder.path / "configuration.json").write_text("{")
     with (
         pytest.raises(UserError, match=r"configuration\.json: damaged"),
-        results.opened(tmp_path, config, description(config)),
+        open_result_folder(tmp_path, config, description(config)),
     ):
         pass
 
 
 def test_two_processes_cannot_write_to_one_result(config: RunConfig, tmp_path: Path) -> None:
-    with results.opened(tmp_path, config, description(config)) as folder:
+    with open_result_folder(tmp_path, config, description(config)) as folder:
         code = (
             "import fcntl, os, sys\n"
             f"lock = os.open({str(folder.path)!r}, os.O_RDONLY)\n"
@@ -116,11 +116,11 @@ def test_two_processes_cannot_write_to_one_result(config: RunConfig, tmp_path: P
 def test_a_log_that_nobody_closed_gets_its_name_at_the_next_start(
     config: RunConfig, tmp_path: Path, end: str, name: str
 ) -> None:
-    with results.opened(tmp_path, config, description(config)) as folder:
+    with open_result_folder(tmp_path, config, description(config)) as folder:
         pass
     text = "half a log" + end
     (folder.path / "result_0.txt.partial").write_text(text)
-    with results.opened(tmp_path, config, description(config)) as folder:
+    with open_result_folder(tmp_path, config, description(config)) as folder:
         assert [path.name for path in folder.left_over] == [name]
         assert folder.left_over[0].read_text() == text
         assert folder.missing(1) == ([] if name == "result_0.txt" else [0])
@@ -130,10 +130,10 @@ def test_no_space_for_the_configuration(config: RunConfig, tmp_path: Path) -> No
     with (
         files_end_after(10),
         pytest.raises(UserError, match=r"box\.json: cannot write there .* make room"),
-        results.opened(tmp_path, config, description(config)),
+        open_result_folder(tmp_path, config, description(config)),
     ):
         pass
-    with results.opened(tmp_path, config, description(config)):
+    with open_result_folder(tmp_path, config, description(config)):
         assert not list(tmp_path.rglob("*.partial"))
 
 
@@ -143,7 +143,7 @@ def test_configuration_that_is_none(config: RunConfig, tmp_path: Path, text: str
     (tmp_path / "systems" / "box.json").write_text(text)
     with (
         pytest.raises(UserError, match=r"box\.json: damaged .* move it away"),
-        results.opened(tmp_path, config, description(config)),
+        open_result_folder(tmp_path, config, description(config)),
     ):
         pass
 
@@ -152,7 +152,7 @@ def test_output_that_is_a_file(config: RunConfig, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(UserError, match="cannot write there"),
-        results.opened(tmp_path / "file", config, description(config)),
+        open_result_folder(tmp_path / "file", config, description(config)),
     ):
         pass
 
@@ -169,11 +169,11 @@ def test_submitter_must_be_a_name() -> None:
 
 
 def test_a_corrected_description_is_kept(config: RunConfig, tmp_path: Path) -> None:
-    with results.opened(tmp_path, config, description(config)):
+    with open_result_folder(tmp_path, config, description(config)):
         pass
     path = tmp_path / "systems" / "box.json"
     path.write_text(path.read_text().replace("FILL IN: what", "liquid cooled; what"))
-    with results.opened(tmp_path, config, description(config)):
+    with open_result_folder(tmp_path, config, description(config)):
         pass
     assert "liquid cooled" in path.read_text()
 

@@ -1,11 +1,11 @@
-"""The folder that ``cepheid run --output`` fills: systems, results, what is there and missing."""
+"""The folder that ``cepheid run --output`` fills: which runs are present, and which are missing."""
 
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ from filelock import lock_descriptor
 
 from reference.run import logfile
 from reference.run.config import Execution, RunConfig
-from reference.run.watcher import watched
+from reference.run.watcher import watch
+from rules import events
 from rules.errors import UserError, cannot_write
 from rules.host import atomic_write
 
-# What makes it the same system; the rest of a description may be corrected between two runs.
+# These fields identify a system. The rest of a description may be corrected between two runs.
 SAME_SYSTEM = (
     "submitter",
     "system",
@@ -42,54 +43,76 @@ class ResultFolder:
     left_over: tuple[Path, ...] = ()  # logs that an earlier process, or its machine, left open
 
     def weights(self, index: int, suffix: str) -> Path:
-        """Where the weights that run ``index`` ended with are kept, outside ``results/``."""
+        """Return the path for the final weights of run ``index``, outside ``results/``."""
         return self.weights_path / f"run_{index}{suffix}"
 
     def log(self, index: int) -> Path:
-        """Where the log of run ``index`` stands when that run has ended."""
+        """Return the path that the log of run ``index`` gets when the run has ended."""
         return self.path / f"result_{index}.txt"
 
     def report(self, index: int) -> Path:
-        """What was reported after run ``index``, beside its log (rule S1)."""
+        """Return the path of the report of run ``index``, beside its log (rule S1)."""
         return self.path / f"report_{index}.json"
 
     def pictures(self, index: int) -> Path:
-        """What is to be seen after run ``index``, beside its log (rule S1)."""
+        """Return the path of the pictures of run ``index``, beside its log (rule S1)."""
         return self.path / f"pictures_{index}.png"
 
     def power_log(self, index: int) -> Path:
-        """The power that sensors read during run ``index``, beside its log (rule T23)."""
+        """Return the path of the power log of run ``index``, beside its log (rule T23)."""
         return self.path / f"power_{index}.csv"
 
     def present(self) -> list[int]:
-        """The runs that have ended, whether they reached the targets or not."""
-        numbers = (re.fullmatch(r"result_(\d+)\.txt", path.name) for path in self.path.iterdir())
-        return sorted(int(found.group(1)) for found in numbers if found)
-
-    def execution(self, asked: Execution) -> Execution:
-        """How the runs that are there computed, so that all compute alike (rule T18); ``asked`` if
-        there are none, or their logs do not say."""
-        for index in self.present():
-            told = logfile.last_record(self.log(index), "implementation")
-            settled = told["value"].get("execution") if told else None
-            if settled:
-                return Execution(**settled)
-        return asked
+        """Return the runs that have ended, whether they reached the targets or not."""
+        if not self.path.is_dir():
+            return []
+        matches = (re.fullmatch(r"result_(\d+)\.txt", path.name) for path in self.path.iterdir())
+        return sorted(int(match.group(1)) for match in matches if match)
 
     def missing(self, count: int) -> list[int]:
-        """Which of the runs 0 … count − 1 are still to be made."""
+        """Return which of the runs 0 … count - 1 are still missing."""
         return sorted(set(range(count)) - set(self.present()))
+
+    def execution(self, requested: Execution) -> Execution:
+        """Return the execution settings of the present runs, so that all compute alike (rule T18).
+
+        Returns ``requested`` if there are no runs, or their logs do not contain the settings.
+        """
+        for index in self.present():
+            record = logfile.last_record(self.log(index), "implementation")
+            settings = record["value"].get("execution") if record else None
+            if settings:
+                return Execution(**settings)
+        return requested
+
+    def estimate_time(self, runs: int) -> str:
+        """Return how long so many runs take, judging by those present; "" if there are none."""
+        durations = [_read_duration_seconds(self.log(index)) for index in self.present()]
+        known = [seconds for seconds in durations if seconds is not None]
+        if not known:
+            return ""
+        mean = sum(known) / len(known)
+        return f"about {_format_duration(runs * mean)} ({runs} x {mean:,.0f} s, as the runs so far)"
+
+
+def find_result_folder(output: Path, config: RunConfig) -> ResultFolder:
+    """Return the result folder of ``config`` under ``output``, which need not exist."""
+    weights = find_weights_folder(output) / config.system / config.result_name
+    return ResultFolder(output / "results" / config.system / config.result_name, weights)
 
 
 @contextmanager
-def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterator[ResultFolder]:
-    """The result folder of ``config`` under ``output``: made if missing, ours alone until closed.
+def open_result_folder(
+    output: Path, config: RunConfig, system: Mapping[str, Any]
+) -> Iterator[ResultFolder]:
+    """Make or open the result folder of ``config`` under ``output``, and lock it for this process.
 
     A log that is open in it is closed even if this process is killed. Raises UserError where the
     folder holds runs of another configuration, where another process is writing to it, or where it
     cannot be written.
     """
-    folder = output / "results" / config.system / config.result_name
+    result = find_result_folder(output, config)
+    folder = result.path
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (output / "systems").mkdir(exist_ok=True)
@@ -106,12 +129,11 @@ def opened(output: Path, config: RunConfig, system: Mapping[str, Any]) -> Iterat
         keep_or_compare(described, dict(system), "system", SAME_SYSTEM, T18)
         shared, configuration = config.shared_by_runs(), folder / CONFIGURATION
         if [path.name for path in folder.iterdir()] == [CONFIGURATION]:
-            configuration.unlink()  # of a run that never began: it binds none
+            configuration.unlink()  # no run was made with it, so a new one may differ
         keep_or_compare(configuration, shared, "configuration", tuple(shared), T18)
         left_over = tuple(map(logfile.put_away, logfile.partials_in(folder)))
-        weights = weights_folder(output) / config.system / config.result_name
-        with watched(folder, lock):
-            yield ResultFolder(folder, weights, left_over)
+        with watch(folder, lock):
+            yield replace(result, left_over=left_over)
     finally:
         os.close(lock)
 
@@ -130,9 +152,28 @@ def _name_holder(lock: int, locks: Path = Path("/proc/locks")) -> str:
     return "perhaps on another machine"
 
 
-def weights_folder(output: Path) -> Path:
-    """Where the weights of an output folder lie: in it, or beside ``submissions/``, since a
-    submission holds none (rule S1)."""
+def _read_duration_seconds(log: Path) -> float | None:
+    """Return the time from the first to the last record of a log, None where it has no records."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    records = [line.removeprefix(events.MARKER) for line in lines if line.startswith(events.MARKER)]
+    try:
+        first_ms, last_ms = (json.loads(records[end])["time_ms"] for end in (0, -1))
+    except (LookupError, ValueError):
+        return None
+    return float(last_ms - first_ms) / 1000
+
+
+def _format_duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:,.0f} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 6000 else f"{seconds / 3600:,.1f} h"
+
+
+def find_weights_folder(output: Path) -> Path:
+    """Return where the weights of an output folder lie.
+
+    They lie in it, or beside ``submissions/``, because a submission contains none (rule S1).
+    """
     place = output.resolve()
     if place.parent.name == "submissions":
         return place.parents[1] / "checkpoints" / place.name
@@ -142,10 +183,10 @@ def weights_folder(output: Path) -> Path:
 def keep_or_compare(
     path: Path, content: dict[str, Any], what: str, compared: tuple[str, ...], why: str
 ) -> None:
-    """Write ``content`` the first time; afterwards its ``compared`` fields must be the same.
+    """Write ``content`` the first time; later check that its ``compared`` fields are the same.
 
-    Raises UserError where they are not, giving ``why`` as the reason, and where the file is damaged
-    or cannot be written.
+    Raises UserError with the reason ``why`` where they are not, and where the file is damaged or
+    cannot be written.
     """
     if not path.exists():
         try:
@@ -164,29 +205,30 @@ def keep_or_compare(
     before, content = ({key: facts.get(key) for key in compared} for facts in (before, content))
     if before == content:
         return
+    differences = _describe_differences(_flatten(before), _flatten(content))
     raise UserError(
-        f"{path}: holds another {what}: {_differences(_flat(before), _flat(content))}. "
-        f"{why}: choose another --output, or move that folder away"
+        f"{path}: holds another {what}: {differences}. {why}: "
+        "choose another --output, or move that folder away"
     )
 
 
-def _differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    def shown(value: object) -> str:
+def _describe_differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
+    def shorten(value: object) -> str:
         text = json.dumps(value)
         return text if len(text) <= 40 else text[:37] + "…"
 
     return "; ".join(
-        f"{key} was {shown(before.get(key))}, is {shown(now.get(key))}"
+        f"{key} was {shorten(before.get(key))}, is {shorten(now.get(key))}"
         for key in sorted(before.keys() | now.keys())
         if before.get(key) != now.get(key)
     )
 
 
-def _flat(content: Any, prefix: str = "") -> dict[str, object]:
-    """Nested mappings as one, with dotted keys."""
+def _flatten(content: Any, prefix: str = "") -> dict[str, object]:
+    """Return nested mappings as one, with dotted keys."""
     if not isinstance(content, Mapping):
         return {prefix.rstrip("."): content}
     flat: dict[str, object] = {}
     for key, value in content.items():
-        flat |= _flat(value, f"{prefix}{key}.")
+        flat |= _flatten(value, f"{prefix}{key}.")
     return flat

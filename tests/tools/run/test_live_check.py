@@ -1,10 +1,8 @@
-"""What `cepheid run` says of its own log while it grows, and what that costs the run."""
+"""The live check of a growing run log: its messages, and its share of the run's time."""
 
-import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from compliance.finding import Finding
 from compliance.judge import follow
@@ -12,8 +10,8 @@ from compliance.read.runlog import PARTIAL
 from reference.run.progress import Progress, Stage
 from rules import definition
 from tests.compliance.builder import Record, line_of, run_records, write_result
-from tools import run_check
-from tools.run_check import LiveCheck
+from tools.run import live_check
+from tools.run.live_check import LiveCheck
 
 MINI = definition.load("galaxy_shape", "mini")
 AT_SAMPLES = 3008  # of the first evaluation
@@ -28,15 +26,15 @@ class Log:
         self.path = folder / f"result_{MINI.runs.required - 1}.txt"
         self.path.unlink()
         self.partial = folder / f"{self.path.name}{PARTIAL}"
-        self.out = io.StringIO()
-        self.live = LiveCheck(self.path, Console(file=self.out, soft_wrap=True, highlight=False))
+        self.messages: list[str] = []
+        self.live = LiveCheck(self.path, self.messages.append)
 
     def write(self, records: list[Record]) -> None:
         with self.partial.open("a") as file:
             file.writelines(f"{line_of(record)}\n" for record in records)
 
     def said(self) -> str:
-        return self.out.getvalue()
+        return "\n".join(self.messages)
 
 
 @pytest.fixture
@@ -51,31 +49,31 @@ def records() -> tuple[list[Record], list[Record]]:
     return whole[:first], whole[first:]
 
 
-def test_a_compliant_run_is_told_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_check, "SHARE_OF_TIME", 1e9)
+def test_a_compliant_run_gets_no_message(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_check, "SHARE_OF_TIME", 1e9)
     for part in records():
         log.write(part)
-        log.live.look()
+        log.live.judge_so_far()
     log.partial.rename(log.path)
-    log.live.ended()
+    log.live.judge_result()
     assert log.said() == ""
 
 
-def test_what_nothing_can_mend_is_told_once_and_at_once(
+def test_what_nothing_can_fix_is_reported_once_and_immediately(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_check, "SHARE_OF_TIME", 1e9)
+    monkeypatch.setattr(live_check, "SHARE_OF_TIME", 1e9)
     before, after = records()
     before[-1]["time_ms"] -= 3_600_000
     log.write(before)
-    log.live.beside(lambda progress: None)(Progress(Stage.EVALUATED, AT_SAMPLES))
+    log.live.watch(lambda progress: None)(Progress(Stage.EVALUATED, AT_SAMPLES))
     told = log.said()
     assert told.startswith("this run can no longer count:")
     assert f"{PARTIAL}:{len(before)}: T4" in told
     log.write(after)
-    log.live.look()
+    log.live.judge_so_far()
     log.partial.rename(log.path)
-    log.live.ended()
+    log.live.judge_result()
     assert log.said().count(f":{len(before)}: T4") == 1
 
 
@@ -83,7 +81,7 @@ def test_judging_takes_no_more_of_the_clock_than_its_share(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter([100.0, 100.5, 149.0, 150.5, 151.0])
-    monkeypatch.setattr("tools.run_check.time.perf_counter", lambda: next(seconds))
+    monkeypatch.setattr("tools.run.live_check.time.perf_counter", lambda: next(seconds))
     log.write(records()[0])
     judged: list[str] = []
 
@@ -92,36 +90,29 @@ def test_judging_takes_no_more_of_the_clock_than_its_share(
         return []
 
     monkeypatch.setattr(follow, "check_growing_log", certain)
-    log.live.look()  # took 0.5 s: none in the next 50 s
-    log.live.look()
+    log.live.judge_so_far()  # took 0.5 s: none in the next 50 s
+    log.live.judge_so_far()
     assert len(judged) == 1
-    log.live.look()
+    log.live.judge_so_far()
     assert len(judged) == 2
 
 
-def test_busy_stages_are_not_judged_and_other_ranks_judge_nothing(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LiveCheck, "look", lambda self: pytest.fail("judged"))
+def test_the_log_is_not_judged_at_every_step(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LiveCheck, "judge_so_far", lambda self: pytest.fail("judged"))
     shown: list[object] = []
-    on_progress = log.live.beside(shown.append)
+    on_progress = log.live.watch(shown.append)
     for stage in (Stage.TRAINING, Stage.GENERATING):
         on_progress(Progress(stage))
     assert len(shown) == 2
-    monkeypatch.undo()
-    other = LiveCheck(None, Console(file=log.out))
-    other.look()
-    other.ended()
-    assert log.said() == ""
 
 
-def test_a_result_that_can_have_no_score_any_more_is_told(log: Log) -> None:
+def test_a_result_that_can_no_longer_have_a_score_is_reported(log: Log) -> None:
     folder = log.path.parent
     (folder / "result_1.txt").write_bytes((folder / "result_0.txt").read_bytes())
     log.write([*records()[0], *records()[1]])
     log.partial.rename(log.path)
-    log.live.look()
-    log.live.ended()
+    log.live.judge_so_far()
+    log.live.judge_result()
     assert "the result has no score as it is:" in log.said()
     assert "T15" in log.said()
     assert "T16" not in log.said()

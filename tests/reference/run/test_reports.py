@@ -1,19 +1,19 @@
-"""What stands below a run: tables with errors, and no harm where they cannot be made."""
+"""The report of a run: tables and energy, and no harm where they cannot be made."""
 
-import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
+from reference.run.artifacts import keep_report
 from reference.run.config import RunConfig, configure
 from reference.run.report import Table
+from reference.run.result_folder import ResultFolder
 from rules import definition
 from rules.errors import UserError
-from tools import run_report
+from tests.reference.run.recorder import Recorder
 
 TABLE = Table(
     "Bias",
@@ -47,21 +47,18 @@ def config() -> RunConfig:
 NO_ENERGY = {"none": "no sensors"}
 
 
-def said(
-    task: object, config: RunConfig, path: Path, energy: Mapping[str, object] = NO_ENERGY
-) -> str:
-    console = Console(file=io.StringIO(), soft_wrap=True, highlight=False)
-    run_report.make(task, config, path, console, energy)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+def keep(
+    task: object, config: RunConfig, folder: Path, energy: Mapping[str, object] = NO_ENERGY
+) -> Recorder:
+    recorder = Recorder()
+    keep_report(task, config, ResultFolder(folder, folder), energy, recorder)
+    return recorder
 
 
 def test_tables_are_shown_and_kept(config: RunConfig, tmp_path: Path) -> None:
-    text = said(Reporting([TABLE]), config, tmp_path / "report_0.json")
-    assert "-0.1124 ± 0.0075" in text
-    assert "0.00321 ± 0.00067" in text
-    assert "a note" in text
-    assert "e1_error" not in text
+    recorder = keep(Reporting([TABLE]), config, tmp_path)
+    assert recorder.tables == [TABLE]
+    assert f"run 0: report: {tmp_path / 'report_0.json'}" in recorder.messages
     (kept,) = tmp_path.iterdir()  # no temporary file is left
     content = json.loads(kept.read_text())
     assert content["seed"] == 7
@@ -81,21 +78,21 @@ def test_tables_are_shown_and_kept(config: RunConfig, tmp_path: Path) -> None:
         (ZeroDivisionError("a bug"), "see above; the run counts", "Traceback"),
     ],
 )
-def test_failure_is_told_and_costs_nothing(
+def test_failure_is_reported_and_costs_nothing(
     error: Exception, stdout: str, stderr: str,
     config: RunConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    assert stdout in said(Reporting(error), config, tmp_path / "report_0.json")
+    assert stdout in keep(Reporting(error), config, tmp_path).text
     assert capsys.readouterr().err.startswith(stderr)
     assert not list(tmp_path.iterdir())
 
 
 def test_task_without_a_report_says_nothing(config: RunConfig, tmp_path: Path) -> None:
-    assert said(object(), config, tmp_path / "report_0.json") == ""
+    assert keep(object(), config, tmp_path).messages == []
 
 
 def test_energy_is_kept_without_tables(config: RunConfig, tmp_path: Path) -> None:
-    said(object(), config, tmp_path / "report_0.json", {"joules": 12.5})
+    keep(object(), config, tmp_path, {"joules": 12.5})
     content = json.loads((tmp_path / "report_0.json").read_text())
     assert content["energy"] == {"joules": 12.5}
     assert content["tables"] == []

@@ -18,9 +18,9 @@ PLAN = ["galaxy_shape", *FAST, "--dry-run", "--submitter", "acme"]
 def test_the_plan_writes_nothing_and_says_all(tmp_path: Path) -> None:
     planned = cepheid(*PLAN, "--data", tmp_path / "data", "--output", tmp_path / "out")
     assert planned.returncode == 0, planned.stderr
-    assert "runs:    0 of 5 are there; to be made: 0, 1, 2, 3, 4" in planned.stdout
+    assert "runs:    0 of 5 are present; missing: 0, 1, 2, 3, 4" in planned.stdout
     assert "not prepared yet" in planned.stdout
-    assert "known after a first run" in planned.stdout
+    assert "the first run shows how long" in planned.stdout
     assert "26 MiB of weights" in planned.stdout
     assert "refused" not in planned.stdout
     assert list(tmp_path.iterdir()) == []
@@ -44,7 +44,9 @@ def test_everything_that_the_closed_division_refuses_is_told(tmp_path: Path) -> 
 @pytest.mark.parametrize(("mishap", "code"), [("", 0), ("evaluate 0 nan", 1)])
 def test_each_run_has_a_process_of_its_own(mishap: str, code: int, tmp_path: Path) -> None:
     begun = "print('a process', flush=True)\n"
-    once = "import os\nif os.environ.get('CEPHEID_GOING_ON'): os.environ['MISHAP'] = 'no 0 no'\n"
+    once = (
+        "import os\nif os.environ.get('CEPHEID_EARLIER_RUNS'): os.environ['MISHAP'] = 'no 0 no'\n"
+    )
     (ended,) = run(tmp_path / "out", "--runs", "3", mishap=mishap, prelude=begun + once)
     assert ended.code == code, ended.err
     assert ended.out.count("a process") == 3
@@ -56,8 +58,8 @@ def test_each_run_has_a_process_of_its_own(mishap: str, code: int, tmp_path: Pat
     assert more.code == 0, more.err
     assert more.out.count("a process") == 2
     planned = plan_of("galaxy_shape", tmp_path / "out")
-    assert "5 of 5 are there; to be made: none" in planned
-    assert "as the runs that are there" in planned
+    assert "5 of 5 are present; missing: none" in planned
+    assert "as the runs so far" in planned
 
 
 def plan_of(benchmark: str, output: Path) -> str:

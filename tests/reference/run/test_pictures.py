@@ -1,12 +1,10 @@
 """Pictures after a run: kept as a whole, and no harm where they cannot be made."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 pytest.importorskip("matplotlib", reason="needs the extra site")
 pytest.importorskip("galsim", reason="needs the extra galsim")
@@ -16,9 +14,11 @@ from matplotlib.figure import Figure
 from benchmarks.galaxy_shape import pictures
 from benchmarks.galaxy_shape.science import RADIUS_SQUARED
 from reference.data import galaxies
+from reference.run.artifacts import keep_pictures
 from reference.run.config import configure
+from reference.run.result_folder import ResultFolder
 from rules import definition
-from tools import run_pictures
+from tests.reference.run.recorder import Recorder
 
 CONFIG = configure(definition.load("galaxy_shape", "mini"), seed=7)
 
@@ -35,15 +35,15 @@ class Showing:
         return self.answer
 
 
-def said(task: object, path: Path) -> str:
-    file = io.StringIO()
-    run_pictures.make(task, CONFIG, path, Console(file=file, soft_wrap=True, highlight=False))
-    return file.getvalue()
+def keep(task: object, folder: Path) -> str:
+    recorder = Recorder()
+    keep_pictures(task, CONFIG, ResultFolder(folder, folder), recorder)
+    return recorder.text
 
 
 def test_pictures_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "pictures_0.png"
-    assert str(path) in said(Showing(Figure()), path)
+    assert str(path) in keep(Showing(Figure()), tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes().startswith(b"\x89PNG")
 
@@ -56,16 +56,16 @@ def test_pictures_are_kept(tmp_path: Path) -> None:
         (ZeroDivisionError("a bug"), "see above; the run counts", "Traceback"),
     ],
 )
-def test_failure_is_told_and_costs_nothing(
+def test_failure_is_reported_and_costs_nothing(
     error: Exception, stdout: str, stderr: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert stdout in said(Showing(error), tmp_path / "pictures_0.png")
+    assert stdout in keep(Showing(error), tmp_path)
     assert capsys.readouterr().err.startswith(stderr)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_task_without_pictures_says_nothing(tmp_path: Path) -> None:
-    assert said(object(), tmp_path / "pictures_0.png") == ""
+    assert keep(object(), tmp_path) == ""
 
 
 def test_regions_and_truth_of_each_galaxy_are_drawn() -> None:

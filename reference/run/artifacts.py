@@ -1,0 +1,113 @@
+"""What a run leaves beside its log: weights, power log, report, pictures.
+
+The log is closed by then, so nothing here can cost a run that counts. Weights alone must not be
+lost in silence: where they cannot be written, the session ends.
+"""
+
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from reference.machine import energy
+from reference.run import checkpoint, logfile, pictures, report
+from reference.run.config import RunConfig
+from reference.run.observer import Observer
+from reference.run.result_folder import ResultFolder
+from rules.errors import UserError
+from rules.host import atomic_write
+
+
+def keep_weights(task: Any, config: RunConfig, folder: ResultFolder, suffix: str) -> None:
+    """Write the weights with which a training run ended. A run that generates changes none.
+
+    Raises UserError where they cannot be written.
+    """
+    if config.definition.kind != "train":
+        return
+    try:
+        checkpoint.save(folder.weights(config.index, suffix), task.state())
+    except UserError as error:
+        log = folder.log(config.index)
+        counts = f"run {config.index} counts ({log}), but its weights are lost"
+        raise UserError(f"{counts}: {error}") from error
+
+
+def keep_power_log(
+    meter: energy.Meter, folder: ResultFolder, index: int, observer: Observer
+) -> dict[str, Any]:
+    """Write ``power_<k>.csv`` (rule T23), and return the energy of the run for its report.
+
+    A result has a power log for each of its runs or for none. So none is written where another run
+    was made without sensors.
+    """
+    trace = meter.trace
+    start_ms, stop_ms = (_read_clock_ms(folder, index, key) for key in ("run_start", "run_stop"))
+    used = energy.report_energy(meter.sensors, trace, start_ms, stop_ms)
+    if trace is None:
+        if meter.failure:
+            observer.tell(f"run {index}: no energy: {meter.failure}")
+        return used
+    observer.tell(f"run {index}: {used['joules']:,.0f} J, {used['mean_watts']:.0f} W")
+    others = [run for run in folder.present() if run != index]
+    without = [run for run in others if not folder.power_log(run).exists()]
+    if without:
+        observer.tell(f"run {index}: no power log, because run {without[0]} has none (rule T23)")
+        return used
+    with _keep_going("power log", index, observer):
+        atomic_write(folder.power_log(index), trace.format_power_log())
+    return used
+
+
+def keep_report(
+    task: Any,
+    config: RunConfig,
+    folder: ResultFolder,
+    used: Mapping[str, Any],
+    observer: Observer,
+) -> None:
+    """Make the report of a task that has one, show it, and write it with the energy ``used``."""
+    has_tables = isinstance(task, report.Reports)
+    if not has_tables and "joules" not in used:
+        return
+    with _keep_going("report", config.index, observer):
+        tables: tuple[report.Table, ...] = ()
+        if has_tables:
+            with observer.count("report (not timed, not scored)", "samples") as on_count:
+                tables = tuple(task.report(on_count))
+        for table in tables:
+            observer.show_table(table)
+        path = folder.report(config.index)
+        report.write(path, config, tables, used)
+        observer.tell(f"run {config.index}: report: {path}")
+
+
+def keep_pictures(task: Any, config: RunConfig, folder: ResultFolder, observer: Observer) -> None:
+    """Make and write the pictures of a task that has some."""
+    if not isinstance(task, pictures.Pictures):
+        return
+    with _keep_going("pictures", config.index, observer):
+        path = folder.pictures(config.index)
+        pictures.write(path, task.pictures())
+        observer.tell(f"run {config.index}: pictures: {path}")
+
+
+@contextmanager
+def _keep_going(what: str, index: int, observer: Observer) -> Iterator[None]:
+    """Report an error of the block and go on, because it must not cost the runs to come."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        observer.tell(f"run {index}: no {what}: {error.name} is not installed; the run counts")
+    except (UserError, OSError) as error:
+        observer.tell(f"run {index}: no {what}: {error}; the run counts all the same")
+    except Exception:  # a bug of ours, for which a report needs the traceback
+        traceback.print_exc()
+        observer.tell(f"run {index}: no {what}, see above; the run counts all the same")
+
+
+def _read_clock_ms(folder: ResultFolder, index: int, key: str) -> float:
+    """Read the monotonic clock at the last record with this key, in milliseconds."""
+    record = logfile.last_record(folder.log(index), key)
+    assert record is not None
+    return float(record["metadata"]["monotonic_ms"])

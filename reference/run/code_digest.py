@@ -1,0 +1,51 @@
+"""The digest of the code that a run executes, from which derived seeds and rule T18 follow."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+from rules import digests
+
+
+def digest_code(root: Path, benchmark: str, own: Path | None = None) -> str:
+    """Return the SHA-256 over the Python files that a run executes, in the order of their paths.
+
+    These are ``rules``, ``reference``, the benchmark and those that it imports. With a folder of a
+    submitter's ``own`` code they are that folder and the benchmarks that it imports instead. The
+    digest needs no version control, and it covers edits that are not committed.
+    """
+    names = _follow_imports(root, {benchmark} if own is None else _find_imports(own))
+    folders = [root / "rules", root / "reference"]
+    folders += [root / "benchmarks" / name for name in names]
+    files = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    digest = hashlib.sha256()
+    for path in files:
+        name = path.relative_to(root).as_posix()
+        digest.update(json.dumps([name, hashlib.sha256(path.read_bytes()).hexdigest()]).encode())
+    if own is not None:
+        digest.update(json.dumps(["task", digest_own_code(own)]).encode())
+    return digest.hexdigest()
+
+
+def digest_own_code(folder: Path) -> str:
+    """Return the digest of a submitter's folder of code, as the manifest has it (rule S4)."""
+    return digests.digest_code(digests.digest_files(folder))
+
+
+def _follow_imports(root: Path, benchmarks: set[str]) -> set[str]:
+    """Return the benchmarks and all those whose modules they import, directly or not."""
+    known: set[str] = set()
+    waiting = benchmarks
+    while waiting:
+        known |= waiting
+        imports = (_find_imports(root / "benchmarks" / name) for name in waiting)
+        waiting = set().union(*imports) - known
+    return known
+
+
+def _find_imports(folder: Path) -> set[str]:
+    """Return the benchmarks whose modules the Python files of a folder import."""
+    statement = re.compile(r"^\s*(?:from|import) benchmarks\.(\w+)", re.MULTILINE)
+    texts = (path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    return {name for text in texts for name in statement.findall(text)}

@@ -1,0 +1,42 @@
+"""The callbacks through which a session shows what it does; a tool provides them."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from reference.run.progress import OnProgress
+from reference.run.report import Table
+from rules.definition import Definition
+
+OnCount = Callable[[int, int], None]
+"""Called with the number of items done and the number of items in all."""
+
+
+class LiveCheck(Protocol):
+    """A judge of one run log while it grows."""
+
+    def watch(self, show: OnProgress) -> OnProgress:
+        """Return a callback that calls ``show``, and judges the log where a stage has ended."""
+
+    def judge_result(self) -> None:
+        """Judge the whole log, which now has its own name, and the result as far as it goes."""
+
+
+class Observer(Protocol):
+    """Whoever watches a session. Only that of the first rank shows anything."""
+
+    def tell(self, message: str) -> None:
+        """Show one message."""
+
+    def count(self, title: str, unit: str) -> AbstractContextManager[OnCount]:
+        """Return a display for work that is counted, in a unit such as samples."""
+
+    def show_run(self, definition: Definition) -> AbstractContextManager[OnProgress]:
+        """Return a display for the progress of one run."""
+
+    def show_table(self, table: Table) -> None:
+        """Show one table of a report."""
+
+    def check_live(self, log: Path) -> LiveCheck:
+        """Return the judge of a run log, given the name that it gets when the run has ended."""

@@ -1,0 +1,149 @@
+"""A session of `cepheid run`: prepare everything, make the runs that are missing, say what is left.
+
+Whoever starts a session hands in an observer, which shows progress and judges the growing log.
+"""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reference import data
+from reference.machine import energy, system
+from reference.run.code_digest import digest_code, digest_own_code
+from reference.run.config import RunConfig
+from reference.run.frameworks import find_framework, import_own_task, import_task
+from reference.run.interruption import Interruption
+from reference.run.observer import Observer
+from reference.run.placement import RankEndedError
+from reference.run.ranks import Ranks
+from reference.run.request import Request
+from reference.run.result_folder import ResultFolder, open_result_folder
+from reference.run.single_run import SingleRun
+from rules import definition
+from rules.errors import UserError
+
+
+@dataclass(frozen=True)
+class Session:
+    """One process among the ranks that make the runs of one result."""
+
+    request: Request
+    config: RunConfig  # of run 0, on the system that runs it
+    system: Mapping[str, Any]  # its description
+    backend: Any  # the module that starts runs on the framework
+    task_module: Any
+    ranks: Ranks
+    observer: Observer
+    interruption: Interruption = field(default_factory=Interruption)
+
+    def make_runs(self) -> "SessionEnd":
+        """Make the runs that are missing: all on several ranks, one in a single process.
+
+        A single process makes only one run, because what a run leaves in memory could make the
+        next one faster. ``SessionEnd.runs_left`` asks for another process.
+        """
+        with self.prepare() as (folder, missing):
+            sensors = self.find_sensors() if folder else energy.Sensors()
+            indices = missing if self.ranks.world_size > 1 else missing[:1]
+            all_reached = True
+            for index in indices:
+                run = SingleRun(self, self.config.for_run(index), folder, sensors)
+                all_reached = run.make().reached and all_reached
+                self.tell_time_left(folder, sum(other > index for other in missing))
+            # A rank that leaves with exit code 1 has torchrun end the others, reporting or not.
+            self.ranks.barrier()
+        return SessionEnd(all_reached, max(missing) + 1 if len(indices) < len(missing) else 0)
+
+    @contextmanager
+    def prepare(self) -> Iterator[tuple[ResultFolder | None, list[int]]]:
+        """Open the result folder and prepare the data, both on the first rank.
+
+        Yields the folder, which the other ranks do not have, and the indices of the runs that are
+        missing, in rising order. Raises UserError where the folder or the data cannot be used.
+        """
+        if not self.ranks.is_first:
+            missing = self.ranks.broadcast(None)
+            if isinstance(missing, UserError):
+                raise RankEndedError("the first rank could not begin", is_told=True)
+            yield None, missing
+            return
+        with ExitStack() as stack:
+            try:
+                folder = stack.enter_context(
+                    open_result_folder(self.request.output, self.config, self.system)
+                )
+                stack.enter_context(self.interruption)  # the other ranks have nothing to lose
+                for log in folder.left_over:
+                    self.observer.tell(_describe_left_over(log))
+                self.prepare_data()
+            except UserError as error:
+                self.ranks.broadcast(error)
+                raise
+            count = self.request.wanted.count(len(folder.present()))
+            missing = folder.missing(count)
+            if not missing:
+                done = f"{count} of {count} runs are there, nothing to run"
+                self.observer.tell(f"{folder.path}: {done}")
+            yield folder, self.ranks.broadcast(missing)
+
+    def prepare_data(self) -> None:
+        """Prepare what is missing of the dataset. Raises UserError where that fails."""
+        with (
+            self.interruption.possible(),
+            self.observer.count("preparing data", "samples") as on_count,
+        ):
+            data.prepare(self.config.definition.data, self.config.data_root, on_count)
+
+    def find_sensors(self) -> energy.Sensors:
+        """Find what measures energy on this machine; report once that there is nothing."""
+        nodes = -(-self.ranks.world_size // self.ranks.ranks_per_node)
+        sensors = energy.find_sensors(nodes=nodes, has_gpu=self.ranks.accelerator is not None)
+        if sensors.reason_for_none and not self.request.is_continued:
+            self.observer.tell(f"energy: {sensors.reason_for_none}")
+        return sensors
+
+    def tell_time_left(self, folder: ResultFolder | None, missing: int) -> None:
+        """Tell how long the runs that are still missing will take."""
+        if folder and missing:
+            self.observer.tell(f"{missing} more to run: {folder.estimate_time(missing)}")
+
+
+@dataclass(frozen=True)
+class SessionEnd:
+    """How a session ended; ``runs_left`` is the number of runs in all if some are left, else 0."""
+
+    all_reached: bool
+    runs_left: int
+
+
+@contextmanager
+def start_session(request: Request, observer: Observer) -> Iterator[Session]:
+    """Import the task, start the ranks, and name the system and the code that run.
+
+    Raises UserError where the batch cannot be split, or the machine cannot be described.
+    """
+    config, own = request.config, request.own_task
+    backend = importlib.import_module(find_framework(config.framework).backend)
+    module = import_own_task(own) if own else import_task(config.definition, config.framework)
+    with backend.start_ranks() as ranks:
+        if config.definition.kind == "train":
+            ranks.split_batch(config.global_batch_size)  # refused before any data are prepared
+        described = request.system or system.describe(request.submitter, ranks, config.data_root)
+        identity = (
+            described["submitter"],
+            described["system"],
+            digest_code(definition.ROOT, config.definition.name, own and own.parent),
+            digest_own_code(own.parent) if own else "",
+        )
+        # Hosts may differ, and seeds derive from these: the values of the first rank count.
+        config = config.on(*ranks.broadcast(identity))
+        yield Session(request, config, described, backend, module, ranks, observer)
+
+
+def _describe_left_over(log: Path) -> str:
+    if log.name.startswith("result_"):
+        return f"{log}: this run had just ended when its process was killed; it counts"
+    return f"{log}: the log of an earlier run that ended without a last record; it does not count"

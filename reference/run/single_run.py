@@ -1,0 +1,99 @@
+"""One run of a session: make the task, time it, close its log, and keep what it leaves."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from reference.machine.energy import Meter, Sensors
+from reference.run.artifacts import keep_pictures, keep_power_log, keep_report, keep_weights
+from reference.run.config import RunConfig
+from reference.run.log import RunLogWriter
+from reference.run.loops import run_task
+from reference.run.placement import RankEndedError
+from reference.run.progress import Outcome
+from reference.run.result_folder import ResultFolder
+from rules.errors import UserError
+
+if TYPE_CHECKING:
+    from reference.run.session import Session
+
+
+@dataclass(frozen=True)
+class SingleRun:
+    """A run with its number and seed; ``folder`` is None on all ranks but the first."""
+
+    session: "Session"
+    config: RunConfig
+    folder: ResultFolder | None
+    sensors: Sensors
+
+    def make(self) -> Outcome:
+        """Make the run. Its log is kept whatever happens.
+
+        An interruption may come while the task is made and timed. It waits while the log gets its
+        name and the weights are written.
+        """
+        self.tell(f"run {self.index} of {self.config.result_name}, seed {self.config.seed}")
+        with self.session.interruption.possible():
+            config = self.adopt_execution()
+            self.session.backend.free_earlier_tasks()
+            task = self.create_task(config)
+        return self.time(task, config)
+
+    def adopt_execution(self) -> RunConfig:
+        """Return the configuration with the execution settings of the earlier runs of the result.
+
+        All runs of a result compute alike (rule T18). Without earlier runs the settings stay as
+        requested, and the task tunes what is ``auto`` before the clock starts.
+        """
+        execution = self.folder.execution(self.config.execution) if self.folder else None
+        return replace(self.config, execution=self.session.ranks.broadcast(execution))
+
+    def create_task(self, config: RunConfig) -> Any:
+        """Create the task of this rank, if every rank can create its own; else none goes on."""
+        ranks, task, problem = self.session.ranks, None, None
+        try:
+            task = self.session.task_module.create(config, ranks)
+        except UserError as error:
+            problem = error
+        if ranks.is_true_everywhere(problem is None):
+            return task
+        raise problem or RankEndedError("another rank could not begin", is_told=True)
+
+    def time(self, task: Any, config: RunConfig) -> Outcome:
+        """Run the timed loop, close the log, and keep what belongs to a run that counts."""
+        session = self.session
+        final_log = self.folder.log(self.index) if self.folder else None
+        log, meter = RunLogWriter(final_log), Meter(self.sensors)
+        live = session.observer.check_live(final_log) if final_log else None
+        try:
+            with (
+                session.interruption.possible(),
+                meter,
+                session.observer.show_run(config.definition) as show,
+            ):
+                outcome = run_task(task, config, log, live.watch(show) if live else show)
+        finally:
+            closed_log = log.close()
+            if self.folder and closed_log == final_log:
+                keep_weights(task, config, self.folder, session.backend.WEIGHTS_SUFFIX)
+            elif self.folder:
+                self.tell(f"run {self.index} does not count; its log is kept: {closed_log}")
+        ending = "all targets reached" if outcome.reached else outcome.reason
+        unit = "samples" if config.definition.kind == "train" else "images"
+        self.tell(f"run {self.index}: {ending} after {outcome.samples:,} {unit}; log: {closed_log}")
+        if self.folder and live and closed_log == final_log:
+            live.judge_result()
+            used = keep_power_log(meter, self.folder, self.index, session.observer)
+            with session.interruption.possible():
+                keep_report(task, config, self.folder, used, session.observer)
+                keep_pictures(task, config, self.folder, session.observer)
+        return outcome
+
+    def tell(self, message: str) -> None:
+        """Show one message."""
+        self.session.observer.tell(message)
+
+    @property
+    def index(self) -> int:
+        """The number of the run within its result, from 0."""
+        return self.config.index

@@ -1,0 +1,137 @@
+"""The command line of `cepheid run`: its options, and the request that they make."""
+
+import argparse
+from pathlib import Path
+
+from reference.run.config import configure
+from reference.run.frameworks import find_framework, find_own_task, find_task_module
+from reference.run.placement import placement
+from reference.run.request import Request, WantedRuns
+from rules import definition
+from rules.definition import Definition
+from rules.errors import UserError
+from tools.arguments import add_data_option, add_set_option, command_parser
+
+EXAMPLES = """\
+examples:
+  cepheid run galaxy_shape --scale mini --runs 1 --output results/first
+      one run: minutes on two cores, enough to see whether everything works
+  cepheid run galaxy_shape --scale mini --output results/first
+      the remaining runs of a result that can be scored; finished runs are not repeated
+  cepheid run galaxy_shape --scale mini --set global_batch_size=64 --output results/batch64
+      another batch size; the closed division refuses forbidden values before the run
+  cepheid run galaxy_shape --scale mini --dry-run --set opt_name=sgd --output results/first
+      the plan: runs, seeds, time, disk, and what the closed division would refuse
+  cepheid run galaxy_generation --scale mini --output results/generation
+      measure how fast galaxies are generated, from one at a time to thousands, and how well
+  torchrun --nproc-per-node 2 -m tools.run_benchmark galaxy_shape --scale mini --output results/two
+      the same on two processes (a GPU each where there are GPUs)
+
+exit codes: 0 every run reached its targets; 1 a run did not, or was interrupted; 2 wrong use
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of `cepheid run`."""
+    parser = command_parser(
+        "run",
+        "Run a benchmark and write run logs that can be checked. Most benchmarks train to their "
+        "quality targets; galaxy_generation generates images and evaluates them.",
+        EXAMPLES,
+    )
+    add = parser.add_argument
+    add("benchmark", nargs="?", help="the benchmark (--list shows all)")
+    add("--list", action="store_true", help="list benchmarks, scales and targets, then stop")
+    add("--scale", default="full", help="mini (minutes on two cores) or full (default)")
+    add("--division", default="closed", help="closed (default) or open")
+    add(
+        "--runs",
+        metavar="N",
+        help="runs in all, or +N for N more; default: the number that the rules require",
+    )
+    add_set_option(
+        parser,
+        "a hyperparameter of the definition, or precision=fp32|bf16, compile=on|off, threads=N. "
+        "Without a value the fastest of each of these three is measured and used. With keras, "
+        "compile means XLA, and threads are not measured.",
+    )
+    add("--seed", type=int, help="seed of run 0; default: derived, so that nobody can choose it")
+    add_data_option(parser)
+    add(
+        "--system",
+        type=Path,
+        metavar="FILE",
+        help="description of the system; default: this machine is described",
+    )
+    add("--submitter", default="local", help="the name of who submits (default: local)")
+    add("--framework", default="torch", help="torch (default) or keras, in one process")
+    add(
+        "--task",
+        type=Path,
+        metavar="FILE",
+        help="a task of your own instead of the reference's; see `cepheid new-submission`",
+    )
+    add("--output", type=Path, metavar="DIR", help="the folder for systems/ and results/")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="print the plan and what would be refused; run nothing",
+    )
+    return parser
+
+
+def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Request:
+    """Turn the command line into a request. Raises UserError for wrong use.
+
+    No framework is imported for it, so that wrong use is answered at once.
+    """
+    if not arguments.benchmark:
+        raise UserError("no benchmark given; `cepheid run --list` shows them all")
+    chosen = definition.load(arguments.benchmark, arguments.scale)
+    if arguments.output is None:
+        raise UserError("--output is missing: give the folder for the run logs")
+
+    from reference.machine import system
+
+    # A plan shows everything that the closed division refuses, not only the first value.
+    is_closed_plan = arguments.dry_run and arguments.division == "closed"
+    config = configure(
+        chosen,
+        division="open" if is_closed_plan else arguments.division,
+        overrides=arguments.overrides,
+        framework=arguments.framework,
+        data_root=arguments.data,
+        seed=arguments.seed,
+        own_code=arguments.task is not None or is_closed_plan,
+    )
+    framework = find_framework(arguments.framework)
+    if arguments.task is None:
+        find_task_module(chosen, arguments.framework)
+    if placement().world_size > 1 and not framework.takes_ranks:
+        raise UserError(
+            f"--framework {arguments.framework} runs in one process, but this is one of "
+            f"{placement().world_size} ranks: start it without a launcher"
+        )
+    return Request(
+        config=config,
+        output=arguments.output,
+        wanted=_read_wanted_runs(arguments.runs, chosen),
+        submitter=arguments.submitter,
+        system=system.read_description(arguments.system) if arguments.system else None,
+        own_task=find_own_task(arguments.task) if arguments.task else None,
+        is_continued=is_continued,
+    )
+
+
+def _read_wanted_runs(text: str | None, chosen: Definition) -> WantedRuns:
+    """Return how many runs ``--runs`` asks for. Raises UserError where it is no such number."""
+    required = chosen.runs.required
+    if text is None:
+        return WantedRuns(required, required)
+    number = text.removeprefix("+")
+    if not number.isdecimal() or not 1 <= int(number) <= required:
+        raise UserError(
+            f"--runs {text}: expected 1 to {required}, the number that a score needs, "
+            "or +1 for one more"
+        )
+    return WantedRuns(required, int(number), is_additional=text.startswith("+"))

@@ -1,0 +1,71 @@
+"""The console of `cepheid run`: it shows what a session does, and checks the log as it grows."""
+
+import math
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from tabulate import tabulate
+
+from reference.run.observer import OnCount
+from reference.run.progress import OnProgress
+from reference.run.report import Table, Value
+from rules.definition import Definition
+from tools.progress import counted, display_of
+from tools.run.live_check import LiveCheck
+
+
+@dataclass(frozen=True)
+class ConsoleObserver:
+    """An observer (``reference.run.observer``) that prints."""
+
+    console: Console
+
+    def tell(self, message: str) -> None:
+        """Print one message; brackets in paths are no markup."""
+        self.console.print(message, markup=False)
+
+    def count(self, title: str, unit: str) -> AbstractContextManager[OnCount]:
+        """Return a progress bar for work that is counted."""
+        return counted(title, unit, self.console)
+
+    def show_run(self, definition: Definition) -> AbstractContextManager[OnProgress]:
+        """Return the display for a run of this kind of benchmark."""
+        return display_of(definition, self.console)
+
+    def show_table(self, table: Table) -> None:
+        """Print one table of a report."""
+        self.tell(format_table(table))
+
+    def check_live(self, log: Path) -> LiveCheck:
+        """Return a judge that prints the violations that it finds in a growing log."""
+        return LiveCheck(log, self.tell)
+
+
+def format_table(table: Table) -> str:
+    """Format title, rows and note of a table as plain text."""
+    rows = [_format_row(row) for row in table.rows]
+    body = tabulate(rows, headers="keys", tablefmt="simple", disable_numparse=True)
+    return "\n".join(["", table.title, "", body, *([table.note] if table.note else [])])
+
+
+def _format_row(row: Mapping[str, Value]) -> dict[str, str]:
+    """Format each number with its standard error in two digits: ``0.824 ± 0.013``."""
+    cells = {}
+    for key, value in row.items():
+        error = row.get(f"{key}_error")
+        if isinstance(value, float) and isinstance(error, float):
+            digits = _count_decimals(error)
+            cells[key] = f"{value:.{digits}f} ± {error:.{digits}f}"
+        elif key.removesuffix("_error") not in cells:
+            cells[key] = f"{value:.4g}" if isinstance(value, float) else f"{value}"
+    return cells
+
+
+def _count_decimals(error: float) -> int:
+    """Return the decimals at which a standard error has two digits, 4 where it has no meaning."""
+    if not (math.isfinite(error) and error > 0):
+        return 4
+    return max(0, 1 - math.floor(math.log10(error)))

@@ -1,0 +1,90 @@
+"""The plan of `cepheid run --dry-run`: which runs, how long, how much disk, and what is refused."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from reference import data
+from reference.run.config import RunConfig
+from reference.run.result_folder import ResultFolder, find_result_folder, find_weights_folder
+from rules import evidence
+
+BYTES_PER_PARAMETER = 12  # of the weights that are kept, with the two moments of Adam
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `cepheid run` would do. Nothing is run or written."""
+
+    config: RunConfig
+    output: Path
+    count: int  # runs in all
+
+    @property
+    def folder(self) -> ResultFolder:
+        """The result folder, which need not exist."""
+        return find_result_folder(self.output, self.config)
+
+    def describe(self) -> str:
+        """Return the plan as text."""
+        config, missing = self.config, self.folder.missing(self.count)
+        seeds = ", ".join(str(config.for_run(index).seed) for index in missing)
+        values = ", ".join(f"{key}={value}" for key, value in config.hyperparameters.items())
+        present = f"{len(self.folder.present())} of {self.count} are present"
+        lines = [
+            f"result:  {self.folder.path} (submitter {config.submitter})",
+            f"runs:    {present}; missing: {', '.join(map(str, missing)) or 'none'}",
+            f"seeds:   {seeds or 'none'} ({config.seed_origin})",
+            f"values:  {values or 'none'}",
+            f"data:    {self._describe_data()}",
+            f"time:    {self.folder.estimate_time(len(missing)) or self._describe_samples()}",
+            f"disk:    {self._describe_disk(len(missing))}",
+        ]
+        lines += [f"refused: {why}" for why in find_refusals(config)]
+        return "\n".join([*lines, "This is a dry run: nothing was run, nothing was written."])
+
+    def _describe_data(self) -> str:
+        folder = data.folder(self.config.definition.data, self.config.data_root)
+        if (folder / "manifest.json").is_file():
+            size = sum(path.stat().st_size for path in folder.iterdir())
+            return f"{folder}, prepared, {size / 2**20:,.0f} MiB"
+        name, scale = self.config.definition.name, self.config.definition.scale
+        return f"{folder}, not prepared yet; `cepheid data {name} --scale {scale}` prepares it"
+
+    def _describe_samples(self) -> str:
+        """Describe a run in samples, because no run has shown yet how fast this machine is."""
+        chosen = self.config.definition
+        unknown = "the first run shows how long that takes"
+        if chosen.generation is not None:
+            return f"per run {chosen.generation.images:,} images; {unknown}"
+        measured = evidence.load(chosen.name, chosen.scale)
+        usual = evidence.summarize_samples(measured, chosen) if measured else None
+        needed = f", of which the reference needs about {usual[1]:,}" if usual else ""
+        return f"per run at most {chosen.timing.max_samples:,} samples{needed}; {unknown}"
+
+    def _describe_disk(self, missing: int) -> str:
+        """Describe the space for the weights, beside which logs and reports are small."""
+        place = self.output
+        while not place.exists():
+            place = place.resolve().parent
+        free = f"{shutil.disk_usage(place).free / 2**30:,.0f} GiB are free there"
+        if self.config.definition.kind == "generate":
+            return f"less than a MiB per run; {free}"
+        parameters = self.config.definition.count_parameters(self.config.hyperparameters)
+        mib = missing * parameters * BYTES_PER_PARAMETER / 2**20
+        return f"about {mib:,.0f} MiB of weights in {find_weights_folder(self.output)}; {free}"
+
+
+def find_refusals(config: RunConfig) -> Iterator[str]:
+    """Yield every value that the closed division forbids, if the run is in it (rule T12)."""
+    if config.division != "closed":
+        return
+    for key, rule in config.definition.hyperparameters.items():
+        value = config.hyperparameters[key]
+        beside = None
+        if isinstance(value, int | float):
+            beside = rule.find_conflict(value, config.hyperparameters)
+        problem = rule.find_problem(value) or beside
+        if problem:
+            yield f"{key}={value}: in the closed division it {problem} (rule T12)"
