@@ -121,7 +121,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"logs: {len(logs):,}, turns: {arguments.turns}; medians (lowest to highest)")
     for row in arguments.rows:
         with tempfile.TemporaryDirectory() as folder:
-            paths = copy_logs(logs, Path(folder), ROWS[row]) if ROWS[row] else logs
+            change = ROWS[row]
+            paths = copy_logs(logs, Path(folder), change) if change else logs
             print(describe_row(row, *_take_turns(paths, arguments)))
     seconds = [_measure_one_log(logs[0], arguments.round) for _ in range(arguments.turns)]
     print(f"one log, from the start of the process: {describe_spread(seconds, 3)} s")
@@ -144,7 +145,7 @@ def add_metadata(number: int, line: bytes) -> bytes:
     """Return a line with more metadata in its record: what stands there changes with the number."""
     extra = (
         b'"command": "train --set \\"lr: 0.1\\"", ',
-        b'"step": [2, 2930], ',
+        b'"first_and_last_step": [2, 2930], ',
         b'"rank": {"node": {"gpu": 3, "address": "0000:1a:00.0"}}, ',
         b'"written": "2024-05-01 12:00:01", ',
     )

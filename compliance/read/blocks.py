@@ -46,35 +46,48 @@ class Block(NamedTuple):
 
 
 class _OddError(Exception):
-    """A block needs the careful way."""
+    """Something in a block needs the careful way; ``line`` counts from 0, None where unknown."""
+
+    def __init__(self, line: int | None = None) -> None:
+        super().__init__(line)
+        self.line = line
 
 
-def parse_block(number: int, text: bytes, *, is_text: bool) -> Block | None:
-    """Parse whole lines, the first of them line ``number``; return None where one needs care.
+def parse_block(number: int, text: bytes, *, is_text: bool) -> Block | int:
+    """Parse whole lines, the first of them line ``number``.
 
-    ``text`` holds at least one ``STEM``, and at most its last line lacks a line feed. ``is_text``
-    says that lines without a record must be UTF-8; it is False once they are known not to be.
+    Where one of them needs care, return how many bytes to try instead, or 0: take care of the
+    first line. ``text`` holds at least one ``STEM``, and at most its last line lacks a line feed.
+    ``is_text`` says that lines without a record must be UTF-8; it is False once they are known not
+    to be.
     """
     try:
         return _parse_block(number, text, is_text)
-    # The JSON is broken, a field is missing or of another type, or the text is not UTF-8.
-    except (_OddError, ValueError, TypeError, KeyError, AttributeError):
-        return None
+    except _OddError as odd:
+        if odd.line is not None:
+            return len(text) - len(text.split(b"\n", odd.line)[-1])
+    # A field is missing or of another type, or the text is not UTF-8.
+    except (ValueError, TypeError, KeyError, AttributeError):
+        pass
+    return len(text) // 2 if b"\n" in text[:-1] else 0
 
 
 def _parse_block(number: int, text: bytes, is_text: bool) -> Block:
     dialect: Dialect = "mllog" if PLAIN in text else "mll"
     marker = PLAIN if dialect == "mllog" else _V06
-    contents, numbers, others_bytes = text.split(b"\n" + marker), range(0), 0
-    problems: list[Problem] = []
-    if text.startswith(marker) and len(contents) == text.count(b"\n", 0, -1) + 1:
-        contents[0] = contents[0][len(marker) :]
-        numbers = range(number, number + len(contents))
-    else:
+    contents: Sequence[bytes] = text.removeprefix(marker).split(b"\n" + marker)
+    numbers: Sequence[int] = range(number, number + len(contents))
+    problems, others_bytes = list[Problem](), 0
+    if not text.startswith(marker) or len(contents) != text.count(b"\n", 0, -1) + 1:
         contents, numbers, labels, others_bytes = _split(number, text, marker, is_text)
         problems = _find_labels(numbers, labels)
     parse = _parse_mllog if dialect == "mllog" else _parse_v06
-    (times_ms, event_types, keys, values, metadata), count = parse(contents)
+    try:
+        (times_ms, event_types, keys, values, metadata), count = parse(contents)
+    except orjson.JSONDecodeError:
+        if dialect == "mllog":
+            raise _OddError(numbers[_find_broken(contents)] - number) from None
+        raise
     if dialect == "mllog" and not _all_name_their_source(metadata):
         message = "metadata does not name the file and lineno that wrote the record"
         lines = zip(numbers, metadata, strict=True)
@@ -101,7 +114,10 @@ def _split(
     contents, line_feeds, rests = zip(*[piece.partition(b"\n") for piece in pieces], strict=True)
     _demand(all(line_feeds[:-1]))  # else two markers stand on one line
     others = (head, *rests)  # what stands before each record and after the last one
-    _check_others(b"\n".join(others), is_text)
+    outside = b"\n".join(others)
+    _check_others(outside, is_text)
+    if outside.count(b"\n") == len(pieces) and not others[-1]:  # nothing but labels
+        return contents, range(number, number + len(pieces)), others[:-1], 0
     labels = [other[other.rfind(b"\n") + 1 :] for other in others[:-1]]
     steps = [rest.count(b"\n") + 1 for rest in rests[:-1]]
     numbers = list(accumulate(steps, initial=number + head.count(b"\n")))
@@ -132,6 +148,16 @@ def _find_labels(numbers: Sequence[int], labels: Sequence[bytes]) -> list[Proble
 
 def _parse_json(contents: Sequence[bytes]) -> list[Any]:
     return [orjson.loads(content) for content in contents]
+
+
+def _find_broken(contents: Sequence[bytes]) -> int:
+    """Return the number of the first content that is not JSON."""
+    for number, content in enumerate(contents):
+        try:
+            orjson.loads(content)
+        except orjson.JSONDecodeError:
+            return number
+    return 0
 
 
 def _count_values(contents: Sequence[bytes], objects: Sequence[Any], flat_keys: int) -> int:

@@ -10,6 +10,7 @@ records are read all the same. Blocks of lines without surprises are read by ``b
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -21,7 +22,7 @@ from compliance.read.records import EVENT_TYPES, FIELDS, Event, Problem, names_i
 from rules.events import CLOCK_METADATA, MARKER, is_integer, is_number
 from rules.rounds import Dialect, ProblemKind
 
-BLOCK_BYTES = 32 * 2**10  # of lines that are parsed together
+BLOCK_BYTES = 16 * 2**10  # of lines that are parsed together
 
 _MARKER = MARKER.encode()
 _V06_RECORD = re.compile(rb":::MLL " + V06_HEAD + rb"(\{.*\})\s*", re.DOTALL)
@@ -39,7 +40,7 @@ class Reading:
 
     events: list[Event] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    problem_counts: dict[ProblemKind, int] = field(default_factory=dict)
+    problem_counts: Counter[ProblemKind] = field(default_factory=Counter)
     dialects: dict[Dialect, int] = field(default_factory=dict)  # and the first line of each
     record_bytes: int = 0
     values: int = 0
@@ -56,7 +57,7 @@ class Reading:
         More of a kind by which records are lost end the reading. Others do not: a rank may stand
         before each record of a log that is sound otherwise.
         """
-        self.problem_counts[kind] = self.problem_counts.get(kind, 0) + 1
+        self.problem_counts[kind] += 1
         if self.problem_counts[kind] <= records.PROBLEMS_MAX:
             self.problems.append(
                 Problem(line, kind, message, got[: records.GOT_CHARACTERS_MAX], lost)
@@ -84,40 +85,44 @@ class Reading:
     def chunk(self, number: int, chunk: bytes) -> int:
         """Read some lines, the first of them line ``number``; return how many they are."""
         first, lines, chunk = number, chunk.count(b"\n"), self.without_long_line(number, chunk)
-        at = 0
+        at, limit = 0, BLOCK_BYTES
         while at < len(chunk):
-            middle = at + BLOCK_BYTES
-            end = chunk.rfind(b"\n", at, middle) + 1 or chunk.find(b"\n", middle) + 1
+            end = chunk.rfind(b"\n", at, at + limit) + 1 or chunk.find(b"\n", at + limit) + 1
             block = chunk[at : end or None]
-            self.block(number, block)
+            bytes_instead = self.block(number, block)
+            if bytes_instead:
+                limit = bytes_instead
+                continue
             number, at = number + block.count(b"\n"), at + len(block)
+            limit = min(2 * limit, BLOCK_BYTES)
         last = chunk[chunk.rfind(b"\n") + 1 :]
         if last and _MARKER.startswith(last):
             message = "the log ends in the middle of a record"
             self.problem(first + lines, "truncated", message, lost=True)
         return lines
 
-    def block(self, number: int, text: bytes) -> None:
-        """Read whole lines: all at once where nothing is odd, else one half after the other."""
+    def block(self, number: int, text: bytes) -> int:
+        """Read whole lines: all at once where nothing is odd; a line that is odd, alone.
+
+        Return 0, or how many bytes to try instead if an odd line is among others.
+        """
         if STEM not in text:
             self.other_text(number, text)
-            return
+            return 0
         is_within_bounds = (  # each value takes one byte or more
             self.record_bytes + len(text) <= records.RECORD_BYTES_MAX
             and self.values + len(text) <= records.VALUES_MAX
             and len(self.events) + len(text) // _RECORD_BYTES_MIN <= records.EVENTS_MAX
         )
-        block = parse_block(number, text, is_text=self.is_text) if is_within_bounds else None
-        if block is not None:
-            self.take(block)
-            return
-        middle, last = len(text) // 2, len(text) - 1
-        cut = text.find(b"\n", middle, last) + 1 or text.rfind(b"\n", 0, middle) + 1
-        if cut:
-            self.block(number, text[:cut])
-            self.block(number + text.count(b"\n", 0, cut), text[cut:])
-        else:
-            self.line_with_marker(number, text)
+        parsed = parse_block(number, text, is_text=self.is_text) if is_within_bounds else 0
+        if isinstance(parsed, Block):
+            self.take(parsed)
+            return 0
+        first_line = text.find(b"\n") + 1
+        if 0 < first_line < len(text):
+            return max(parsed, first_line)
+        self.line_with_marker(number, text)
+        return 0
 
     def take(self, block: Block) -> None:
         """Add the records of a block and their problems."""
@@ -125,8 +130,15 @@ class Reading:
         self.record_bytes += block.record_bytes
         self.values += block.values
         self.dialects.setdefault(block.dialect, block.events[0].line)
-        for problem in block.problems:
-            self.problem(*problem)
+        if not block.problems:
+            return
+        counts = Counter([problem.kind for problem in block.problems])
+        if all(self.problem_counts[kind] + counts[kind] <= records.PROBLEMS_MAX for kind in counts):
+            self.problems += block.problems
+            self.problem_counts += counts
+        else:
+            for problem in block.problems:
+                self.problem(*problem)
 
     def without_long_line(self, number: int, chunk: bytes) -> bytes:
         """The chunk without its last line if that is too long: no other one can be."""
