@@ -1,4 +1,4 @@
-"""Draws docs/galaxy_shape_labels.png: what e1 and e2 look like on a stamp.
+"""Draw docs/galaxy_shape_labels.png: what e1 and e2 look like on a stamp.
 
     python docs/draw_labels.py
 
@@ -27,7 +27,7 @@ OUTPUT = Path(__file__).with_name("galaxy_shape_labels.png")
 
 
 def main() -> None:
-    """Nine stamps: e1 grows to the right, e2 upwards."""
+    """Draw nine stamps: e1 grows to the right, e2 upwards."""
     sky = galaxies.SkyParameters(samples=1, pixels=48)
     figure, axes = pyplot.subplots(3, 3, figsize=(5.4, 5.4), sharex=True, sharey=True)
     for row, e2 in zip(axes, reversed(SHAPES), strict=True):
@@ -36,7 +36,7 @@ def main() -> None:
             galaxy = Galaxy(21.0, 0.5, (disc,), 0.0, RADIUS_ARCSEC, e1, e2, 0.0, 0.0)
             image = galaxies.noise_free_electrons(sky, galaxy)[sky.bands.index("r")]
             axis.imshow(np.arcsinh(image / 300), origin="lower", cmap="gray_r")
-            axis.add_patch(_ellipse(complex(e1, e2), sky))
+            axis.add_patch(_make_ellipse(complex(e1, e2), sky))
             axis.set_title(f"e1 = {e1:g}, e2 = {e2:g}".replace("-", "−"), fontsize=8)
             axis.tick_params(labelsize=7)
     for axis in axes[-1]:
@@ -47,8 +47,11 @@ def main() -> None:
     figure.savefig(OUTPUT, dpi=110)
 
 
-def _ellipse(e: complex, sky: galaxies.SkyParameters) -> Ellipse:
-    """Of the axis ratio (1 − |e|)/(1 + |e|) and the angle arg(e)/2, twice the half-light radius."""
+def _make_ellipse(e: complex, sky: galaxies.SkyParameters) -> Ellipse:
+    """Return the ellipse of a shape, at twice the half-light radius.
+
+    Its axis ratio is (1 − |e|)/(1 + |e|), and its angle arg(e)/2.
+    """
     ratio = (1 - abs(e)) / (1 + abs(e))
     major = 4 * RADIUS_ARCSEC / sky.pixel_scale_arcsec / ratio**0.5
     centre = (sky.pixels - 1) / 2

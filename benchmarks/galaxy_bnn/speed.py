@@ -29,7 +29,7 @@ SHAPE = "galaxy_shape"
 
 
 def compare_estimators(subject: Subject) -> Measurement:
-    """A step and its gradient variance, by how weights are drawn; on request."""
+    """Compare a step and its gradient variance, by how weights are drawn."""
     tasks: dict[str, GalaxyShape] = {SHAPE: _make_task(subject, "", "compile=on")}
     for estimator in ESTIMATORS:
         tasks[estimator] = _make_task(subject, estimator, "compile=on")

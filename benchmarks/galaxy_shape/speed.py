@@ -11,7 +11,7 @@ GALAXIES = 20  # of each turn
 
 
 def compare_drawing(subject: Subject) -> Measurement:
-    """Noise-free images of galaxies against one GalSim drawImage per band."""
+    """Compare noise-free images of galaxies with one GalSim drawImage per band."""
     parameters = galaxies.parameters_of(subject.config.definition.data)
     # The same galaxies in each turn: the round that does not count fills the tables.
     some = [galaxies.galaxy_at(parameters, index) for index in range(GALAXIES)]

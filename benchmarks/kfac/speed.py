@@ -65,7 +65,7 @@ class PeerTask(PreconditionedResNet50):
 
 
 def compare_updates(subject: Subject) -> Measurement:
-    """An update of K-FAC, with fresh and with stale factors, against SGD and kfac-pytorch."""
+    """Compare an update of K-FAC, with fresh and stale factors, with SGD and kfac-pytorch."""
     has_peer = find_spec("kfac") is not None
     names = [name for name in SETTINGS if name != PEER or has_peer]
     tasks = {name: _make_settled_task(subject, name) for name in names}
@@ -91,7 +91,7 @@ def compare_updates(subject: Subject) -> Measurement:
 
 
 def compare_whole_runs(subject: Subject) -> Measurement:
-    """All updates of a run of K-FAC and as many of SGD, in turns; the rounds are the seeds."""
+    """Compare all updates of a run of K-FAC with as many of SGD; the rounds are the seeds."""
     rows, ratios = [], []
     for seed in range(1, subject.rounds + 1):
         of_sgd, seconds = _time_whole_run(subject, seed)

@@ -36,7 +36,7 @@ TORCH = "torch.nn.Transformer"
 
 
 def compare_networks(subject: Subject) -> Measurement:
-    """A training step against torch.nn.Transformer and MarianMTModel, on the same sentences."""
+    """Compare a training step with torch.nn.Transformer and MarianMTModel, same sentences."""
     config = _configure(subject)
     ours = make_ready_task(task.create, config, subject.ranks)
     at_once = make_ready_task(task.create, _configure(subject, ONE_PASS), subject.ranks)
@@ -66,7 +66,7 @@ def compare_networks(subject: Subject) -> Measurement:
 
 
 def compare_decoding(subject: Subject) -> Measurement:
-    """The beam search against one without a cache, and against one sentence at a time.
+    """Compare the beam search with one without a cache, and with one sentence at a time.
 
     The network is trained for an epoch first, because an untrained one ends its sentences at once.
     """

@@ -134,7 +134,7 @@ def format_timing(timing: Timing) -> str:
 
 
 def compare_steps(subject: Subject) -> Measurement:
-    """One training step against the plain version of the same network (plain.py)."""
+    """Compare one training step with the plain version of the same network (plain.py)."""
     plain = make_plain_task(subject)
     compared = subject.compare(
         f"step of {subject.config.global_batch_size} samples",
@@ -146,7 +146,7 @@ def compare_steps(subject: Subject) -> Measurement:
 
 
 def measure_harness(subject: Subject) -> Measurement:
-    """The timed loop with run log and display against the bare loop over the same work."""
+    """Compare the timed loop, with run log and display, with the bare loop over the same work."""
     from reference.measure.harness import (
         TimedLoop,
         shorten_definition,
@@ -175,7 +175,7 @@ def measure_harness(subject: Subject) -> Measurement:
 
 
 def measure_profile(subject: Subject) -> Measurement:
-    """Where the time of a training step goes, by phase, and what harness and log add."""
+    """Profile a training step by phase, and measure what harness and log add."""
     from reference.measure.harness import shorten_definition, time_run_loop
     from reference.measure.step_profiler import profile_steps
 
@@ -202,7 +202,7 @@ def measure_profile(subject: Subject) -> Measurement:
 
 
 def compare_frameworks(subject: Subject) -> Measurement:
-    """One training step in PyTorch against the same in Keras on TensorFlow (keras_task.py)."""
+    """Compare one training step in PyTorch with the same in Keras (keras_task.py)."""
     from reference.keras import backend as keras_backend
 
     threads = str(subject.task.implementation()["threads_per_rank"])
@@ -222,12 +222,12 @@ def compare_frameworks(subject: Subject) -> Measurement:
 
 
 def compare_sampling(subject: Subject) -> Measurement:
-    """Noise to latents, against the plain version (plain.py), for three numbers of images."""
+    """Compare noise to latents with the plain version (plain.py), three numbers of images."""
     return _compare_generation(subject, lambda task, images: partial(task.sample, images))
 
 
 def compare_decoding(subject: Subject) -> Measurement:
-    """Latents to images, against the plain version, for three numbers of images."""
+    """Compare latents to images with the plain version, three numbers of images."""
 
     def start_decoding(task: Any, images: int) -> Callable[[int], object]:
         latents = subject.task.sample(images, 0)  # the same for both sides
@@ -237,7 +237,7 @@ def compare_decoding(subject: Subject) -> Measurement:
 
 
 def compare_generation(subject: Subject) -> Measurement:
-    """Noise to images, against the plain version, for three numbers of images."""
+    """Compare noise to images with the plain version, three numbers of images."""
     return _compare_generation(
         subject, lambda task, images: lambda turn: task.decode(task.sample(images, turn))
     )
@@ -269,7 +269,7 @@ def _compare_generation(
 
 
 def measure_memory(subject: Subject) -> Measurement:
-    """The largest resident memory of a short run, in a process of its own."""
+    """Measure the largest resident memory of a short run, in a process of its own."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         chosen = subject.config.definition
         arguments = (chosen.name, chosen.scale, subject.overrides, subject.config.data_root)

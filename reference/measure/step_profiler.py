@@ -25,6 +25,7 @@ class StepProfiler:
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
+        """Count the time inside the block for ``phase``."""
         start, outer_seconds = time.perf_counter(), self._inner_seconds
         self._inner_seconds = 0.0
         yield

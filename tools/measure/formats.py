@@ -1,147 +1,90 @@
 """`cepheid measure formats`: how fast many small files are read, by how they are packed."""
 
 import argparse
-import shutil
-import statistics
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 from rules.errors import UserError
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINE, run_tool
 
-if TYPE_CHECKING:
-    from tools.measure.packing import Packing
-
 DESCRIPTION = """\
-Measure how many images a second one process reads from the disk on which --data lies, packed in
-several ways: in order and in random order, with cold file caches; in order with warm ones.
+Measure how many images a second one process reads from the disk of --data, packed in several ways:
+in order and in random order with cold file caches, and in order with warm ones.
 
 Contents are random bytes as long as the images of ImageNet (110 kB on average, from 10 to 600 kB),
-and nothing is decoded. Cold means that each file's pages are dropped (posix_fadvise DONTNEED, which
-needs no root) before each measurement; names and inodes stay cached, and so does whatever a
-hypervisor or a storage server keeps. What each open costs on a shared file system comes on top: the
-number of files says how many there are. Numbers are medians, brackets hold the spread.
+and nothing is decoded. Cold means that the pages of each file are dropped (posix_fadvise DONTNEED,
+which needs no root) before each measurement; names and inodes stay cached, and so does whatever a
+hypervisor or a storage server keeps. On a shared file system each open costs more: the column
+`files` says how many files there are. Numbers are medians; brackets hold the smallest and the
+largest. The command needs room for twice the contents and deletes what it wrote.
 """
 EXAMPLES = """\
 examples:
   cepheid measure formats                                   on the disk of data/
   cepheid measure formats --data /lustre/me --files 50000   on a shared file system
+
+exit codes: 0 fine; 2 wrong use
 """
-MEAN_KB, SHORTEST_KB, LONGEST_KB = 110, 10, 600
-SPARE_BYTES = 2**28
+FEWEST_FILES = 10
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid measure formats`."""
-    made = command_parser("measure formats", DESCRIPTION, EXAMPLES)
-    add = made.add_argument
-    add("--files", type=int, default=5000, metavar="N", help="how many (default: 5000)")
+    """Return the parser of `cepheid measure formats`."""
+    parser = command_parser("measure formats", DESCRIPTION, EXAMPLES)
+    add = parser.add_argument
+    add("--files", type=int, default=5000, metavar="N", help="how many files (default: 5000)")
     add("--rounds", type=int, default=3, metavar="N", help="measurements of each (default: 3)")
-    add_data_option(made)
-    return made
+    add_data_option(parser)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write, read, print a table; what was written is deleted again."""
+    """Write, read and print a table; delete what was written."""
     arguments = parser().parse_args(argv)
-    if arguments.files < 10 or arguments.rounds < 1:
+    if arguments.files < FEWEST_FILES or arguments.rounds < 1:
         raise UserError(
-            f"--files {arguments.files} --rounds {arguments.rounds}: expected 10 files or more and "
-            f"1 round or more"
+            f"--files {arguments.files} --rounds {arguments.rounds}: expected {FEWEST_FILES} files "
+            "or more and 1 round or more"
         )
 
-    from rich.console import Console
     from tabulate import tabulate
 
     from reference.data.preparation import told_plainly
-    from tools.measure.packing import PACKINGS, is_installed
+    from reference.measure import packing
+    from reference.measure.formats import (
+        check_space,
+        format_rates,
+        make_contents,
+        measure_reading,
+    )
+    from tools.measure.terminal import Terminal
 
-    console = Console(highlight=False, soft_wrap=True)
+    terminal = Terminal()
     rows = []
+    contents = make_contents(arguments.files)
+    total = sum(map(len, contents))
     with told_plainly(arguments.data):
         arguments.data.mkdir(parents=True, exist_ok=True)
-        contents = _contents(arguments.files)
-        _check_space(arguments.data, sum(map(len, contents)))
-        for packing in PACKINGS:
-            if not is_installed(packing):
-                console.print(f"{packing.name}: left out, {packing.package} is not installed")
+        check_space(arguments.data, total)
+        for way in packing.PACKINGS:
+            if not packing.is_installed(way):
+                terminal.say(f"{way.name}: left out, {way.package} is not installed")
                 continue
-            rows.append(_measured(packing, contents, arguments.data, arguments.rounds))
-            console.print(f"{packing.name}: {rows[-1]['cold, in order']} images/s cold, in order")
-    size_mb = sum(map(len, contents)) / 1e6
-    console.print(f"\n{len(contents):,} images, {size_mb:,.0f} MB; images a second")
-    console.print(tabulate(rows, headers="keys", disable_numparse=True), markup=False)
+            rates = measure_reading(way, contents, arguments.data, arguments.rounds)
+            terminal.say(f"{way.name}: {format_rates(rates.cold_in_order)} images/s cold, in order")
+            shuffled = rates.cold_shuffled
+            rows.append(
+                {
+                    "": way.name,
+                    "files": f"{rates.files:,}",
+                    "cold, in order": format_rates(rates.cold_in_order),
+                    "cold, random order": format_rates(shuffled) if shuffled else "not possible",
+                    "warm, in order": format_rates(rates.warm_in_order),
+                }
+            )
+    terminal.say(f"\n{len(contents):,} images, {total / 1e6:,.0f} MB; images a second")
+    terminal.say(tabulate(rows, headers="keys", disable_numparse=True))
     return EXIT_FINE
-
-
-def _contents(files: int) -> list[bytes]:
-    """Random bytes with the spread of ImageNet's file sizes."""
-    import numpy as np
-
-    random = np.random.default_rng(0)
-    sizes = random.lognormal(np.log(MEAN_KB) - 0.5 * 0.6**2, 0.6, size=files) * 1000
-    sizes = np.clip(sizes, SHORTEST_KB * 1000, LONGEST_KB * 1000)
-    return [random.bytes(int(size)) for size in sizes]
-
-
-def _check_space(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < 2 * needed + SPARE_BYTES:  # LMDB rounds each content up to whole pages
-        raise UserError(
-            f"{folder}: {free / 1e6:,.0f} MB free, {(2 * needed + SPARE_BYTES) / 1e6:,.0f} MB "
-            f"needed. Ask for fewer --files, or give --data on another disk."
-        )
-
-
-def _measured(
-    packing: "Packing", contents: Sequence[bytes], data: Path, rounds: int
-) -> dict[str, str]:
-    import numpy as np
-
-    from tools.measure.packing import drop_from_caches
-
-    order = [int(place) for place in np.random.default_rng(1).permutation(len(contents))]
-    expected = sum(map(len, contents))
-    in_order, shuffled, warm = [], [], []
-    with tempfile.TemporaryDirectory(prefix="formats-", dir=data) as name:
-        folder = Path(name)
-        packing.write(folder, contents)
-        for _ in range(rounds):
-            drop_from_caches(folder)
-            in_order.append(_rate(packing.in_order(folder), expected))
-            warm.append(_rate(packing.in_order(folder), expected))
-            drop_from_caches(folder)
-            read = packing.at(folder, order)
-            if read is not None:
-                shuffled.append(_rate(read, expected))
-        files = sum(1 for path in folder.rglob("*") if path.is_file())
-    return {
-        "": packing.name,
-        "files": f"{files:,}",
-        "cold, in order": _spread(in_order),
-        "cold, random order": _spread(shuffled) if shuffled else "not possible",
-        "warm, in order": _spread(warm),
-    }
-
-
-def _rate(contents: Iterator[Any], expected_bytes: int) -> float:
-    """Contents a second; all of them must come."""
-    started = time.perf_counter()
-    count = total = 0
-    for content in contents:
-        count += 1
-        total += len(content)
-    seconds = time.perf_counter() - started
-    assert total == expected_bytes, f"{total} bytes of {expected_bytes} were read"
-    return count / seconds
-
-
-def _spread(rates: Sequence[float]) -> str:
-    return f"{statistics.median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
 
 
 if __name__ == "__main__":

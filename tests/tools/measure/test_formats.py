@@ -1,4 +1,4 @@
-"""`cepheid measure formats` as its user meets it."""
+"""`cepheid measure formats`: what is read is what was written, and nothing is left behind."""
 
 import shutil
 from pathlib import Path
@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from reference.measure import packing
+from reference.measure.packing import PACKINGS, Packing, is_installed
 from rules.errors import UserError
 from tools.measure import formats as measure_formats
-from tools.measure import packing
-from tools.measure.packing import PACKINGS, Packing, is_installed
 
 CONTENTS = [bytes([number]) * (number * 37 % 11 + 1) for number in range(60)]
 
@@ -23,9 +23,9 @@ def test_what_is_read_is_what_was_written(
     monkeypatch.setattr(packing, "SHARD_FILES", 25)
     way.write(tmp_path, CONTENTS)
     packing.drop_from_caches(tmp_path)
-    assert [bytes(content) for content in way.in_order(tmp_path)] == CONTENTS
+    assert [bytes(content) for content in way.read_all(tmp_path)] == CONTENTS
     order = [7, 0, 59, 7, 31]
-    read = way.at(tmp_path, order)
+    read = way.read_at(tmp_path, order)
     if read is not None:
         assert [bytes(content) for content in read] == [CONTENTS[place] for place in order]
 
@@ -43,13 +43,13 @@ def test_prints_a_table_and_leaves_nothing(
     assert not list(data.iterdir())
 
 
-def test_too_little_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10**6))
     with pytest.raises(UserError, match=r"1 MB free, .* needed"):
         measure_formats.main(["--data", str(tmp_path), "--files", "20"])
     assert not list(tmp_path.iterdir())
 
 
-def test_wrong_use_is_told(tmp_path: Path) -> None:
+def test_wrong_use(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected 10 files or more"):
         measure_formats.main(["--data", str(tmp_path), "--files", "1"])

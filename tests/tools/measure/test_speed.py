@@ -131,7 +131,7 @@ def test_the_measurements_of_a_benchmark_are_listed(capsys: pytest.CaptureFixtur
     assert names == ["step", "profile", "harness", "framework", "memory", "drawing", "estimators"]
     assert lines[0].endswith("(not possible: benchmarks/galaxy_bnn/plain.py is missing)")
     assert lines[1].endswith("(only on request)")
-    assert lines[2].endswith("over the same work.")
+    assert lines[2].endswith("the bare loop over the same work.")
 
 
 def test_what_cannot_be_compared_is_left_out() -> None:

@@ -1,4 +1,4 @@
-"""Ways to keep many small files, each written and read by the library that people use for it."""
+"""Ways to pack many small files, each written and read by its usual library."""
 
 import importlib.util
 import io
@@ -15,40 +15,43 @@ SHARD_FILES = 1000
 
 
 class Packing:
-    """One way. It is written once, then opened for reading, in turn and in any order."""
+    """One way to pack files: written once, then read in order or at any places."""
 
     name: str
     package: str | None = None
-    """Without which it cannot be measured."""
+    """The package that it needs, if any."""
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
-        """Into a new folder."""
+        """Write all contents into a new folder."""
         raise NotImplementedError
 
-    def in_order(self, folder: Path) -> Iterator[Any]:
-        """All contents, first to last; each item has a length."""
+    def read_all(self, folder: Path) -> Iterator[Any]:
+        """Return all contents from first to last; each item has a length."""
         raise NotImplementedError
 
-    def at(self, folder: Path, order: Sequence[int]) -> Iterator[Any] | None:
-        """The contents at these places, or None where only reading in order is possible."""
+    def read_at(self, folder: Path, order: Sequence[int]) -> Iterator[Any] | None:
+        """Return the contents at these places, or None if only reading in order is possible."""
         raise NotImplementedError
 
 
 class Folder(Packing):
-    """One file each, a thousand in a folder, as ImageNet is distributed."""
+    """A file for each content, a thousand in a folder, as ImageNet is distributed."""
 
     name = "folder of files"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
+        """Write all contents into a new folder."""
         for number, content in enumerate(contents):
             path = self._path(folder, number)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
 
-    def in_order(self, folder: Path) -> Iterator[bytes]:
-        return self.at(folder, range(sum(1 for _ in folder.glob("*/*"))))
+    def read_all(self, folder: Path) -> Iterator[bytes]:
+        """Return all contents from first to last."""
+        return self.read_at(folder, range(sum(1 for _ in folder.glob("*/*"))))
 
-    def at(self, folder: Path, order: Sequence[int]) -> Iterator[bytes]:
+    def read_at(self, folder: Path, order: Sequence[int]) -> Iterator[bytes]:
+        """Return the contents at these places."""
         return (self._path(folder, number).read_bytes() for number in order)
 
     def _path(self, folder: Path, number: int) -> Path:
@@ -56,30 +59,34 @@ class Folder(Packing):
 
 
 class Raw(Packing):
-    """One file, and where each content ends: what ``reference.data.store`` calls ragged."""
+    """One file, and the place where each content ends: a ragged ``reference.data.store``."""
 
     name = "raw file and index"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
+        """Write all contents into a new folder."""
         (folder / "all.bin").write_bytes(b"".join(contents))
         np.save(folder / "ends.npy", np.cumsum([len(content) for content in contents]))
 
-    def in_order(self, folder: Path) -> Iterator[bytes]:
-        return self.at(folder, range(len(np.load(folder / "ends.npy"))))
+    def read_all(self, folder: Path) -> Iterator[bytes]:
+        """Return all contents from first to last."""
+        return self.read_at(folder, range(len(np.load(folder / "ends.npy"))))
 
-    def at(self, folder: Path, order: Sequence[int]) -> Iterator[bytes]:
+    def read_at(self, folder: Path, order: Sequence[int]) -> Iterator[bytes]:
+        """Return the contents at these places."""
         ends = np.load(folder / "ends.npy")
         file = np.memmap(folder / "all.bin", np.uint8, mode="r")
         return (file[ends[i - 1] if i else 0 : ends[i]].tobytes() for i in order)
 
 
 class Tar(Packing):
-    """Tar files of a thousand, as WebDataset reads them, one after the other."""
+    """Tar files of a thousand contents, read by WebDataset one after the other."""
 
     name = "WebDataset shards"
     package = "webdataset"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
+        """Write all contents into a new folder."""
         for first in range(0, len(contents), SHARD_FILES):
             with tarfile.open(folder / f"{first // SHARD_FILES:06}.tar", "w") as tar:
                 for number, content in enumerate(contents[first : first + SHARD_FILES], first):
@@ -87,15 +94,17 @@ class Tar(Packing):
                     entry.size = len(content)
                     tar.addfile(entry, io.BytesIO(content))
 
-    def in_order(self, folder: Path) -> Iterator[bytes]:
+    def read_all(self, folder: Path) -> Iterator[bytes]:
+        """Return all contents from first to last."""
         import webdataset
 
         shards = [str(path) for path in sorted(folder.glob("*.tar"))]
         samples = webdataset.WebDataset(shards, shardshuffle=False)
         return (sample["jpg"] for sample in samples)
 
-    def at(self, folder: Path, order: Sequence[int]) -> None:
-        return None
+    def read_at(self, folder: Path, order: Sequence[int]) -> None:
+        """Return None, because only reading in order is possible."""
+        return
 
 
 class Lmdb(Packing):
@@ -105,6 +114,7 @@ class Lmdb(Packing):
     package = "lmdb"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
+        """Write all contents into a new folder."""
         import lmdb
 
         size = 2 * sum(map(len, contents)) + 2**24
@@ -112,19 +122,21 @@ class Lmdb(Packing):
             for number, content in enumerate(contents):
                 put.put(self._key(number), content, append=True)
 
-    def in_order(self, folder: Path) -> Iterator[bytes]:
+    def read_all(self, folder: Path) -> Iterator[bytes]:
+        """Return all contents from first to last."""
         import lmdb
 
-        opened = lmdb.open(str(folder), readonly=True, lock=False)
-        with opened as database, database.begin() as read:
+        database = lmdb.open(str(folder), readonly=True, lock=False)
+        with database, database.begin() as read:
             for _, content in read.cursor():
                 yield content
 
-    def at(self, folder: Path, order: Sequence[int]) -> Iterator[bytes]:
+    def read_at(self, folder: Path, order: Sequence[int]) -> Iterator[bytes]:
+        """Return the contents at these places."""
         import lmdb
 
-        opened = lmdb.open(str(folder), readonly=True, lock=False, readahead=False)
-        with opened as database, database.begin() as read:
+        database = lmdb.open(str(folder), readonly=True, lock=False, readahead=False)
+        with database, database.begin() as read:
             for number in order:
                 yield read.get(self._key(number))
 
@@ -133,22 +145,25 @@ class Lmdb(Packing):
 
 
 class Hdf5(Packing):
-    """One flat data set of bytes and one of ends."""
+    """One flat HDF5 data set of bytes, and one of the ends."""
 
     name = "HDF5, flat"
     package = "h5py"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
+        """Write all contents into a new folder."""
         import h5py
 
         with h5py.File(folder / "all.h5", "w") as file:
             file["all"] = np.frombuffer(b"".join(contents), np.uint8)
             file["ends"] = np.cumsum([len(content) for content in contents])
 
-    def in_order(self, folder: Path) -> Iterator[Any]:
-        return self.at(folder, ())
+    def read_all(self, folder: Path) -> Iterator[Any]:
+        """Return all contents from first to last."""
+        return self.read_at(folder, ())
 
-    def at(self, folder: Path, order: Sequence[int]) -> Iterator[Any]:
+    def read_at(self, folder: Path, order: Sequence[int]) -> Iterator[Any]:
+        """Return the contents at these places."""
         import h5py
 
         with h5py.File(folder / "all.h5", "r") as file:
@@ -158,12 +173,13 @@ class Hdf5(Packing):
 
 
 class TfRecord(Packing):
-    """TensorFlow's records, a thousand in a file, read by tf.data."""
+    """Records of TensorFlow, a thousand in a file, read by tf.data."""
 
     name = "TFRecord (tf.data)"
     package = "tensorflow"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
+        """Write all contents into a new folder."""
         import tensorflow
 
         for first in range(0, len(contents), SHARD_FILES):
@@ -172,28 +188,31 @@ class TfRecord(Packing):
                 for content in contents[first : first + SHARD_FILES]:
                     writer.write(content)
 
-    def in_order(self, folder: Path) -> Iterator[Any]:
+    def read_all(self, folder: Path) -> Iterator[Any]:
+        """Return all contents from first to last."""
         import tensorflow
 
         paths = [str(path) for path in sorted(folder.glob("*.tfrecord"))]
         records = tensorflow.data.TFRecordDataset(paths, buffer_size=2**23)
         return iter(records.as_numpy_iterator())
 
-    def at(self, folder: Path, order: Sequence[int]) -> None:
-        return None
+    def read_at(self, folder: Path, order: Sequence[int]) -> None:
+        """Return None, because only reading in order is possible."""
+        return
 
 
 PACKINGS: tuple[Packing, ...] = (Folder(), Raw(), Lmdb(), Hdf5(), Tar(), TfRecord())
 
 
 def is_installed(packing: Packing) -> bool:
-    """Whether its library is there."""
+    """Return True if the package that a way needs is installed."""
     return packing.package is None or importlib.util.find_spec(packing.package) is not None
 
 
 def drop_from_caches(folder: Path) -> None:
     """Ask the operating system to forget the contents of all files below ``folder``."""
-    os.sync()  # it keeps what is not on the disk yet; one call, because a thousand take minutes
+    # The system keeps what is not on the disk yet. One call for all: a thousand take minutes.
+    os.sync()
     for path in folder.rglob("*"):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)
