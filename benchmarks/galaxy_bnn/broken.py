@@ -1,6 +1,6 @@
 """Broken variants of galaxy_bnn: each must miss the targets within the full budget.
 
-They stand for what calls itself Bayesian and is not, and for mistakes in the training.
+They are networks that only claim to be Bayesian, and mistakes in the training.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from benchmarks.galaxy_bnn.model import gaussian_weights
+from benchmarks.galaxy_bnn.model import iterate_gaussian_weights
 from benchmarks.galaxy_bnn.task import GalaxyBnn
-from benchmarks.galaxy_shape import broken
-from benchmarks.galaxy_shape.task import GalaxyShape
 from reference.run.config import RunConfig
+from reference.torch import broken
 from reference.torch.distributed import TorchRanks
 
 
@@ -20,27 +19,28 @@ class PosteriorScaleZero(GalaxyBnn):
     """A deterministic network in disguise: all draws of the weights are the same."""
 
     def build(self) -> int:
-        """As ever, then take the width from every posterior."""
+        """Build the task, then set the width of every posterior to nearly zero."""
         count = super().build()
         with torch.no_grad():
-            for _, posterior in gaussian_weights(self.model):
+            for _, posterior in iterate_gaussian_weights(self.model):
                 posterior.untransformed_scale.fill_(-20)  # a standard deviation of 2e-9
         return count
 
 
 class WithoutKL(GalaxyBnn):
-    """The likelihood alone is trained: nothing holds the posterior's width up."""
+    """Only the likelihood is trained, so that the posteriors may become arbitrarily narrow."""
 
-    def _mean_loss(self, stamps: Tensor, labels: Tensor) -> Tensor:
-        return GalaxyShape._mean_loss(self, stamps, labels)
+    def compute_loss(self, stamps: Tensor, labels: Tensor, /) -> Tensor:
+        """Return the mean negative log likelihood alone."""
+        return self.compute_likelihood_loss(stamps, labels)
 
 
 class ShuffledLabels(broken.ShuffledLabels, GalaxyBnn):
-    """Training labels belong to other galaxies: nothing can be learnt but the prior."""
+    """Training labels belong to other galaxies: only the prior can be learnt."""
 
 
 class Frozen(broken.Frozen, GalaxyBnn):
-    """The weights' means and widths stay as they were initialised."""
+    """The means and widths of the weights stay as initialised."""
 
 
 VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], GalaxyBnn]] = {

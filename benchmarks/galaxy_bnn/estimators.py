@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.galaxy_bnn.model import GaussianWeight, gaussian_weight
+from benchmarks.galaxy_bnn.model import GaussianWeight, get_gaussian_weight
 from benchmarks.galaxy_shape.model import NormalisedConv2d, ShapeNetwork
 from reference.run.seeding import generator
 from rules.errors import UserError, did_you_mean
@@ -52,13 +52,13 @@ class PerSampleLayer(nn.Module):
         if not self.training:
             evaluated: Tensor = self.layer(inputs)
             return evaluated
-        return self.drawn(inputs, *gaussian_weight(self.layer))
+        return self.draw_output(inputs, *get_gaussian_weight(self.layer))
 
-    def drawn(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
+    def draw_output(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
         """What goes out in training."""
         raise NotImplementedError
 
-    def applied(self, inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def apply_weight(self, inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """The linear map of the layer with another weight."""
         if isinstance(self.layer, nn.Conv2d):
             return F.conv2d(inputs, weight, bias, self.layer.stride, self.layer.padding)
@@ -73,15 +73,15 @@ class Flipout(PerSampleLayer):
         self.channels = [layer.weight.shape[1], layer.weight.shape[0]]
         self.entries_per_sample = sum(self.channels)
 
-    def drawn(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
+    def draw_output(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
         """x∗μ + ((x∘s)∗σε)∘r."""
         signs = torch.where(self.noise < 0, -1.0, 1.0).to(inputs.dtype)
         into, out_of = (
             part.reshape(part.shape + (1,) * (inputs.ndim - 2))
             for part in signs.split(self.channels, dim=1)
         )
-        deviation = self.applied(inputs * into, posterior.scale * posterior.noise)
-        drawn: Tensor = self.applied(inputs, mean, self.layer.bias) + deviation * out_of
+        deviation = self.apply_weight(inputs * into, posterior.scale * posterior.noise)
+        drawn: Tensor = self.apply_weight(inputs, mean, self.layer.bias) + deviation * out_of
         return drawn
 
 
@@ -93,10 +93,10 @@ class LocalReparameterisation(PerSampleLayer):
         self.shape = (output_side, output_side, layer.weight.shape[0])
         self.entries_per_sample = output_side**2 * layer.weight.shape[0]
 
-    def drawn(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
+    def draw_output(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
         """x∗μ + √(x²∗σ²)∘noise."""
-        expected = self.applied(inputs, mean, self.layer.bias)
-        variance = self.applied(inputs.square(), posterior.scale.square())
+        expected = self.apply_weight(inputs, mean, self.layer.bias)
+        variance = self.apply_weight(inputs.square(), posterior.scale.square())
         deviation = variance.clamp(min=SMALLEST_VARIANCE).sqrt()
         noise: Tensor = self.noise
         if inputs.ndim == 4:  # in memory channels come last, as those of the images

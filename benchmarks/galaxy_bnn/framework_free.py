@@ -1,82 +1,103 @@
-"""What galaxy_bnn adds to galaxy_shape in any framework: weights are drawn, and evaluated often."""
+"""The parts of galaxy_bnn that do not depend on the framework: drawn weights, evaluation."""
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from benchmarks.galaxy_bnn.predictive import Predictive
-from benchmarks.galaxy_shape.framework_free import ShapeTask
 from reference.data import galaxies
 from reference.data.galaxies.stamps import PIXEL_DTYPE, SkyParameters
-from reference.run.ranks import Ranks
+from reference.galaxies.shapes import ShapeTask
+from reference.galaxies.task import GalaxyHyperparameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters(GalaxyHyperparameters):
+    """The hyperparameters of galaxy_bnn."""
+
+    weight_sampling: str  # ``use_estimator`` knows the values
+    kl_divided_by_samples: float
 
 
 class BayesianTask(ShapeTask):
-    """e1 and e2 of a galaxy as a mixture of bivariate normals, one for each draw of the weights."""
+    """The ellipticity of a galaxy as a mixture of normals, one for each draw of the weights."""
 
-    ranks: Ranks
+    hyperparameter_type: type[Any] = Hyperparameters
+    hyperparameters: Hyperparameters
 
     def draw_weights(self, purpose: str, *keys: int) -> None:
-        """Draw all weights from their posteriors. The same purpose and keys draw the same noise
-        again, on every rank."""
+        """Draw all weights from their posteriors.
+
+        The same purpose and keys draw the same noise again, on every rank.
+        """
         raise NotImplementedError
 
     def open_data(self) -> None:
-        """As galaxy_shape, and this rank's galaxies of the evaluation set under a brighter sky."""
+        """Open the data; draw this rank's galaxies of the evaluation set under a brighter sky."""
         super().open_data()
         model, train = self.definition.model, self.definition.train_samples
         count = min(model["shifted_samples"], self.definition.evaluation_samples)
         rows = range(train + self.ranks.rank, train + count, self.ranks.world_size)
         parameters = galaxies.parameters_of(self.definition.data)
-        self.shifted_stamps = under_noisier_sky(parameters, rows, model["shifted_sky_noise"])
+        self.shifted_stamps = draw_under_noisier_sky(parameters, rows, model["shifted_sky_noise"])
 
-    def sums_of_metrics(self) -> np.ndarray:
-        """What ``quality`` wants, summed over this rank's galaxies."""
+    def sum_evaluation(self) -> np.ndarray:
+        """Return the sums that ``quality`` takes, over this rank's galaxies, (8,)."""
         first = self.definition.train_samples + self.ranks.rank
         rows = slice(first, None, self.ranks.world_size)
-        mine = self.predictive(self.stamps[rows])
-        shifted = self.predictive(self.shifted_stamps)
+        mine = self.predict_mixture(self.stamps[rows])
+        shifted = self.predict_mixture(self.shifted_stamps)
         unshifted = mine.first(len(self.shifted_stamps))
         variances = [each.epistemic_variance().sum() for each in (shifted, unshifted)]
-        return np.append(mine.sums_of_metrics(self.labels[rows]), variances)
+        return np.append(mine.sum_metrics(self.labels[rows]), variances)
 
     def quality(self, sums: Sequence[float]) -> dict[str, float]:
-        """The metrics of the predictive mixture, of sums over the evaluation set: those that
-        galaxy_shape has, epistemic shares, and the epistemic variance under the shifted sky and of
-        the same galaxies as they are."""
-        *usual, share, elsewhere, here = sums
+        """Return the metrics of the predictive mixture from sums over the evaluation set.
+
+        These are the metrics of galaxy_shape, the epistemic share, and the ratio of the epistemic
+        variance under the shifted sky to that of the same galaxies without the shift.
+        """
+        *usual, share, shifted, unshifted = sums
         metrics, count = super().quality(usual), usual[-1]
         return {
             **metrics,
             "coverage_68_error": abs(metrics["coverage_68"] - 0.68),
             "coverage_95_error": abs(metrics["coverage_95"] - 0.95),
             "epistemic_share": share / count,
-            "epistemic_ratio_shifted": elsewhere / here if here else 0.0,
+            "epistemic_ratio_shifted": shifted / unshifted if unshifted else 0.0,
         }
 
-    def predictive(self, stamps: np.ndarray) -> Predictive:
-        """The mixture over the weight draws of every evaluation, for stamps as they are stored."""
+    def predict_mixture(self, stamps: np.ndarray) -> Predictive:
+        """Return the mixture over the weight draws of every evaluation.
+
+        ``stamps`` are (n, bands, pixels, pixels), float16 as stored.
+        """
         estimates = []
         for draw in range(self.definition.model["weight_draws"]):
             self.draw_weights("evaluation weights", draw)
-            estimates.append(super()._estimated(stamps))
+            estimates.append(super().estimate(stamps))
         means, scales = (np.stack(part).astype(np.float64) for part in zip(*estimates, strict=True))
         return Predictive(means, scales)
 
     def means_of_draws(self, stamps: np.ndarray) -> np.ndarray:
-        """For the pictures: what each draw expects, (draws, n, d)."""
-        return self.predictive(stamps).means
+        """Return the mean of each draw for the pictures, (draws, n, d), for n stamps."""
+        return self.predict_mixture(stamps).means
 
-    def _estimated(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For the report: mean and scale matrix of the mixture."""
-        predictive = self.predictive(stamps)
+    def estimate(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean (n, d) and scale matrix (n, d, d) of the mixture, for n stamps."""
+        predictive = self.predict_mixture(stamps)
         return predictive.mean, predictive.scale
 
 
-def under_noisier_sky(parameters: SkyParameters, rows: range, factor: float) -> np.ndarray:
-    """Galaxies ``rows`` again, as bright as ever, where the noise of the sky is ``factor`` times
-    as large; in units of the usual sky noise, float16 (rows, bands, y, x)."""
+def draw_under_noisier_sky(parameters: SkyParameters, rows: range, factor: float) -> np.ndarray:
+    """Draw galaxies ``rows`` again under a sky whose noise is ``factor`` times as large.
+
+    The galaxies are as bright as before. Returns stamps in units of the usual sky noise, float16
+    (rows, bands, y, x).
+    """
     brighter = tuple(factor**2 * sky for sky in parameters.sky_electrons)
     noisier = dataclasses.replace(parameters, sky_electrons=brighter)
     stamps: np.ndarray = galaxies.draw(noisier, rows)["stamps"] * PIXEL_DTYPE.type(factor)

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.galaxy_shape.keras_model import Tensor
 from reference.keras.backend import keras, tf
+from reference.keras.task import Tensor
 from reference.run.seeding import generator
 
 ops = keras.ops
@@ -57,7 +57,7 @@ class GaussianDense(GaussianKernel, keras.layers.Dense):  # type: ignore[misc]
     """A dense layer with a Gaussian kernel and a deterministic bias."""
 
 
-def gaussian_layers(network: keras.Model) -> Iterator[GaussianKernel]:
+def list_gaussian_layers(network: keras.Model) -> Iterator[GaussianKernel]:
     """In the order of the network."""
     return (layer for layer in network.layers if isinstance(layer, GaussianKernel))
 
@@ -65,7 +65,7 @@ def gaussian_layers(network: keras.Model) -> Iterator[GaussianKernel]:
 def kl_divergence(network: keras.Model, prior_scale: float) -> Tensor:
     """KL(posterior ‖ N(0, prior_scale²)) of all Gaussian weights together, in nats."""
     terms = []
-    for layer in gaussian_layers(network):
+    for layer in list_gaussian_layers(network):
         mean, scale = layer.mean / prior_scale, layer.scale / prior_scale
         terms.append(ops.sum(0.5 * (ops.square(mean) + ops.square(scale) - 1) - ops.log(scale)))
     return ops.sum(ops.stack(terms))
@@ -76,14 +76,14 @@ class WeightNoise:
     weights."""
 
     def __init__(self, network: keras.Model) -> None:
-        self.parts = [layer.noise for layer in gaussian_layers(network)]
-        self._fill = tf.function(self._drawn)
+        self.parts = [layer.noise for layer in list_gaussian_layers(network)]
+        self._fill = tf.function(self._fill_noise)
 
     def draw(self, seed: int, purpose: str, *keys: int) -> None:
         """A new draw of all weights at once."""
         self._fill(tf.constant(int(generator(seed, purpose, *keys).integers(2**63)), tf.int64))
 
-    def _drawn(self, key: Tensor) -> None:
+    def _fill_noise(self, key: Tensor) -> None:
         sizes = [part.shape.num_elements() for part in self.parts]
         values = tf.random.stateless_normal([sum(sizes)], tf.stack([key, 0]), alg="philox")
         for part, drawn in zip(self.parts, tf.split(values, sizes), strict=True):

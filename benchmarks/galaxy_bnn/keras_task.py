@@ -1,7 +1,6 @@
-"""galaxy_bnn in Keras 3 on TensorFlow, the framework it was published in; in one process."""
+"""galaxy_bnn in Keras 3 on TensorFlow, the framework of its publication; in one process."""
 
 from functools import partial
-from typing import Any
 
 from benchmarks.galaxy_bnn.framework_free import BayesianTask
 from benchmarks.galaxy_bnn.keras_model import (
@@ -10,9 +9,14 @@ from benchmarks.galaxy_bnn.keras_model import (
     WeightNoise,
     kl_divergence,
 )
-from benchmarks.galaxy_shape.keras_model import Tensor
-from benchmarks.galaxy_shape.keras_task import KerasGalaxyShape
+from benchmarks.galaxy_shape.keras_model import (
+    make_posterior,
+    make_shape_network,
+    negative_log_likelihood,
+)
 from reference.keras.backend import keras
+from reference.keras.galaxies import KerasShapeTask
+from reference.keras.task import Tensor
 from reference.run.config import RunConfig
 from reference.run.ranks import Ranks
 from rules.errors import UserError
@@ -21,8 +25,10 @@ PLAIN = "reparameterisation"
 
 
 def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyBnn":
-    """The task that the timed loop drives. Raises UserError for an estimator of the open division,
-    which is written in PyTorch only."""
+    """Return the task for the timed loop.
+
+    Raises UserError for an estimator of the open division, which is written in PyTorch only.
+    """
     estimator = config.hyperparameters["weight_sampling"]
     if estimator != PLAIN:
         raise UserError(
@@ -31,44 +37,56 @@ def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyBnn":
     return KerasGalaxyBnn(config, ranks)
 
 
-class KerasGalaxyBnn(BayesianTask, KerasGalaxyShape):
+class KerasGalaxyBnn(BayesianTask, KerasShapeTask):
     """The network of galaxy_shape with Gaussian weights."""
 
+    def make_network(self) -> keras.Model:
+        """Return the network of galaxy_shape with Gaussian kernels."""
+        width = self.definition.model["initial_relative_scale"]
+        return make_shape_network(
+            convolution=partial(GaussianConv2D, initial_relative_scale=width),
+            dense=partial(GaussianDense, initial_relative_scale=width),
+            **self.network_options(),
+        )
+
     def build(self) -> int:
-        """As galaxy_shape, and where the noise of the weights is drawn."""
+        """Make model, optimizer and the noise of the weights; return the number of parameters."""
         count = super().build()
         self.weight_noise = WeightNoise(self.model)
         return count
 
-    def network(self, **layers: Any) -> keras.Model:
-        """That of galaxy_shape with Gaussian kernels."""
-        width = self.definition.model["initial_relative_scale"]
-        return super().network(
-            convolution=partial(GaussianConv2D, initial_relative_scale=width),
-            dense=partial(GaussianDense, initial_relative_scale=width),
-            **layers,
-        )
-
     def draw_weights(self, purpose: str, *keys: int) -> None:
-        """See ``BayesianTask``."""
+        """Draw all weights from their posteriors; see ``BayesianTask``."""
         self.weight_noise.draw(self.config.seed, purpose, *keys)
 
     def step(self) -> Tensor:
-        """As galaxy_shape, with one draw of the weights for the whole batch."""
+        """Run one optimizer step with one draw of the weights; return the mean loss."""
         self.draw_weights("weights", self.samples)
         return super().step()
 
-    def mean_loss(self, stamps: Tensor, labels: Tensor) -> Tensor:
-        """Equation 2 of the paper per sample: mean NLL plus the KL divergence over the samples."""
-        return super().mean_loss(stamps, labels) + self.kl_per_sample()
+    def compute_loss(self, stamps: Tensor, labels: Tensor) -> Tensor:
+        """Return mean NLL plus KL divergence over the samples, in nats (equation 2 of the paper).
+
+        Stamps are (n, bands, pixels, pixels), labels (n, d).
+        """
+        mean, scale = make_posterior(self.model(stamps, training=True), self.target_count)
+        likelihood = keras.ops.mean(negative_log_likelihood(mean, scale, labels))
+        return likelihood + self.kl_per_sample()
+
+    def predict(self, stamps: Tensor) -> tuple[Tensor, Tensor]:
+        """Return means (n, d) and scale matrices (n, d, d) for stamps (n, bands, y, x)."""
+        return make_posterior(self.model(stamps, training=False), self.target_count)
 
     def kl_per_sample(self) -> Tensor:
-        """KL divergence of the posterior from the prior, in nats, over the training samples."""
+        """Return the KL divergence of posterior and prior over the training samples, in nats."""
         divergence = kl_divergence(self.model, self.definition.model["prior_scale"])
-        return divergence / float(self.config.hyperparameters["kl_divided_by_samples"])
+        return divergence / self.hyperparameters.kl_divided_by_samples
 
     def evaluate(self) -> dict[str, float]:
-        """The predictive mixture's error, likelihood and coverage over the whole evaluation set,
-        its epistemic part, and that part under the shifted sky."""
-        metrics = self.quality(self.sums_of_metrics().tolist())
+        """Return the metrics of the predictive mixture over the whole evaluation set.
+
+        They are error, likelihood and coverage, the epistemic part, and the epistemic part under
+        the shifted sky.
+        """
+        metrics = self.quality(self.sum_evaluation().tolist())
         return {**metrics, "kl_per_sample": float(self.kl_per_sample())}

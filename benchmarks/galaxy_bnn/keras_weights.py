@@ -16,19 +16,19 @@ KERNEL, KERNEL_SCALE = "kernel", "untransformed_scale"
 DRAWN = (2, 4)  # dimensions of what is drawn, the dense layer's matrix and kernels
 
 
-def to_keras(state: Mapping[str, np.ndarray]) -> Weights:
+def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
     """Keras' weights by path of a state dict of a ``ShapeNetwork`` made Bayesian."""
     means = {name.replace(MEAN, "weight"): state[name] for name in state if SCALE not in name}
     scales = {name.replace(SCALE, "weight"): state[name] for name in state if SCALE in name}
-    weights = keras_weights.to_keras(means)
-    for path, value in keras_weights.to_keras({**means, **scales}).items():
+    weights = keras_weights.convert_to_keras(means)
+    for path, value in keras_weights.convert_to_keras({**means, **scales}).items():
         if path.endswith(KERNEL):
             weights[path.replace(KERNEL, KERNEL_SCALE)] = value
     return weights
 
 
-def to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
-    """The inverse of ``to_keras``."""
+def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
+    """The inverse of ``convert_to_keras``."""
     means = {path: weights[path] for path in weights if KERNEL_SCALE not in path}
     scales = {
         path.replace(KERNEL_SCALE, KERNEL): weights[path]
@@ -37,7 +37,7 @@ def to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
     }
     state: Weights = {}
     for kind, part in ((MEAN, means), (SCALE, {**means, **scales})):
-        for name, value in keras_weights.to_torch(part).items():
+        for name, value in keras_weights.convert_to_torch(part).items():
             is_drawn = value.ndim in DRAWN
             state[name.replace("weight", kind) if is_drawn else name] = value
     return state

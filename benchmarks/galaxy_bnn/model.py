@@ -62,14 +62,14 @@ def make_bayesian(network: nn.Module, initial_relative_scale: float) -> None:
         parametrize.register_parametrization(layer, "weight", posterior)
 
 
-def gaussian_weights(network: nn.Module) -> Iterator[tuple[Tensor, GaussianWeight]]:
+def iterate_gaussian_weights(network: nn.Module) -> Iterator[tuple[Tensor, GaussianWeight]]:
     """Mean and posterior of each Gaussian weight of ``network``, in the order of its layers."""
     for layer in network.modules():
         if parametrize.is_parametrized(layer, "weight"):
-            yield gaussian_weight(layer)
+            yield get_gaussian_weight(layer)
 
 
-def gaussian_weight(layer: nn.Module) -> tuple[Tensor, GaussianWeight]:
+def get_gaussian_weight(layer: nn.Module) -> tuple[Tensor, GaussianWeight]:
     """Mean and posterior of the weight of a layer that ``make_bayesian`` has seen."""
     parametrizations: Any = layer.parametrizations
     return parametrizations.weight.original, parametrizations.weight[0]
@@ -86,7 +86,7 @@ def kl_divergence(network: nn.Module, prior_scale: float) -> Tensor:
             0.5 * ((mean / prior_scale).square() + (posterior.scale / prior_scale).square() - 1)
             - (posterior.scale / prior_scale).log()
         ).sum()
-        for mean, posterior in gaussian_weights(network)
+        for mean, posterior in iterate_gaussian_weights(network)
     ]
     return torch.stack(terms).sum()
 
@@ -99,7 +99,7 @@ class WeightNoise:
     """
 
     def __init__(self, network: nn.Module) -> None:
-        posteriors = [posterior for _, posterior in gaussian_weights(network)]
+        posteriors = [posterior for _, posterior in iterate_gaussian_weights(network)]
         sizes = [posterior.noise.numel() for posterior in posteriors]
         device = posteriors[0].noise.device
         self.values = torch.zeros(sum(sizes), device=device)

@@ -1,11 +1,11 @@
-"""What a Bayesian network says about a galaxy: a mixture of normals, one for each weight draw."""
+"""The prediction of a Bayesian network: a mixture of normals, one for each draw of its weights."""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.galaxy_shape import framework_free
+from reference.galaxies import shapes
 
 
 @dataclass(frozen=True)
@@ -20,20 +20,20 @@ class Predictive:
 
     @property
     def mean(self) -> np.ndarray:
-        """(n, d)."""
+        """The mean of the mixture, (n, d)."""
         mean: np.ndarray = self.means.mean(0)
         return mean
 
     @property
     def epistemic(self) -> np.ndarray:
-        """What the draws do not agree on: the covariance of their means, (n, d, d)."""
+        """The covariance of the means of the draws, on which they disagree, (n, d, d)."""
         deviations = self.means - self.mean
         covariance: np.ndarray = np.einsum("sni,snj->nij", deviations, deviations)
         return covariance / len(deviations)
 
     @property
     def aleatoric(self) -> np.ndarray:
-        """The noise that all draws expect: the mean of their covariances, (n, d, d)."""
+        """The mean of the covariances of the draws: the noise that they expect, (n, d, d)."""
         covariance: np.ndarray = (self.scales @ self.scales.swapaxes(2, 3)).mean(0)
         return covariance
 
@@ -43,30 +43,33 @@ class Predictive:
         return np.linalg.cholesky(self.aleatoric + self.epistemic)
 
     def negative_log_likelihood(self, labels: np.ndarray) -> np.ndarray:
-        """−log of the mixture's density at ``labels`` (n, d), in nats: (n,)."""
-        each = framework_free.negative_log_likelihood(self.means, self.scales, labels)
+        """Return −log of the mixture's density at ``labels`` (n, d), in nats, (n,)."""
+        each = shapes.negative_log_likelihood(self.means, self.scales, labels)
         likelihood: np.ndarray = math.log(len(each)) - np.logaddexp.reduce(-each, axis=0)
         return likelihood
 
     def epistemic_variance(self) -> np.ndarray:
-        """The epistemic variance of all targets together, (n,)."""
+        """Return the epistemic variance of all targets together, (n,)."""
         return _trace(self.epistemic)
 
     def epistemic_share(self) -> np.ndarray:
-        """Its share in the whole variance, (n,), 0 to 1."""
+        """Return the share of the epistemic variance in the whole, (n,), from 0 to 1."""
         epistemic = self.epistemic_variance()
         share: np.ndarray = epistemic / (epistemic + _trace(self.aleatoric))
         return share
 
     def first(self, count: int) -> "Predictive":
-        """That of the first ``count`` galaxies."""
+        """Return the prediction of the first ``count`` galaxies."""
         return Predictive(self.means[:, :count], self.scales[:, :count])
 
-    def sums_of_metrics(self, labels: np.ndarray) -> np.ndarray:
-        """Sums over galaxies: squared errors, NLL, inside 68%, inside 95%, galaxies, epistemic
-        share. The regions are those of the normal with the mixture's mean and covariance."""
+    def sum_metrics(self, labels: np.ndarray) -> np.ndarray:
+        """Sum the metrics over galaxies with ``labels`` (n, d), (6,).
+
+        They are squared errors, NLL, inside 68%, inside 95%, galaxies, epistemic share. The regions
+        are those of the normal with the mixture's mean and covariance.
+        """
         likelihood = self.negative_log_likelihood(labels)
-        sums = framework_free.sums_of_metrics(self.mean, self.scale, labels, likelihood)
+        sums = shapes.sum_metrics(self.mean, self.scale, labels, likelihood)
         return np.append(sums, self.epistemic_share().sum())
 
 

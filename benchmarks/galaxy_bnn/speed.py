@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from benchmarks.galaxy_bnn.estimators import PER_SAMPLE, PLAIN
-from benchmarks.galaxy_bnn.model import gaussian_weights
+from benchmarks.galaxy_bnn.model import iterate_gaussian_weights
 from benchmarks.galaxy_bnn.task import GalaxyBnn
 from benchmarks.galaxy_shape.speed import MEASUREMENTS as OF_GALAXIES
 from benchmarks.galaxy_shape.task import GalaxyShape
 from reference.measure.speed import Measure, Measurement, Row, Subject, format_timing
 from reference.measure.turns import time_in_turns, time_steps
 from reference.run.config import configure
+from reference.torch.galaxies import TorchShapeTask
 from rules import definition as definitions
 from rules.definition import Block
 
@@ -30,7 +31,7 @@ SHAPE = "galaxy_shape"
 
 def compare_estimators(subject: Subject) -> Measurement:
     """Compare a step and its gradient variance, by how weights are drawn."""
-    tasks: dict[str, GalaxyShape] = {SHAPE: _make_task(subject, "", "compile=on")}
+    tasks: dict[str, TorchShapeTask] = {SHAPE: _make_task(subject, "", "compile=on")}
     for estimator in ESTIMATORS:
         tasks[estimator] = _make_task(subject, estimator, "compile=on")
     for task in tasks.values():
@@ -66,7 +67,7 @@ def compare_estimators(subject: Subject) -> Measurement:
     return Measurement(rows, facts)
 
 
-def _make_task(subject: Subject, estimator: str, *settings: str) -> GalaxyShape:
+def _make_task(subject: Subject, estimator: str, *settings: str) -> TorchShapeTask:
     """Return a task with its data open; an empty ``estimator`` means galaxy_shape."""
     own = subject.config.definition
     chosen = own if estimator else definitions.load(SHAPE, own.scale)
@@ -85,7 +86,7 @@ def _make_task(subject: Subject, estimator: str, *settings: str) -> GalaxyShape:
 
 
 def _measure_variances(
-    subject: Subject, estimator: str, trained: GalaxyShape
+    subject: Subject, estimator: str, trained: TorchShapeTask
 ) -> tuple[float, float]:
     """Return the gradient variances of an estimator at the weights of another task."""
     task = _make_task(subject, estimator, "precision=fp32", "compile=off")
@@ -101,13 +102,13 @@ def measure_gradient_variances(task: GalaxyBnn, draws: int) -> tuple[float, floa
     """
     stamps, labels = task.next_batch()
     of_means, of_scales = Moments(), Moments()
-    weights = list(gaussian_weights(task.model))
+    weights = list(iterate_gaussian_weights(task.model))
     task.model.train()
     for draw in range(draws):
         task.weight_noise.draw(0, "compare", draw)
         task.sample_noise.draw(draw, 0)
         task.optimizer.zero_grad()
-        GalaxyShape._mean_loss(task, stamps, labels).backward()
+        task.compute_likelihood_loss(stamps, labels).backward()
         of_means.add([mean.grad for mean, _ in weights])
         of_scales.add([posterior.untransformed_scale.grad for _, posterior in weights])
     return of_means.variance(), of_scales.variance()

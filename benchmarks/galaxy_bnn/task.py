@@ -1,68 +1,77 @@
-"""galaxy_bnn in PyTorch: what differs from galaxy_shape."""
+"""galaxy_bnn in PyTorch: the shape network with Gaussian weights."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.galaxy_bnn.estimators import SampleNoise, use_estimator
 from benchmarks.galaxy_bnn.framework_free import BayesianTask
 from benchmarks.galaxy_bnn.model import WeightNoise, kl_divergence, make_bayesian
-from benchmarks.galaxy_shape.model import ShapeNetwork
-from benchmarks.galaxy_shape.task import GalaxyShape
+from benchmarks.galaxy_shape.model import make_channels_last_network, negative_log_likelihood
 from reference.run.config import RunConfig
 from reference.torch.distributed import TorchRanks
+from reference.torch.galaxies import TorchShapeTask
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyBnn":
-    """The task that the timed loop drives."""
+    """Return the task for the timed loop."""
     return GalaxyBnn(config, ranks)
 
 
-class GalaxyBnn(BayesianTask, GalaxyShape):
+class GalaxyBnn(BayesianTask, TorchShapeTask):
     """The network of galaxy_shape with Gaussian weights."""
 
     ranks: TorchRanks
 
-    def make_network(self) -> ShapeNetwork:
-        """That of galaxy_shape with Gaussian weights."""
-        network = super().make_network()
-        assert isinstance(network, ShapeNetwork)
+    def make_network(self) -> nn.Module:
+        """Return the network of galaxy_shape with Gaussian weights."""
+        network = make_channels_last_network(**self.network_options())
         make_bayesian(network, self.definition.model["initial_relative_scale"])
-        estimator = str(self.config.hyperparameters["weight_sampling"])
-        use_estimator(network, estimator, self.definition.data["pixels"])
+        pixels = self.definition.data["pixels"]
+        use_estimator(network, self.hyperparameters.weight_sampling, pixels)
         return network
 
     def build(self) -> int:
-        """As galaxy_shape, and where the noise of the weights is drawn."""
+        """Make model, optimizer and the noise of the weights; return the number of parameters."""
         count = super().build()
         self.weight_noise = WeightNoise(self.model)
         self.sample_noise = SampleNoise(self.model, self.batch_per_rank)
         return count
 
     def draw_weights(self, purpose: str, *keys: int) -> None:
-        """See ``BayesianTask``."""
+        """Draw all weights from their posteriors; see ``BayesianTask``."""
         self.weight_noise.draw(self.config.seed, purpose, *keys)
 
     def loss_and_gradients(self) -> Tensor:
-        """As galaxy_shape, with one draw of the weights for the whole global batch."""
+        """Run forward and backward with one draw of the weights for the whole global batch."""
         self.draw_weights("weights", self.samples)
         self.sample_noise.draw(
             self.config.seed, self.samples + self.ranks.rank * self.batch_per_rank
         )
         return super().loss_and_gradients()
 
-    def _mean_loss(self, stamps: Tensor, labels: Tensor) -> Tensor:
-        """Equation 2 of the paper per sample: mean NLL plus the KL divergence over the samples."""
-        return super()._mean_loss(stamps, labels) + self.kl_per_sample()
+    def compute_loss(self, stamps: Tensor, labels: Tensor, /) -> Tensor:
+        """Return mean NLL plus KL divergence over the samples, in nats (equation 2 of the paper).
+
+        Stamps are (n, bands, pixels, pixels), labels (n, d).
+        """
+        return self.compute_likelihood_loss(stamps, labels) + self.kl_per_sample()
+
+    def compute_likelihood_loss(self, stamps: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean negative log likelihood alone; shapes as ``compute_loss``."""
+        return negative_log_likelihood(*self.predict(stamps), labels).mean()
 
     def kl_per_sample(self) -> Tensor:
-        """KL divergence of the posterior from the prior, in nats, over the training samples."""
+        """Return the KL divergence of posterior and prior over the training samples, in nats."""
         divergence = kl_divergence(self.model, self.definition.model["prior_scale"])
-        return divergence / float(self.config.hyperparameters["kl_divided_by_samples"])
+        return divergence / self.hyperparameters.kl_divided_by_samples
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """The predictive mixture's error, likelihood and coverage over the whole evaluation set,
-        its epistemic part, and that part under the shifted sky."""
+        """Return the metrics of the predictive mixture over the whole evaluation set.
+
+        They are error, likelihood and coverage, the epistemic part, and the epistemic part under
+        the shifted sky.
+        """
         self.model.eval()
-        sums = self.ranks.sum(torch.from_numpy(self.sums_of_metrics()).to(self.ranks.device))
+        sums = self.ranks.sum(self.to_device(self.sum_evaluation()))
         return {**self.quality(sums.tolist()), "kl_per_sample": self.kl_per_sample().item()}

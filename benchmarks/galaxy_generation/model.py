@@ -1,4 +1,4 @@
-"""What generates: the flow and the decoder of galaxy_vae, without its encoder."""
+"""The generator: flow and decoder of galaxy_vae, without its encoder."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,16 +17,16 @@ class Float32Conv2d(SamePaddedConv2d):
     """A convolution that stays in float32 under autocast."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """(batch, in, height, width) of any type to (batch, out, height, width) in float32."""
+        """Map images (batch, in, y, x) of any type to (batch, out, y, x) in float32."""
         with torch.autocast(images.device.type, enabled=False):
             return F.conv2d(images.float(), self.weight, self.bias, padding=self.padding)
 
 
 class Generative(nn.Module):
-    """N(0, 1) noise to latents (``flow``), latents to images (``decoder``).
+    """A network from N(0, 1) noise to latents (``flow``) and from latents to images (``decoder``).
 
-    ``model`` and ``data`` are those sections of the definition. Names of parameters are those of
-    ``GalaxyVae``.
+    ``model`` and ``data`` are those sections of the definition. Parameters have the same names as
+    in ``GalaxyVae``.
     """
 
     def __init__(self, model: Mapping[str, Any], data: Mapping[str, Any]) -> None:
@@ -39,8 +39,8 @@ class Generative(nn.Module):
             prelu=model["prelu"],
             mean_maxima=model["mean_maxima"],
         )
-        # In bfloat16 its bias alone is wrong by up to 0.008, which is as much of the flux of every
-        # pixel of a band: a shift of the colours. It is a tenth of the decoder's work.
+        # In bfloat16 its bias alone is wrong by up to 0.008, the same share of the flux of every
+        # pixel of a band, which shifts the colours. It is a tenth of the decoder's work.
         last = self.decoder.blocks[-1]
         assert isinstance(last, SamePaddedConv2d)
         in_float32 = Float32Conv2d(last.in_channels, last.out_channels, 1)

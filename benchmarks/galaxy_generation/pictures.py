@@ -15,7 +15,7 @@ ARCSEC_SHOWN = 6.4  # of the stamp, around its middle
 INCHES = 1.1  # of one galaxy
 
 
-def panel(real: np.ndarray, generated: np.ndarray, sky: SkyParameters) -> "Figure":
+def draw_panel(real: np.ndarray, generated: np.ndarray, sky: SkyParameters) -> "Figure":
     """Real galaxies above, generated ones below, all noise-free and stretched alike. Images are
     (n, bands, y, x) in units of the sky noise, as many of the one kind as of the other."""
     from matplotlib.figure import Figure

@@ -1,8 +1,8 @@
-"""The same flow and decoder as one writes them first: what the reference is timed against.
+"""The same flow and decoder in plain code: the reference is timed against it.
 
-Eager, float32, torch's memory layout; the flow by as many passes through each layer as there are
-latents. Not written to lose: its weights are masked once and not in each pass, and it decodes as
-many images together as the reference, which is faster than all at once.
+It is eager, in float32 and torch's memory layout; the flow passes through each layer as many times
+as there are latents. It is still written for speed: its weights are masked once and not in each
+pass, and it decodes as many images together as the reference, which is faster than all at once.
 """
 
 from torch import nn
@@ -10,21 +10,21 @@ from torch import nn
 from benchmarks.galaxy_generation import weights
 from benchmarks.galaxy_generation.task import GalaxyGeneration
 from benchmarks.galaxy_shape.model import PReLU
-from benchmarks.galaxy_vae.sampling import plain_sampler
+from benchmarks.galaxy_vae.sampling import make_plain_sampler
 from reference.run.config import RunConfig
 from reference.torch.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainGeneration":
-    """The task; ``config`` has precision=fp32 and compile=off."""
-    return PlainGeneration(config, ranks, weights.published_or_untrained(config))
+    """Return the task; ``config`` has precision=fp32 and compile=off."""
+    return PlainGeneration(config, ranks, weights.read_or_make(config))
 
 
 class PlainGeneration(GalaxyGeneration):
     """The task with the plain sampler, and the decoder in torch's layout."""
 
     def build(self) -> int:
-        """As ever, but for the layout of kernels and slopes."""
+        """Build the task with torch's layout of kernels and slopes."""
         count = super().build()
         for layer in self.model.decoder.blocks:
             if isinstance(layer, PReLU):  # (y, x, channels), now in the memory of (channels, y, x)
@@ -32,5 +32,5 @@ class PlainGeneration(GalaxyGeneration):
                 layer.slope.data = slope.permute(2, 0, 1).contiguous().permute(1, 2, 0)
             elif isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
                 layer.weight.data = layer.weight.detach().contiguous()
-        self._eager = plain_sampler(self.model.flow)
+        self._eager = make_plain_sampler(self.model.flow)
         return count

@@ -24,11 +24,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.galaxy_vae import properties, torch_properties
-from benchmarks.galaxy_vae.model import FluxScaling
+from benchmarks.galaxy_vae import properties
+from benchmarks.galaxy_vae.model import FluxScaling, measure_properties
 from reference.run.generate import Times
 from reference.run.report import Table, Value
-from rules.generation import compute_metrics, percentile
+from rules.generation import compute_metrics as compute_speed_metrics
+from rules.generation import percentile
 
 CELL_PIXELS = 4
 NEARER_THAN_PERCENT = 1.0
@@ -37,74 +38,81 @@ PAPER_DAYS, PAPER_IMAGES_PER_SECOND = 17.7, 1477
 SECONDS_PER_DAY = 86_400
 
 
-def metrics(
+def compute_metrics(
     images: Tensor,
     held_out: Tensor,
     training: Tensor,
     model: Mapping[str, Any],
     data: Mapping[str, Any],
 ) -> dict[str, float]:
-    """The quality metrics and every single distance. Images are (n, bands, y, x) in units of the
-    sky noise, as many held out as you like; the first generated ones are compared with those."""
+    """Return the quality metrics and every single distance.
 
-    def measured(some: Tensor) -> np.ndarray:
-        return torch_properties.measured(some, data["bands"], data["pixel_scale_arcsec"])
+    Images are (n, bands, y, x) in units of the sky noise. The first generated ones are compared
+    with the held-out ones, of which there may be any number.
+    """
 
-    distances = properties.distances(measured(images), measured(held_out), data["bands"])
+    def measure(some: Tensor) -> np.ndarray:
+        return measure_properties(some, data["bands"], data["pixel_scale_arcsec"])
+
+    distances = properties.compute_distances(measure(images), measure(held_out), data["bands"])
     scaling = FluxScaling(model["mean_maxima"])
     compared = min(len(images), len(held_out))
-    generated, real = (_cells(some[:compared], scaling) for some in (images, held_out))
-    known = _cells(training, scaling)
+    generated, real = (_average_cells(some[:compared], scaling) for some in (images, held_out))
+    known = _average_cells(training, scaling)
     return {
-        "generated_distance": properties.overall(distances),
-        "distinct_share": _share_as_far(_to_each_other(generated), _to_each_other(real)),
-        "new_share": _share_as_far(_to_known(generated, known), _to_known(real, known)),
+        "generated_distance": properties.average_distances(distances),
+        "distinct_share": _count_far(_find_nearest_other(generated), _find_nearest_other(real)),
+        "new_share": _count_far(
+            _find_nearest_known(generated, known), _find_nearest_known(real, known)
+        ),
         **{f"distance_{name}": value for name, value in distances.items()},
     }
 
 
-def _cells(images: Tensor, scaling: FluxScaling) -> Tensor:
-    """Mean scaled fluxes of cells, times the root of their pixels: (n, bands, cells, cells)."""
+def _average_cells(images: Tensor, scaling: FluxScaling) -> Tensor:
+    """Return mean scaled fluxes of cells times the root of their pixels, (n, bands, y, x)."""
     parts = [F.avg_pool2d(scaling(part), CELL_PIXELS) for part in images.split(500)]
     return torch.cat(parts).float() * CELL_PIXELS
 
 
-def _to_each_other(cells: Tensor) -> Tensor:
-    """The distance of each from the nearest other one, (n,)."""
+def _find_nearest_other(cells: Tensor) -> Tensor:
+    """Return the distance of each image from the nearest other one, (n,)."""
     squares = _squared_distances(cells, cells)
     squares.fill_diagonal_(math.inf)
     return squares.amin(1).sqrt()
 
 
-def _to_known(cells: Tensor, known: Tensor) -> Tensor:
-    """The distance of each from the nearest of ``known`` in any orientation, (n,)."""
+def _find_nearest_known(cells: Tensor, known: Tensor) -> Tensor:
+    """Return the distance of each image from the nearest of ``known`` in any orientation, (n,)."""
     nearest = torch.full((len(cells),), math.inf)
-    for turned in _orientations(cells):  # turning these or those is the same; these are fewer
+    for turned in _list_orientations(
+        cells
+    ):  # rotating the others instead is equivalent, but they are more
         nearest = torch.minimum(nearest, _squared_distances(turned, known).amin(1))
     return nearest.sqrt()
 
 
-def _orientations(cells: Tensor) -> list[Tensor]:
-    """The eight of the square."""
+def _list_orientations(cells: Tensor) -> list[Tensor]:
+    """Return ``cells`` in the eight orientations of the square."""
     turns = [torch.rot90(cells, turn, (2, 3)) for turn in range(4)]
     return turns + [turned.transpose(2, 3) for turned in turns]
 
 
 def _squared_distances(first: Tensor, second: Tensor) -> Tensor:
-    """(n, m), by matrix products; 0 or more."""
+    """Return all squared distances, (n, m), by matrix products; at least 0."""
     a, b = first.flatten(1), second.flatten(1)
     norms = a.square().sum(1)[:, None] + b.square().sum(1)
     return torch.addmm(norms, a, b.T, alpha=-2).clamp(min=0)
 
 
-def _share_as_far(distances: Tensor, usual: Tensor) -> float:
-    """Of ``distances`` that are not below the 1st percentile of ``usual``; NaN is below."""
+def _count_far(distances: Tensor, usual: Tensor) -> float:
+    """Return the share of distances not below the 1st percentile of ``usual``; NaN is below."""
     near = torch.quantile(usual, NEARER_THAN_PERCENT / 100)
     return float((distances >= near).double().mean())
 
 
-def speed_table(times: Sequence[Times], scale: str) -> Table:
-    """Milliseconds and images per second of each number at a time, and CosmoDC2."""
+def make_speed_table(times: Sequence[Times], scale: str) -> Table:
+    """Return milliseconds and images per second for each batch size, and CosmoDC2's time."""
     rows: list[Mapping[str, Value]] = [
         {
             "images": taken.images,
@@ -117,12 +125,14 @@ def speed_table(times: Sequence[Times], scale: str) -> Table:
         }
         for taken in times
     ]
-    found = compute_metrics([taken.images for taken in times], [taken.seconds for taken in times])
-    rate = found["images_per_second"]
+    score = compute_speed_metrics(
+        [taken.images for taken in times], [taken.seconds for taken in times]
+    )
+    rate = score["images_per_second"]
     days = COSMODC2_GALAXIES / rate / SECONDS_PER_DAY
     note = (
-        f"Latency of {times[0].images} image: p50 {found['latency_ms_p50']:.2f} ms, p99 "
-        f"{found['latency_ms_p99']:.2f} ms. The {COSMODC2_GALAXIES / 1e9:.2f} billion galaxies of "
+        f"Latency of {times[0].images} image: p50 {score['latency_ms_p50']:.2f} ms, p99 "
+        f"{score['latency_ms_p99']:.2f} ms. The {COSMODC2_GALAXIES / 1e9:.2f} billion galaxies of "
         f"CosmoDC2 at {rate:,.0f} images/s take {days:,.1f} days; the paper says "
         f"{PAPER_DAYS} days, of a V100 at {PAPER_IMAGES_PER_SECOND:,} images/s (as reported: timed "
         "once, without waiting for the device)."

@@ -12,15 +12,21 @@ from torch.nn import functional as F
 
 from benchmarks.galaxy_generation import quality, weights
 from benchmarks.galaxy_generation.model import Generative
-from benchmarks.galaxy_vae import properties, torch_properties
-from benchmarks.galaxy_vae.sampling import NoCompilerError, Sampler, eager_sampler, native_sampler
-from benchmarks.galaxy_vae.stamps import middle
-from benchmarks.galaxy_vae.task import within_reach
-from reference.data import galaxies, store
+from benchmarks.galaxy_vae import properties
+from benchmarks.galaxy_vae.model import cut_off_overflow, measure_properties
+from benchmarks.galaxy_vae.sampling import (
+    NoCompilerError,
+    Sampler,
+    make_eager_sampler,
+    make_native_sampler,
+)
+from reference.data import galaxies
+from reference.galaxies.task import crop_middle
 from reference.run.config import Execution, RunConfig
 from reference.run.generate import Times
 from reference.run.report import Table
 from reference.run.seeding import generator
+from reference.run.task import BenchmarkTask
 from reference.torch import execution, precision
 from reference.torch.compilation import Compiled
 from reference.torch.distributed import TorchRanks
@@ -29,26 +35,26 @@ from rules.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Images that are decoded together: on CPUs as many as the caches and the compiler like, on GPUs
+# Images that are decoded together: on CPUs a number that suits the caches and the compiler, on GPUs
 # enough to fill one.
 DECODED_TOGETHER = {"cpu": 100, "cuda": 1000}
-# bfloat16 is taken only where the images' properties are distributed as float32's are: so close, as
-# ``generated_distance`` measures it, which then is worse by that much at most.
+# bfloat16 is used only if the images' properties are distributed like those in float32, within this
+# ``generated_distance``, which then is worse by that much at most.
 LARGEST_DISTANCE = 0.03
 MOST_SHOWN = 24  # galaxies of each kind, in the picture
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyGeneration":
-    """The task that the timed loop drives."""
+    """Return the task for the timed loop."""
     return GalaxyGeneration(config, ranks)
 
 
 def create_for_timing(config: RunConfig, ranks: TorchRanks) -> "GalaxyGeneration":
-    """The task where only time matters: with weights that nobody has trained if need be."""
-    return GalaxyGeneration(config, ranks, weights.published_or_untrained(config))
+    """Return the task where only time matters; its weights may be untrained."""
+    return GalaxyGeneration(config, ranks, weights.read_or_make(config))
 
 
-class GalaxyGeneration:
+class GalaxyGeneration(BenchmarkTask):
     """Galaxies from noise, by the flow and the decoder of galaxy_vae.
 
     Images are float32, in units of the sky noise, (n, bands, pixels, pixels) in the host's memory.
@@ -62,55 +68,51 @@ class GalaxyGeneration:
                 f"{config.definition.name} generates on one device: start it without torchrun"
             )
         assert config.definition.generation is not None
-        self.config, self.ranks = config, ranks
-        self.definition, self.counts = config.definition, config.definition.generation.counts
-        self.folder = galaxies.folder(config.definition.data, config.data_root)
-        self.data_digest = store.read_manifest(self.folder).digest
-        self.weights = given or weights.published(config)
+        super().__init__(config, ranks)
+        self.counts = config.definition.generation.counts
+        self.weights = given or weights.read_published(config)
         self.weights_digest = self.weights.digest
         self.decoded_together = DECODED_TOGETHER[ranks.device.type]
         self.times: Sequence[Times] = ()
 
-    def drop_caches(self) -> None:
-        """Drop the stamps from the file caches."""
-        store.drop_caches(self.folder)
-
     def build(self) -> int:
-        """The network with its weights; returns the number of parameters."""
+        """Make the network with its weights; return the number of parameters."""
         self.model = Generative(self.definition.model, self.definition.data)
         self.model.load_state_dict(self.weights.tensors)
         self.model.to(self.ranks.device).eval()
-        asked = self.config.execution
-        insist = asked.compile == "on"
-        self._decode = Compiled(self._images, enabled=insist, insist=insist)
-        self._eager = eager_sampler(self.model.flow)
+        requested = self.config.execution
+        insist = requested.compile == "on"
+        self.compiled_decode = Compiled(self.decode_images, enabled=insist, insist=insist)
+        self._eager = make_eager_sampler(self.model.flow)
         self._no_compiler = ""
         self._host_images = torch.empty(0)
-        self._compute_as(asked)
+        self.use_execution(requested)
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     @torch.no_grad()
     def warm_up(self, images: int) -> None:
-        """Settle how to compute, then generate at least ``images`` images in each number at a time,
-        from noise of their own."""
-        latents = self._eager(self._noise("settling", self.decoded_together))
-        asked = self.config.execution
-        if asked.precision == "auto" and self.weights_digest != weights.UNTRAINED:
-            asked = self._faithful(asked, latents)
+        """Choose the execution settings, then generate at least ``images`` at each batch size.
 
-        def step(how: Execution) -> str:
-            self._compute_as(how)
-            self._decode(latents)  # of sampling C++ is the fastest way wherever there is a compiler
-            return self._decode.failure or self._no_compiler
+        The noise is that of no repetition.
+        """
+        latents = self._eager(self.draw_noise("settling", self.decoded_together))
+        requested = self.config.execution
+        if requested.precision == "auto" and self.weights_digest != weights.UNTRAINED:
+            requested = self._check_bfloat16(requested, latents)
 
-        self._compute_as(execution.autotune(asked, step, self.ranks))
+        def step(settings: Execution) -> str:
+            self.use_execution(settings)
+            self.compiled_decode(latents)  # sampling is not compared: C++ is always the fastest way
+            return self.compiled_decode.failure or self._no_compiler
+
+        self.use_execution(execution.autotune(requested, step, self.ranks))
         for count in self.counts:
             for repetition in range(-(-images // count)):
-                self.decode(self._sample(self._noise("warm-up", count, repetition)))
+                self.decode(self._sample(self.draw_noise("warm-up", count, repetition)))
 
     def implementation(self) -> Mapping[str, Any]:
-        """What a reader asks for beside a time."""
-        device = self.ranks.device
+        """Return framework, device and execution, for readers of the log."""
+        device, decoding = self.ranks.device, self.compiled_decode.note
         return {
             "framework": f"torch {torch.__version__}",
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
@@ -119,47 +121,50 @@ class GalaxyGeneration:
             "precision": str(self.precision).removeprefix("torch."),
             "weights": self.weights_digest[:12],
             "sampling": self.sampling_note,
-            "decoding": f"{self._decode.note}, up to {self.decoded_together} images together",
+            "decoding": f"{decoding}, up to {self.decoded_together} images together",
             "execution": asdict(self.execution),
         }
 
     def sample(self, images: int, repetition: int) -> Tensor:
-        """Noise of this repetition, keyed by the run's seed, to latents (images, 32).
+        """Draw the noise of this repetition and return its latents, (images, 32).
 
-        One sample in some ten thousand overflows in the flow: its latents are cut off, and its
-        image counts as any other.
+        The noise depends on the run's seed. One sample in some ten thousand overflows in the flow;
+        its latents are cut off, and its image counts as any other.
         """
-        return within_reach(self._sample(self._noise("generated images", images, repetition)))
+        return cut_off_overflow(
+            self._sample(self.draw_noise("generated images", images, repetition))
+        )
 
     @torch.no_grad()
     def decode(self, latents: Tensor) -> Tensor:
-        """Latents (n, 32) to images; the next call writes over them."""
+        """Return the images of latents, (n, 32); the next call overwrites them."""
         count, together = len(latents), min(len(latents), self.decoded_together)
-        images = self._room_for(count)
+        images = self.reserve_images(count)
         for first in range(0, count, together):
             part = latents[first : first + together]
-            # The last part is filled up to the compiled shape; what was added is cut off again.
+            # The last part is padded to the compiled shape; the padding is cut off again.
             padded = F.pad(part, (0, 0, 0, together - len(part)))
-            decoded = self._decode(padded)[: len(part)]
+            decoded = self.compiled_decode(padded)[: len(part)]
             images[first : first + len(part)].copy_(decoded, non_blocking=True)
         return images
 
     def open_data(self) -> None:
-        """Map the noise-free stamps; rows [0, train) are for training, the next ones held out."""
+        """Map the noise-free stamps; rows [0, train) are for training, the others are held out."""
         sky = galaxies.load(self.folder)
         train = self.definition.train_samples
         assert len(sky.labels) == train + self.definition.evaluation_samples
-        stamps = middle(sky.noise_free, self.definition.model["pixels"])
+        stamps = crop_middle(sky.noise_free, self.definition.model["pixels"])
         self.training, self.held_out = stamps[:train], stamps[train:]
 
     @torch.no_grad()
     def evaluate(self, images: Tensor) -> dict[str, float]:
-        """How they are distributed, whether they differ from each other and from the training
-        images; see ``quality``."""
+        """Return the metrics of images, (n, bands, pixels, pixels); see ``quality``."""
         self.judged = images[:MOST_SHOWN].clone()
-        # Copies: torch wants memory that it might write to.
+        # Copies, because torch requires writable memory.
         real, training = (torch.from_numpy(part.copy()) for part in (self.held_out, self.training))
-        return quality.metrics(images, real, training, self.definition.model, self.definition.data)
+        return quality.compute_metrics(
+            images, real, training, self.definition.model, self.definition.data
+        )
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -170,32 +175,34 @@ class GalaxyGeneration:
         self.times = times
 
     def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
-        """Latencies and rates, and what they mean for CosmoDC2; see ``quality``."""
+        """Return latencies and rates, and the time for CosmoDC2; see ``quality``."""
         on_progress(1, 1)
-        return [quality.speed_table(self.times, self.definition.scale)]
+        return [quality.make_speed_table(self.times, self.definition.scale)]
 
     def pictures(self) -> "Figure":
-        """Generated galaxies beside real ones; see ``pictures``."""
-        from benchmarks.galaxy_generation import pictures  # astropy is slow to load
+        """Return a figure of generated galaxies beside real ones."""
+        from benchmarks.galaxy_generation import pictures  # astropy is slow to import
 
         sky = galaxies.parameters_of(self.definition.data)
-        return pictures.panel(self.held_out[:MOST_SHOWN], self.judged.numpy(), sky)
+        return pictures.draw_panel(self.held_out[:MOST_SHOWN], self.judged.numpy(), sky)
 
-    def _images(self, latents: Tensor) -> Tensor:
+    def decode_images(self, latents: Tensor) -> Tensor:
+        """Return the images of latents on their device, (n, bands, pixels, pixels)."""
         with precision.autocast(self.precision, self.ranks.device):
             return self.model.decoder.images(latents)
 
-    def _compute_as(self, how: Execution) -> None:
-        """Compute as ``how`` says from now on. On CPUs compiling also means to sample in C++."""
-        self.execution = how
-        execution.use_threads(how)
-        self.precision = precision.TYPES.get(how.precision, torch.float32)  # until it is settled
-        self._decode.enabled = how.compile == "on"
+    def use_execution(self, settings: Execution) -> None:
+        """Compute with these execution settings from now on; on CPUs compile=on samples in C++."""
+        self.execution = settings
+        execution.use_threads(settings)
+        # An "auto" that autotuning has not replaced yet computes in float32.
+        self.precision = precision.TYPES.get(settings.precision, torch.float32)
+        self.compiled_decode.enabled = settings.compile == "on"
         on_gpu = self.ranks.device.type == "cuda"
         self._sample, self.sampling_note = self._eager, "torch, a CUDA graph" if on_gpu else "torch"
-        if how.compile == "on" and not on_gpu:
+        if settings.compile == "on" and not on_gpu:
             try:
-                self._sample, self.sampling_note = self._native, "c++"
+                self._sample, self.sampling_note = self.native_sampler, "c++"
             except NoCompilerError as error:
                 self._no_compiler = str(error)
                 if self.config.execution.compile == "on":
@@ -205,38 +212,42 @@ class GalaxyGeneration:
                     ) from error
 
     @cached_property
-    def _native(self) -> Sampler:
-        """Compiled once, in seconds. Raises NoCompilerError."""
-        return native_sampler(self.model.flow)
+    def native_sampler(self) -> Sampler:
+        """The sampler in C++, compiled once, in seconds; raises NoCompilerError."""
+        return make_native_sampler(self.model.flow)
 
-    def _faithful(self, asked: Execution, latents: Tensor) -> Execution:
-        """float32 in place of ``auto`` where bfloat16 would change what the images are like."""
-        if precision.candidates(self.ranks.device) == ("fp32",):
-            return asked
+    def _check_bfloat16(self, requested: Execution, latents: Tensor) -> Execution:
+        """Set the precision to float32 where bfloat16 would change the images' properties."""
+        if precision.list_candidates(self.ranks.device) == ("fp32",):
+            return requested
         measured = []
         for name in ("fp32", "bf16"):
             self.precision = precision.TYPES[name]
-            measured.append(self._properties(self._images(latents)))
+            measured.append(self._measure(self.decode_images(latents)))
         exact, rounded = measured
-        distances = properties.distances(rounded, exact, self.definition.data["bands"])
+        distances = properties.compute_distances(rounded, exact, self.definition.data["bands"])
         name, distance = max(distances.items(), key=lambda item: item[1])
         if distance <= LARGEST_DISTANCE:
-            return asked
-        return asked.having("precision", "fp32", f"bf16 moves {name} by {distance:.2g}")
+            return requested
+        return requested.having("precision", "fp32", f"bf16 moves {name} by {distance:.2g}")
 
-    def _properties(self, images: Tensor) -> np.ndarray:
+    def _measure(self, images: Tensor) -> np.ndarray:
         data = self.definition.data
-        return torch_properties.measured(images, data["bands"], data["pixel_scale_arcsec"])
+        return measure_properties(images, data["bands"], data["pixel_scale_arcsec"])
 
-    def _noise(self, purpose: str, count: int, repetition: int = 0) -> Tensor:
+    def draw_noise(self, purpose: str, count: int, repetition: int = 0) -> Tensor:
+        """Draw N(0, 1) for ``count`` latent vectors, (count, latents)."""
         random = generator(self.config.seed, purpose, count, repetition)
         shape = (count, self.definition.model["latents"])
         noise = random.standard_normal(shape, dtype=np.float32)
         return torch.from_numpy(noise).to(self.ranks.device)
 
-    def _room_for(self, count: int) -> Tensor:
-        """Memory of the host for so many images, with the bands last as the decoder leaves them;
-        the same at every call, so that nothing waits for new memory."""
+    def reserve_images(self, count: int) -> Tensor:
+        """Return host memory for ``count`` images, (count, bands, pixels, pixels).
+
+        Bands are last in memory, as the decoder leaves them. It is the same memory at every call,
+        so that no call waits for an allocation.
+        """
         pixels, bands = self.definition.model["pixels"], len(self.definition.data["bands"])
         if len(self._host_images) < count:
             rows, pinned = max(count, *self.counts), self.ranks.device.type == "cuda"

@@ -2,9 +2,9 @@
 
     python -m benchmarks.galaxy_generation.training [--samples 240000] [--seed 1] [--data DIR]
 
-A run of the benchmark ends where its targets are reached; here the learning rates decay over all
-``--samples``. What galaxy_vae's definition says beside that holds. Writes
-``weights/<scale>.safetensors`` and prints the digest that belongs into ``benchmark.yaml``.
+A run of the benchmark ends when it reaches its targets; here the learning rates decay over all
+``--samples``. All else follows the definition of galaxy_vae. Writes ``weights/<scale>.safetensors``
+and prints the digest for ``benchmark.yaml``.
 """
 
 import argparse
@@ -25,20 +25,20 @@ from rules.errors import UserError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train, tell the quality after each block, write the file."""
+    """Train, print the quality after each block, and write the file."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.galaxy_generation.training")
     parser.add_argument("--scale", default="mini", choices=("mini", "full"))
     parser.add_argument("--samples", type=int, default=240_000, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     parser.add_argument("--data", type=Path, default=Path("data"), metavar="DIR")
-    asked = parser.parse_args(argv)
-    chosen = definition.load("galaxy_vae", asked.scale)
-    timing = dataclasses.replace(chosen.timing, max_samples=asked.samples)
+    arguments = parser.parse_args(argv)
+    chosen = definition.load("galaxy_vae", arguments.scale)
+    timing = dataclasses.replace(chosen.timing, max_samples=arguments.samples)
     longer = dataclasses.replace(chosen, timing=timing)
-    decay = f"opt_learning_rate_decay_samples={asked.samples}"
-    config = configure(longer, overrides=[decay], data_root=asked.data, seed=asked.seed)
+    decay = f"opt_learning_rate_decay_samples={arguments.samples}"
+    config = configure(longer, overrides=[decay], data_root=arguments.data, seed=arguments.seed)
     console = Console(highlight=False, soft_wrap=True)
-    data.prepare(longer.data, asked.data)
+    data.prepare(longer.data, arguments.data)
     with start_ranks() as ranks:
         task = galaxy_vae.create(config, ranks)
         task.build()
@@ -47,12 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         for block in longer.schedule(config.global_batch_size):
             task.train(block, lambda samples: None)
             quality = task.evaluate()
-            told = "  ".join(
+            metrics = "  ".join(
                 f"{target.metric} {quality[target.metric]:.3f}" for target in longer.quality
             )
-            console.print(f"{block.samples:>9,} samples  {told}")
+            console.print(f"{block.samples:>9,} samples  {metrics}")
         if ranks.rank == 0:
-            weights.write(asked.scale, task.state()["model"])
+            weights.write_weights(arguments.scale, task.state()["model"])
     return 0
 
 

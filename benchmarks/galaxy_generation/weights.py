@@ -1,10 +1,10 @@
-"""The published weights: decoder and flow of a galaxy_vae run, as one safetensors file per scale.
+"""The published weights: decoder and flow of a galaxy_vae run, one safetensors file per scale.
 
     python -m benchmarks.galaxy_generation.weights CHECKPOINT [--scale mini]
 
-takes them from a checkpoint that `cepheid run galaxy_vae` left (``checkpoints/…/run_0.pt``), writes
-``weights/<scale>.safetensors`` and prints the digest that belongs into ``benchmark.yaml``. Those
-that are published were trained longer, by ``training``.
+reads a checkpoint of `cepheid run galaxy_vae` (``checkpoints/…/run_0.pt``), writes
+``weights/<scale>.safetensors`` and prints the digest for ``benchmark.yaml``. The published weights
+were trained longer, by ``training``.
 """
 
 import argparse
@@ -38,22 +38,29 @@ class Weights(NamedTuple):
     digest: str
 
 
-def published(config: RunConfig) -> Weights:
-    """Those of the definition; in the open division whatever the file holds. Raises UserError."""
+def read_published(config: RunConfig) -> Weights:
+    """Return the weights of the definition; in the open division those of any file.
+
+    Raises UserError as ``read_weights``.
+    """
     expected = config.definition.model.get("weights_digest")
-    return read(path_of(config.definition.scale), expected if config.division == "closed" else None)
+    return read_weights(
+        find_path(config.definition.scale), expected if config.division == "closed" else None
+    )
 
 
-def published_or_untrained(config: RunConfig) -> Weights:
-    """Untrained ones where nobody has trained at this scale yet: they take as long."""
-    if path_of(config.definition.scale).is_file():
-        return published(config)
-    return untrained(config)
+def read_or_make(config: RunConfig) -> Weights:
+    """Return published weights, or untrained ones, which take as long, where there are none."""
+    if find_path(config.definition.scale).is_file():
+        return read_published(config)
+    return make_untrained(config)
 
 
-def untrained(config: RunConfig) -> Weights:
-    """As the training of galaxy_vae begins, by the run's seed: a flow that changes nothing, and a
-    decoder that knows nothing."""
+def make_untrained(config: RunConfig) -> Weights:
+    """Return the first weights of a training of galaxy_vae with the run's seed.
+
+    The flow is the identity and the decoder has not learnt anything.
+    """
     seed_everything(config.seed)
     model = Generative(config.definition.model, config.definition.data)
     for layer in model.flow.layers:
@@ -61,32 +68,32 @@ def untrained(config: RunConfig) -> Weights:
     return Weights(model.state_dict(), UNTRAINED)
 
 
-def path_of(scale: str) -> Path:
-    """Where the weights of a scale are."""
+def find_path(scale: str) -> Path:
+    """Return the path of the weights of a scale."""
     return FOLDER / f"{scale}.safetensors"
 
 
-def read(path: Path, expected_digest: str | None) -> Weights:
-    """What a file holds.
+def read_weights(path: Path, expected_digest: str | None) -> Weights:
+    """Return the weights in a file.
 
     Raises UserError where it is missing or damaged, or where its digest is not the expected one
-    (None: any will do).
+    (None: any digest).
     """
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
         raise UserError(
-            f"{path}: missing; a run of galaxy_vae makes weights, and "
-            "`python -m benchmarks.galaxy_generation.weights CHECKPOINT` puts them there"
+            f"{path}: missing; train galaxy_vae, then write its weights with "
+            "`python -m benchmarks.galaxy_generation.weights CHECKPOINT`"
         ) from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     digest = hashlib.sha256(content).hexdigest()
     if expected_digest not in (None, digest):
         raise UserError(
-            f"{path}: its SHA-256 is {digest[:12]}…, the definition's weights have "
+            f"{path}: its SHA-256 is {digest[:12]}…, that of the definition's weights is "
             f"{str(expected_digest)[:12]}…; the closed division generates with those (rule T25): "
-            "put the file back, or run with --division open"
+            "restore the file, or run with --division open"
         )
     try:
         return Weights(load(content), digest)
@@ -94,21 +101,21 @@ def read(path: Path, expected_digest: str | None) -> Weights:
         raise UserError(f"{path}: not a safetensors file ({error})") from error
 
 
-def exported(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What generation needs of the state of a ``GalaxyVae``, in float32."""
+def select_parts(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return decoder and flow of the state of a ``GalaxyVae``, in float32."""
     kept = {
         key: value.float().contiguous() for key, value in state.items() if key.startswith(PARTS)
     }
     if not kept:
-        raise UserError("the checkpoint has no decoder and no flow; is it one of galaxy_vae?")
+        raise UserError("the checkpoint has no decoder and no flow: give one of galaxy_vae")
     return kept
 
 
-def write(scale: str, state: Mapping[str, Tensor]) -> None:
+def write_weights(scale: str, state: Mapping[str, Tensor]) -> None:
     """Write the file of a scale from the state of a ``GalaxyVae``, and print its digest."""
-    target = path_of(scale)
+    target = find_path(scale)
     target.parent.mkdir(exist_ok=True)
-    content = save(exported(state), metadata={"made_by": "galaxy_vae"})
+    content = save(select_parts(state), metadata={"made_by": "galaxy_vae"})
     atomic_write(target, content)
     print(f"{target}: {len(content) / 1e6:.1f} MB")
     print(f"weights_digest: {hashlib.sha256(content).hexdigest()}")
@@ -119,8 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.galaxy_generation.weights")
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
     parser.add_argument("--scale", default="mini", choices=("mini", "full"))
-    asked = parser.parse_args(argv)
-    write(asked.scale, checkpoint.load(asked.checkpoint).get("model", {}))
+    arguments = parser.parse_args(argv)
+    write_weights(arguments.scale, checkpoint.load(arguments.checkpoint).get("model", {}))
     return 0
 
 

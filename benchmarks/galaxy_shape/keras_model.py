@@ -8,12 +8,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from reference.keras.backend import POLICIES, keras
+from reference.keras.backend import keras
+from reference.keras.task import Tensor
 
 ops, layers = keras.ops, keras.layers
-Tensor = Any
 SHARED_AXES = {"position": None, "channel": [1, 2]}  # of the slopes
-COMPUTED_IN = ("trunk_", "head", "encoder.", "decoder.")  # the precision of a run: their layers
 MINIMUM_SCALE = 1e-5  # added to the softplus of the diagonal, as TensorFlow Probability does
 
 
@@ -30,7 +29,7 @@ INPUT_SCALINGS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def shape_network(
+def make_shape_network(
     *,
     bands: int,
     pixels: int,
@@ -51,7 +50,7 @@ def shape_network(
     """
     stamps = keras.Input((bands, pixels, pixels), dtype="float16")
     images = ops.transpose(ops.cast(stamps, "float32"), (0, 2, 3, 1))
-    images = trunk(
+    images = apply_trunk(
         INPUT_SCALINGS[input_scaling](images),
         filters=filters,
         prelu=prelu,
@@ -63,7 +62,7 @@ def shape_network(
     return keras.Model(stamps, ops.cast(head(layers.Flatten()(images)), "float32"))
 
 
-def trunk(
+def apply_trunk(
     images: Tensor,
     *,
     filters: Sequence[int],
@@ -87,15 +86,7 @@ def trunk(
     return images
 
 
-def compute_in(network: keras.Model, precision: str) -> None:
-    """Convolutions, slopes and dense layers at ``fp32`` or ``bf16`` in all that is traced from now
-    on; all weights, the normalisation, the likelihood and a flow stay in float32."""
-    for layer in network.layers:
-        if layer.name.startswith(COMPUTED_IN):
-            layer.dtype_policy = keras.DTypePolicy(POLICIES[precision])
-
-
-def posterior(head: Tensor, targets: int) -> tuple[Tensor, Tensor]:
+def make_posterior(head: Tensor, targets: int) -> tuple[Tensor, Tensor]:
     """Means (batch, d) and scale matrices (batch, d, d), lower triangular, of the head's entries:
     d means, then the matrix row by row, whose diagonal passes through softplus."""
     mean, entries = head[:, :targets], head[:, targets:]
@@ -113,11 +104,11 @@ def negative_log_likelihood(mean: Tensor, scale: Tensor, labels: Tensor) -> Tens
     """−log N(labels; mean, L·Lᵀ) per sample (Arcelin 2021, equation 1), in nats: (batch,)."""
     targets = labels.shape[1]
     log_determinant = sum(ops.log(scale[:, row, row]) for row in range(targets))
-    squares = ops.sum(ops.square(whitened(mean, scale, labels)), axis=1)
+    squares = ops.sum(ops.square(whiten(mean, scale, labels)), axis=1)
     return 0.5 * squares + log_determinant + 0.5 * targets * math.log(2 * math.pi)
 
 
-def whitened(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
+def whiten(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
     """L⁻¹(labels − mean), by forward substitution: (batch, d)."""
     residual = labels - mean
     white: list[Tensor] = []

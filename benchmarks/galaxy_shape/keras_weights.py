@@ -1,4 +1,4 @@
-"""Weights of ``model.ShapeNetwork`` (PyTorch) as those of ``keras_model.shape_network``, and back.
+"""Convert the weights of the shape network between PyTorch and Keras.
 
 Keras has kernels as (y, x, in, out) and flattens images as (y, x, channel). The network in PyTorch
 is turned by half a turn (see ``model.py``), so kernels, slopes and head are turned too: what
@@ -20,7 +20,7 @@ NORM = {
 }
 
 
-def to_keras(state: Mapping[str, np.ndarray]) -> Weights:
+def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
     """Keras' weights by path, e.g. ``trunk_0/kernel``, of a state dict of ``ShapeNetwork``, e.g.
     ``trunk.0.convolution.weight`` (the input normalisation is part of the first layer)."""
     weights: Weights = {}
@@ -41,8 +41,8 @@ def to_keras(state: Mapping[str, np.ndarray]) -> Weights:
     return {path: np.ascontiguousarray(value) for path, value in weights.items()}
 
 
-def to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
-    """The inverse of ``to_keras``."""
+def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
+    """The inverse of ``convert_to_keras``."""
     state: Weights = {}
     side = _side_of_head(weights["head/kernel"].shape[0], weights)
     norm_kinds = {theirs: ours for ours, theirs in NORM.items()}

@@ -1,39 +1,45 @@
 """The shape network of Arcelin 2021 (section 3.2.1): from a stamp to a normal over (e1, e2).
 
-Numerics follow the published Keras model, so that a twin can agree with it: 'same' padding at
-stride 2 pads one side only, batch normalisation has epsilon 1e-3 and keeps 0.99 of its running
-statistics, PReLU has one slope per position and channel and starts at 0, kernels start
-Glorot-uniform and biases at 0. (PyTorch's default initialisation leaves this network at the prior
-for many epochs.)
+The numerics follow the published Keras model, so that both can agree: 'same' padding at stride 2
+pads one side only, batch normalisation has epsilon 1e-3 and keeps 0.99 of its running statistics,
+PReLU has one slope per position and channel and starts at 0, kernels start Glorot-uniform and
+biases at 0. (With PyTorch's default initialisation this network stays at the prior for many
+epochs.)
 
-Turned by half a turn
-    Keras pads at stride 2 below and on the right, which PyTorch can do only by copying the image.
-    ``padding=1`` pads, in effect, above and on the left: what Keras does to an image that is
-    turned by half a turn. So this is the published network with every kernel and every map of
-    slopes turned. A turned galaxy has the same (e1, e2) and is as likely, so that nothing else
-    changes. ``plain.py`` has the network as published, and how the two correspond.
+Rotation by half a turn
+    At stride 2 Keras pads below and on the right, which PyTorch can do only by copying the image.
+    ``padding=1`` effectively pads above and on the left, as Keras does to an image that is rotated
+    by half a turn. So this is the published network with every kernel and every map of slopes
+    rotated. A rotated galaxy has the same (e1, e2) and is equally likely, so that nothing else
+    changes. ``plain.py`` has the network as published, and shows how the two correspond.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from reference.torch.distributed import GroupBatchNorm2d
+from reference.galaxies.science import RADIUS_SQUARED
+from reference.torch.batch_norm import GroupBatchNorm2d
 
 
 def asinh(values: Tensor) -> Tensor:
-    """The inverse hyperbolic sine of magnitudes below 1e19, by vector instructions; torch's own is
-    ten times as slow on CPUs."""
+    """Return the inverse hyperbolic sine of ``values`` below 1e19, in the same shape.
+
+    It uses vector instructions; torch's own is ten times slower on CPUs.
+    """
     size = values.abs()
     squared = size.square()
     return torch.log1p(size + squared / (1 + torch.sqrt(1 + squared))).copysign(values)
 
 
-# Pixels arrive in units of the sky noise. The published network takes them as they are; asinh keeps
-# the noise linear and compresses the few bright galaxies that would else rule the batch statistics.
+# Pixels are in units of the sky noise. The published network takes them as they are; asinh keeps
+# the noise linear and compresses the few bright galaxies that would otherwise dominate the batch
+# statistics.
 INPUT_SCALINGS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "asinh": lambda images: asinh(images / 3),
     "none": lambda images: images,
@@ -42,7 +48,7 @@ MINIMUM_SCALE = 1e-5  # added to the softplus of the diagonal, as TensorFlow Pro
 
 
 class SamePaddedConv2d(nn.Conv2d):
-    """A 3×3 convolution with Keras' 'same' padding, turned: at stride 2 above and on the left.
+    """A 3×3 convolution with Keras' 'same' padding, rotated: at stride 2 above and on the left.
 
     At stride 2 the sides of an image must be even.
     """
@@ -57,8 +63,8 @@ class SamePaddedConv2d(nn.Conv2d):
 class PReLU(nn.Module):
     """max(x, 0) + slope · min(x, 0) with one slope per position and channel, or per channel.
 
-    ``slope`` is (pixels, pixels, channels) or (1, 1, channels): Keras' order, and that of the
-    activations in memory, without which its gradient takes longer than the convolutions.
+    ``slope`` is (pixels, pixels, channels) or (1, 1, channels): Keras' order and that of the
+    activations in memory. In another order its gradient takes longer than the convolutions.
     """
 
     def __init__(self, channels: int, pixels: int, per: str) -> None:
@@ -67,9 +73,9 @@ class PReLU(nn.Module):
         self.slope = nn.Parameter(torch.zeros(sides, sides, channels))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Same shape and type as ``images``, (batch, channels, pixels, pixels)."""
+        """Return the activations of ``images``, (batch, channels, y, x), in their type."""
         slope = self.slope.permute(2, 0, 1)
-        # Two relu: the gradient of clamp(max=0) is slow where nothing compiles it.
+        # Two relu, because the gradient of clamp(max=0) is slow in eager execution.
         return (F.relu(images) - slope * F.relu(-images)).to(images.dtype)
 
 
@@ -77,8 +83,8 @@ class NormalisedConv2d(nn.Module):
     """Batch normalisation and a 'same' convolution of stride 1 in one: ``convolution(norm(x))``.
 
     The norm multiplies and shifts each channel. Here the kernel is multiplied instead, and the
-    shift enters as one more channel of ones (which ends, like the images, where the padding
-    begins). So the images need no gradient, and are read and written once.
+    shift is one more channel of ones, which ends, like the images, where the padding begins. So the
+    images need no gradient and are read and written once.
     """
 
     def __init__(self, norm: GroupBatchNorm2d, convolution: SamePaddedConv2d) -> None:
@@ -86,7 +92,7 @@ class NormalisedConv2d(nn.Module):
         self.norm, self.convolution = norm, convolution
 
     def forward(self, images: Tensor) -> Tensor:
-        """(batch, in, height, width) to (batch, out, height, width)."""
+        """Map images (batch, in, height, width) to (batch, out, height, width)."""
         scale, shift = self.norm.scale_and_shift(images)
         kernel = self.convolution.weight
         shifting = (kernel * shift[:, None, None]).sum(1, keepdim=True)
@@ -130,23 +136,37 @@ class ShapeNetwork(nn.Module):
         self.trunk = nn.Sequential(*layers)
         outputs = targets + targets * (targets + 1) // 2
         self.head = nn.Linear(channels * pixels * pixels, outputs)
-        # Some first posteriors are so narrow that the likelihood starts at 1e5 nats and more; the
-        # clipped gradient copes. From a head of zeros it stays longer at the prior.
+        # Some first posteriors are so narrow that the likelihood starts at 1e5 nats and more, which
+        # the clipped gradient tolerates. A head of zeros stays at the prior for longer.
         nn.init.xavier_uniform_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Images (batch, bands, pixels, pixels), in units of the sky noise, to means (batch, d) and
-        scale matrices (batch, d, d), both in float32 whatever the precision of the trunk."""
+        """Return means (batch, d) and scale matrices (batch, d, d) of the shapes, in float32.
+
+        ``images`` are (batch, bands, pixels, pixels) in units of the sky noise.
+        """
         features = self.trunk(self.scale_input(images.float())).flatten(1)
         head = self.head(features).float()
         mean, entries = head[:, : self.targets], head[:, self.targets :]
-        return mean, lower_triangular(entries, self.targets)
+        return mean, make_lower_triangular(entries, self.targets)
 
 
-def lower_triangular(entries: Tensor, size: int) -> Tensor:
-    """Entries (batch, size (size + 1) / 2), row by row, to matrices (batch, size, size); the
-    diagonal passes through softplus."""
+def make_channels_last_network(**options: Any) -> ShapeNetwork:
+    """Return the network with weights that are channels last in memory; the values are the same.
+
+    Convolutions on CPUs and tensor cores are faster with it.
+    """
+    network = ShapeNetwork(**options)
+    convert_conv2d_weight_memory_format(network, torch.channels_last)
+    return network
+
+
+def make_lower_triangular(entries: Tensor, size: int) -> Tensor:
+    """Return matrices (batch, size, size) with ``entries`` (batch, size (size + 1) / 2), by row.
+
+    The diagonal passes through softplus.
+    """
     rows: list[Tensor] = []
     zero = torch.zeros_like(entries[:, 0])
     position = 0
@@ -159,11 +179,12 @@ def lower_triangular(entries: Tensor, size: int) -> Tensor:
 
 
 def negative_log_likelihood(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
-    """−log N(labels; mean, L·Lᵀ) per sample (Arcelin 2021, equation 1), in nats.
+    """Return −log N(labels; mean, L·Lᵀ) per sample in nats, (batch,).
 
-    Shapes: mean and labels (batch, d), scale (batch, d, d) lower triangular; returns (batch,).
+    ``mean`` and ``labels`` are (batch, d), ``scale`` is (batch, d, d), lower triangular. Source:
+    Arcelin 2021, equation 1.
     """
-    white = whitened(mean, scale, labels)
+    white = whiten(mean, scale, labels)
     log_determinant = scale.diagonal(dim1=1, dim2=2).log().sum(1)
     return (
         0.5 * white.square().sum(1)
@@ -172,10 +193,11 @@ def negative_log_likelihood(mean: Tensor, scale: Tensor, labels: Tensor) -> Tens
     )
 
 
-def whitened(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
-    """L⁻¹(labels − mean), by forward substitution: (batch, d).
+def whiten(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
+    """Return L⁻¹(labels − mean), (batch, d), by forward substitution.
 
-    For a calibrated posterior its squared norm follows χ² with d degrees of freedom.
+    Shapes are those of ``negative_log_likelihood``. For a calibrated posterior the squared norm
+    follows χ² with d degrees of freedom.
     """
     residual = labels - mean
     white: list[Tensor] = []
@@ -185,3 +207,21 @@ def whitened(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
         )
         white.append((residual[:, row] - known) / scale[:, row, row])
     return torch.stack(white, dim=1)
+
+
+def sum_metrics(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
+    """Sum the metrics over a batch in float64, (5,).
+
+    They are squared errors, negative log likelihood, samples inside the 68% and the 95% region, and
+    samples. Shapes are those of ``negative_log_likelihood``.
+    """
+    radius_squared = whiten(mean, scale, labels).double().square().sum(1)
+    return torch.stack(
+        [
+            (mean - labels).double().square().sum(),
+            negative_log_likelihood(mean, scale, labels).double().sum(),
+            (radius_squared < RADIUS_SQUARED["coverage_68"]).double().sum(),
+            (radius_squared < RADIUS_SQUARED["coverage_95"]).double().sum(),
+            torch.tensor(float(len(labels)), dtype=torch.float64, device=labels.device),
+        ]
+    )

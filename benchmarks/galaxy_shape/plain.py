@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.galaxy_shape.model import ShapeNetwork, lower_triangular
+from benchmarks.galaxy_shape.model import ShapeNetwork, make_lower_triangular
 from benchmarks.galaxy_shape.task import GalaxyShape
 from reference.run.config import RunConfig
 from reference.torch.distributed import TorchRanks
@@ -75,7 +75,7 @@ class PlainShapeNetwork(nn.Module):
         images = torch.asinh(images.float() / 3)
         head = self.head(self.trunk(self.norm(images)).flatten(1))
         mean, entries = head[:, : self.targets], head[:, self.targets :]
-        return mean, lower_triangular(entries, self.targets)
+        return mean, make_lower_triangular(entries, self.targets)
 
 
 def published(values: Iterable[Tensor]) -> list[Tensor]:

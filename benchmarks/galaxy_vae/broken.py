@@ -1,6 +1,6 @@
 """Broken variants of galaxy_vae: each must miss the targets within the full budget.
 
-They stand for mistakes and tricks that a quality target has to notice.
+They are mistakes and tricks that a quality target must detect.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,46 +10,45 @@ from torch import Tensor
 
 from benchmarks.galaxy_vae.task import GalaxyVaeTask
 from reference.run.config import RunConfig
+from reference.torch import broken
 from reference.torch.distributed import TorchRanks
 
 
 class ShuffledTargets(GalaxyVaeTask):
-    """Each galaxy is to be reconstructed as another one of the batch."""
+    """The target of each reconstruction is another galaxy of the batch."""
 
-    def _target(self, images: Tensor) -> Tensor:
+    def reconstruction_target(self, images: Tensor) -> Tensor:
+        """Return the images of the batch, each in the place of another one."""
         return images.roll(1, 0)
 
 
-class Frozen(GalaxyVaeTask):
-    """The weights stay as they were initialised."""
-
-    def apply_gradients(self) -> None:
-        """Count the samples, change nothing."""
-        self.samples += self.config.global_batch_size
-        self.optimizer.zero_grad()
+class Frozen(broken.Frozen, GalaxyVaeTask):
+    """The weights stay as initialised."""
 
 
 class UntrainedFlow(GalaxyVaeTask):
-    """The flow stays the identity: new galaxies are decoded from N(0, 1), as a plain VAE's are."""
+    """The flow stays the identity: new galaxies are decoded from N(0, 1), as in a plain VAE."""
 
     def apply_gradients(self) -> None:
-        """As ever for the autoencoder."""
+        """Change the weights of the autoencoder only."""
         for parameter in self.model.flow.parameters():
             parameter.grad = torch.zeros_like(parameter)
         super().apply_gradients()
 
 
 class BlindDecoder(GalaxyVaeTask):
-    """The decoder learns without latents, so that it makes the mean galaxy (posterior collapse)."""
+    """The decoder learns without latents and makes the mean galaxy (posterior collapse)."""
 
-    def _latents(self, mean: Tensor, scale: Tensor, normal: Tensor) -> Tensor:
-        return super()._latents(mean, scale, normal) * 0
+    def draw_latents(self, mean: Tensor, scale: Tensor, normal: Tensor) -> Tensor:
+        """Return zeros, (n, latents)."""
+        return super().draw_latents(mean, scale, normal) * 0
 
 
 class OneBand(GalaxyVaeTask):
-    """All bands are to be the reconstruction of r: galaxies without colours."""
+    """The target of all bands is r: galaxies without colours."""
 
-    def _target(self, images: Tensor) -> Tensor:
+    def reconstruction_target(self, images: Tensor) -> Tensor:
+        """Return the r band in all bands, in the shape of ``images``."""
         r = self.definition.data["bands"].index("r")
         return images[:, r : r + 1].expand(images.shape)
 

@@ -1,15 +1,20 @@
-"""What galaxy_vae is in any framework: its data, its random numbers, how its quality is found."""
+"""The parts of galaxy_vae that do not depend on the framework: data, noise, evaluation."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.galaxy_shape.framework_free import ShapeTask, turned
 from benchmarks.galaxy_vae import properties, quality
 from benchmarks.galaxy_vae.quality import Examined
-from benchmarks.galaxy_vae.stamps import middle
 from reference.data import galaxies
+from reference.galaxies.task import (
+    GalaxyHyperparameters,
+    GalaxyTask,
+    crop_middle,
+    reorient_stamps,
+)
 from reference.run.ranks import Ranks, SingleProcess
 from reference.run.report import Table
 from reference.run.seeding import generator
@@ -17,42 +22,54 @@ from reference.run.seeding import generator
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OVERFLOW = 1e4  # nats and latents beyond it are cut off, by a function of the framework's
+OVERFLOW = 1e4  # nats and latents beyond it are cut off, by a function of each framework
 
 
-class VaeTask(ShapeTask):
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters(GalaxyHyperparameters):
+    """The hyperparameters of galaxy_vae; the flow has a rate and a clip norm of its own."""
+
+    opt_flow_base_learning_rate: float
+    opt_flow_gradient_clip_norm: float
+    kl_weight: float
+
+
+class VaeTask(GalaxyTask):
     """Noise-free stamps to 32 latents and back, and new galaxies from noise.
 
-    Of galaxy_shape it has the stamps and their order, the schedule, and how to compute. Images are
-    in units of the sky noise, (n, bands, pixels, pixels); means, standard deviations, noise and
-    latents are (n, latents).
+    Images are in units of the sky noise, (n, bands, pixels, pixels); means, standard deviations,
+    noise and latents are (n, latents).
     """
 
-    ranks: Ranks
+    hyperparameter_type: type[Any] = Hyperparameters
+    hyperparameters: Hyperparameters
 
-    def encoded(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations of the latents of one evaluation batch."""
+    def encode(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return means and standard deviations of the latents of one evaluation batch."""
         raise NotImplementedError
 
-    def decoded(self, latents: np.ndarray) -> np.ndarray:
-        """The images of one evaluation batch of latents."""
+    def decode(self, latents: np.ndarray) -> np.ndarray:
+        """Return the images of one evaluation batch of latents."""
         raise NotImplementedError
 
-    def made(self, noise: np.ndarray) -> np.ndarray:
-        """Latents of new galaxies from N(0, 1), as many as there are."""
+    def sample(self, noise: np.ndarray) -> np.ndarray:
+        """Return latents of new galaxies from N(0, 1) ``noise``, in the same shape."""
         raise NotImplementedError
 
-    def examine(self, images: np.ndarray, noise: np.ndarray, made: np.ndarray) -> Examined:
-        """All that is measured on one evaluation batch: of images, latents that are drawn by
-        ``noise``, and new galaxies of the latents ``made``."""
+    def examine(self, images: np.ndarray, noise: np.ndarray, generated: np.ndarray) -> Examined:
+        """Measure one evaluation batch.
+
+        That are the ``images``, latents drawn from their posteriors by ``noise``, and new galaxies
+        with the latents ``generated``.
+        """
         raise NotImplementedError
 
-    def over_ranks(self, values: np.ndarray) -> np.ndarray:
-        """The sum of ``values`` over all ranks."""
+    def sum_over_ranks(self, values: np.ndarray) -> np.ndarray:
+        """Return the sum of ``values`` over all ranks, in the same shape."""
         raise NotImplementedError
 
-    def layout(self) -> dict[str, Any]:
-        """As ``ShapeTask``, of encoder, decoder and flow."""
+    def network_options(self) -> dict[str, Any]:
+        """Return the keyword arguments of encoder, decoder and flow, in any framework."""
         model, data = self.definition.model, self.definition.data
         return {
             "bands": len(data["bands"]),
@@ -68,73 +85,84 @@ class VaeTask(ShapeTask):
         }
 
     def open_data(self) -> None:
-        """Map the middle of the noise-free stamps; rows [0, train) are for training, the next ones
-        for evaluation."""
+        """Map the middle of the noise-free stamps; rows [0, train) are for training."""
         super().open_data()
-        self.stamps = middle(galaxies.load(self.folder).noise_free, self.definition.model["pixels"])
+        pixels = self.definition.model["pixels"]
+        self.stamps = crop_middle(galaxies.load(self.folder).noise_free, pixels)
 
     def next_arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """This rank's share of the global batch: images, each flipped or transposed at random, and
-        N(0, 1) to draw latents by."""
+        """Return this rank's images of the global batch, and N(0, 1) to draw latents.
+
+        Each image is flipped or transposed at random.
+        """
         batch = self.config.global_batch_size
         count = self.ranks.split_batch(batch)
         first = self.ranks.rank * count
         positions, orientations = self.order.take(self.samples + first, count)
-        images = turned(self.stamps, self.training_rows[positions], orientations)
-        normal = self.normal(batch, "latents of step", self.samples)
+        images = reorient_stamps(self.stamps, self.training_rows[positions], orientations)
+        normal = self.draw_normal(batch, "latents of step", self.samples)
         return images, normal[first : first + count]
 
-    def normal(self, count: int, purpose: str, *keys: int) -> np.ndarray:
-        """N(0, 1) for ``count`` latent vectors, the same on every rank."""
+    def make_noise_arrays(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return noise in the shapes and types of ``next_arrays``, for the warm-up."""
+        images, _ = super().make_noise_arrays(count)
+        model = self.definition.model
+        normal = np.zeros((count, model["latents"]), np.float32)
+        return np.abs(crop_middle(images, model["pixels"])), normal
+
+    def draw_normal(self, count: int, purpose: str, *keys: int) -> np.ndarray:
+        """Draw N(0, 1) for ``count`` latent vectors, (count, latents), the same on every rank."""
         random = generator(self.config.seed, purpose, *keys)
         shape = (count, self.definition.model["latents"])
         return random.standard_normal(shape, dtype=np.float32)
 
     def evaluate(self) -> dict[str, float]:
-        """Quality of reconstructions, of the flow and of generated galaxies; see ``quality``."""
-        found = self.examined(self.ranks, self.over_ranks)
-        return quality.metrics(found, self.definition.data["bands"])
+        """Return the quality of reconstructions, of the flow and of generated galaxies."""
+        examined = self.examine_all(self.ranks, self.sum_over_ranks)
+        return quality.compute_metrics(examined, self.definition.data["bands"])
 
-    def examined(self, ranks: Ranks, over_ranks: Callable[[np.ndarray], np.ndarray]) -> Examined:
-        """All that is measured on the evaluation set and on as many new galaxies, on each of
-        ``ranks``."""
+    def examine_all(
+        self, ranks: Ranks, sum_over_ranks: Callable[[np.ndarray], np.ndarray]
+    ) -> Examined:
+        """Measure the evaluation set and the same number of new galaxies, shared by ``ranks``."""
         count = len(self.evaluation_rows)
-        latent_noise = self.normal(count, "latents of the evaluation")
-        made = self.normal(count, "generated galaxies")
+        latent_noise = self.draw_normal(count, "latents of the evaluation")
+        generated = self.draw_normal(count, "generated galaxies")
         mine = np.arange(ranks.rank, count, ranks.world_size)
-        made[mine] = self.made(made[mine])
+        generated[mine] = self.sample(generated[mine])
         parts = []
-        for rows, kept in self.in_batches(mine):
+        for rows, kept in self.iterate_batches(mine):
             images = self.stamps[self.evaluation_rows[rows]]
-            parts.append(self.examine(images, latent_noise[rows], made[rows]).first(kept))
-        return quality.together(parts, mine, count, over_ranks)
+            parts.append(self.examine(images, latent_noise[rows], generated[rows]).first(kept))
+        return quality.join_parts(parts, mine, count, sum_over_ranks)
 
     def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
-        """Distances beside those of real galaxies from others, and errors by band and
-        signal-to-noise; see ``quality``."""
+        """Return distances beside those of real galaxies, and errors by band and brightness."""
         on_progress(0, 1)
-        found = self.examined(SingleProcess(self.ranks.framework), over_ranks=lambda values: values)
+        process = SingleProcess(self.ranks.framework)
+        examined = self.examine_all(process, sum_over_ranks=lambda values: values)
         data, rows = self.definition.data, self.evaluation_rows
         others = self.stamps[self.training_rows[: len(rows)]]
-        of_others = properties.measured(others, data["bands"], data["pixel_scale_arcsec"])
+        of_others = properties.measure(others, data["bands"], data["pixel_scale_arcsec"])
         snr = galaxies.load(self.folder).labels["snr"][rows]
-        tables = quality.report(found, of_others, snr, data["bands"])
+        tables = quality.make_report(examined, of_others, snr, data["bands"])
         on_progress(1, 1)
         return tables
 
     def pictures(self) -> "Figure":
-        """Real, reconstructed and generated galaxies; see ``pictures``."""
-        from benchmarks.galaxy_shape.pictures import nearest  # astropy is slow to load
+        """Return a figure of real, reconstructed and generated galaxies."""
         from benchmarks.galaxy_vae import pictures
+        from reference.galaxies.pictures import find_nearest  # astropy is slow to import
 
         sky, rows = galaxies.load(self.folder), self.evaluation_rows
         snr = np.asarray(sky.labels["snr"][rows])
-        chosen = rows[nearest(snr, pictures.SIGNAL_TO_NOISE)]
+        chosen = rows[find_nearest(snr, pictures.SIGNAL_TO_NOISE)]
         padded = np.resize(chosen, self.evaluation_batch)
-        mean, _ = self.encoded(self.stamps[padded])
-        return pictures.panel(
+        mean, _ = self.encode(self.stamps[padded])
+        normal = self.draw_normal(len(padded), "generated galaxies")
+        return pictures.draw_panel(
             galaxies.parameters_of(self.definition.data),
             real=self.stamps[chosen],
-            reconstructed=self.decoded(mean)[: len(chosen)],
-            generated=self.decoded(self.made(self.normal(len(padded), "generated galaxies"))),
+            reconstructed=self.decode(mean)[: len(chosen)],
+            generated=self.decode(self.sample(normal)),
         )

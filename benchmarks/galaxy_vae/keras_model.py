@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.galaxy_shape.keras_model import SHARED_AXES, Tensor, trunk
+from benchmarks.galaxy_shape.keras_model import SHARED_AXES, apply_trunk
 from benchmarks.galaxy_vae.framework_free import OVERFLOW
 from reference.keras.backend import keras, tf
+from reference.keras.task import Tensor
 
 ops, layers = keras.ops, keras.layers
 # As in ``model.py`` and ``flow.py``, which say why.
@@ -28,7 +29,7 @@ MINIMUM_SCALE = 1e-5
 NEGATIVE_SLOPE = 0.2
 
 
-def constant(value: float) -> Any:
+def make_constant(value: float) -> Any:
     """The initialiser that has this value everywhere."""
     return keras.initializers.Constant(value)
 
@@ -36,10 +37,10 @@ def constant(value: float) -> Any:
 # Layers that start as ``model.keep_variance`` has them.
 Dense = partial(layers.Dense, kernel_initializer="he_uniform")
 Conv2D = partial(layers.Conv2D, kernel_initializer="he_uniform")
-PReLU = partial(layers.PReLU, alpha_initializer=constant(FIRST_SLOPE))
+PReLU = partial(layers.PReLU, alpha_initializer=make_constant(FIRST_SLOPE))
 
 
-def doubling(width: int, inputs: int, name: str) -> Any:
+def make_doubling_layer(width: int, inputs: int, name: str) -> Any:
     """A transposed convolution of stride 2, of whose ``inputs`` a pixel sees a quarter."""
     bound = math.sqrt(6 / (9 * inputs // 4))
     uniform = keras.initializers.RandomUniform(-bound, bound)
@@ -168,7 +169,7 @@ class GalaxyVae:
     ) -> None:
         self.flux_scaling = FluxScaling(mean_maxima)
         scaled = keras.Input((pixels, pixels, bands))
-        images = trunk(
+        images = apply_trunk(
             scaled,
             filters=filters,
             prelu=prelu,
@@ -180,7 +181,7 @@ class GalaxyVae:
         features = _dense(layers.Flatten()(images), DENSE_UNITS, "encoder.dense", "encoder.slope")
         to_mean = layers.Dense(latents, name="encoder.mean")
         to_scale = layers.Dense(
-            latents, bias_initializer=constant(FIRST_SCALE), name="encoder.scale"
+            latents, bias_initializer=make_constant(FIRST_SCALE), name="encoder.scale"
         )
         mean, scale = (ops.cast(layer(features), "float32") for layer in (to_mean, to_scale))
         self.encoder = keras.Model(scaled, [mean, ops.softplus(scale) + MINIMUM_SCALE])
@@ -229,14 +230,14 @@ def _decoder(
     channels, number = filters[-1], 0
     for width in reversed(filters):
         for layer in (
-            doubling(width, channels, f"decoder.blocks.{number}"),
+            make_doubling_layer(width, channels, f"decoder.blocks.{number}"),
             Conv2D(width, 3, 1, "same", name=f"decoder.blocks.{number + 2}"),
         ):
             slopes = PReLU(shared_axes=SHARED_AXES[prelu], name=f"decoder.blocks.{number + 1}")
             images = slopes(layer(images))
             number += 2
         channels = width
-    name, dark = f"decoder.blocks.{number}", constant(FIRST_LOGIT)
+    name, dark = f"decoder.blocks.{number}", make_constant(FIRST_LOGIT)
     last = Conv2D(bands, 3, 1, "same", bias_initializer=dark, name=name)
     return keras.Model(inputs, ops.cast(last(images), "float32"))
 
@@ -245,7 +246,7 @@ def _dense(values: Tensor, units: int, name: str, slopes: str) -> Tensor:
     return PReLU(name=slopes)(Dense(units, name=name)(values))
 
 
-def within_reach(values: Tensor) -> Tensor:
+def cut_off_overflow(values: Tensor) -> Tensor:
     """Finite: a flow that is far from its latents overflows, which is bad and no error."""
     return ops.clip(ops.where(ops.isnan(values), OVERFLOW, values), -OVERFLOW, OVERFLOW)
 

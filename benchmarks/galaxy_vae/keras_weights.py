@@ -18,7 +18,7 @@ FIRST_IMAGES = ("decoder.dense_2", "decoder.slope_2")  # their outputs are image
 KINDS = {"weight": "kernel", "bias": "bias", "slope": "alpha"}
 
 
-def to_keras(state: Mapping[str, np.ndarray]) -> Weights:
+def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
     """Keras' weights by path, e.g. ``decoder.blocks.0/kernel``, of ``GalaxyVae``'s state dict."""
     shape, weights = {}, {}
     channels = state["decoder.blocks.0.weight"].shape[0]
@@ -38,13 +38,13 @@ def to_keras(state: Mapping[str, np.ndarray]) -> Weights:
         elif value.ndim == 3:
             value = value[::-1, ::-1]
         weights[f"{layer}/{KINDS[kind]}"] = np.ascontiguousarray(value)
-    for path, value in keras_weights.to_keras(shape).items():
+    for path, value in keras_weights.convert_to_keras(shape).items():
         weights[path.replace("head/", f"{DENSE}/")] = value
     return weights
 
 
-def to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
-    """The inverse of ``to_keras``."""
+def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
+    """The inverse of ``convert_to_keras``."""
     shape, state = {}, {}
     channels = weights["decoder.blocks.0/kernel"].shape[3]
     kinds = {theirs: ours for ours, theirs in KINDS.items()}
@@ -63,7 +63,7 @@ def to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
             value = _turned_rows(value, channels)
         name = layer if layer.split(".")[1].startswith("slope") else f"{layer}.{kinds[kind]}"
         state[name] = np.ascontiguousarray(value)
-    for name, value in keras_weights.to_torch(shape).items():
+    for name, value in keras_weights.convert_to_torch(shape).items():
         state[name.replace("trunk.", TRUNK).replace("head.", f"{DENSE}.")] = value
     return state
 

@@ -18,12 +18,15 @@ Fluxes
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.galaxy_shape.model import PReLU, SamePaddedConv2d, ShapeNetwork
+from benchmarks.galaxy_vae import properties
 from benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
+from benchmarks.galaxy_vae.framework_free import OVERFLOW
 
 FLUX_DIVISOR = 2.5
 DENSE_UNITS = 256
@@ -92,10 +95,10 @@ class Encoder(nn.Module):
             batch_norm_momentum=batch_norm_momentum,
         ).trunk
         side = pixels // 2 ** len(filters)
-        self.dense = dense(filters[-1] * side * side, DENSE_UNITS)
+        self.dense = make_dense(filters[-1] * side * side, DENSE_UNITS)
         self.slope = nn.Parameter(torch.zeros(DENSE_UNITS))
-        self.mean = dense(DENSE_UNITS, latents)
-        self.scale = dense(DENSE_UNITS, latents)
+        self.mean = make_dense(DENSE_UNITS, latents)
+        self.scale = make_dense(DENSE_UNITS, latents)
         keep_variance([*self.trunk.modules(), self.dense])
         nn.init.constant_(self.slope, FIRST_SLOPE)
         nn.init.constant_(self.scale.bias, FIRST_SCALE)
@@ -103,7 +106,7 @@ class Encoder(nn.Module):
     def forward(self, scaled: Tensor) -> tuple[Tensor, Tensor]:
         """Scaled images (batch, bands, pixels, pixels) to means and standard deviations of the
         latents, (batch, latents) each, in float32."""
-        features = F.prelu(*same_type(self.dense(self.trunk(scaled).flatten(1)), self.slope))
+        features = F.prelu(*match_type(self.dense(self.trunk(scaled).flatten(1)), self.slope))
         return self.mean(features).float(), F.softplus(self.scale(features).float()) + MINIMUM_SCALE
 
 
@@ -126,9 +129,9 @@ class Decoder(nn.Module):
         self.side = pixels // 2 ** len(filters)
         channels = filters[-1]
         units = channels * self.side**2
-        self.dense_1 = dense(latents, DENSE_UNITS)
+        self.dense_1 = make_dense(latents, DENSE_UNITS)
         self.slope_1 = nn.Parameter(torch.zeros(DENSE_UNITS))
-        self.dense_2 = dense(DENSE_UNITS, units)
+        self.dense_2 = make_dense(DENSE_UNITS, units)
         self.slope_2 = nn.Parameter(torch.zeros(units))
         layers: list[nn.Module] = []
         side = self.side
@@ -148,8 +151,8 @@ class Decoder(nn.Module):
     def forward(self, latents: Tensor) -> Tensor:
         """Latents (batch, latents) to the logits of scaled images (batch, bands, pixels, pixels),
         in float32."""
-        features = F.prelu(*same_type(self.dense_1(latents), self.slope_1))
-        features = F.prelu(*same_type(self.dense_2(features), self.slope_2))
+        features = F.prelu(*match_type(self.dense_1(latents), self.slope_1))
+        features = F.prelu(*match_type(self.dense_2(features), self.slope_2))
         # Channels come last, as in Keras: what the convolutions want in memory is what is there.
         images = features.view(-1, self.side, self.side, features.shape[1] // self.side**2)
         logits: Tensor = self.blocks(images.permute(0, 3, 1, 2))
@@ -218,7 +221,7 @@ class GalaxyVae(nn.Module):
         return means, scales
 
 
-def dense(inputs: int, outputs: int) -> nn.Linear:
+def make_dense(inputs: int, outputs: int) -> nn.Linear:
     """Glorot-uniform, biases 0: Keras' default."""
     layer = nn.Linear(inputs, outputs)
     nn.init.xavier_uniform_(layer.weight)
@@ -245,7 +248,7 @@ def keep_variance(modules: Iterable[nn.Module]) -> None:
             nn.init.uniform_(module.weight, -bound, bound)
 
 
-def same_type(values: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+def match_type(values: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
     """Under autocast values are bfloat16 and parameters float32; ``prelu`` wants one type."""
     return values, slope.to(values.dtype)
 
@@ -259,3 +262,18 @@ def reconstruction_loss(logits: Tensor, scaled: Tensor) -> Tensor:
 def kl_divergence(mean: Tensor, scale: Tensor) -> Tensor:
     """KL(N(mean, scale²) ‖ N(0, 1)) summed over the latents, (batch,), in nats."""
     return 0.5 * (mean.square() + scale.square() - 1 - 2 * scale.log()).sum(1)
+
+
+def cut_off_overflow(values: Tensor) -> Tensor:
+    """Return finite ``values`` in the same shape; a flow far from its latents overflows."""
+    return values.nan_to_num(nan=OVERFLOW).clamp(-OVERFLOW, OVERFLOW)
+
+
+def measure_properties(images: Tensor, bands: str, pixel_scale_arcsec: float) -> np.ndarray:
+    """Return the properties of images, (n, properties), as ``properties.measure``.
+
+    ``images`` are (n, bands, y, x); the sums over pixels are computed on their device.
+    """
+    window = properties.make_window_moments(images.shape[-1], pixel_scale_arcsec)
+    sums = images.float().flatten(2) @ torch.from_numpy(window).to(images.device)
+    return properties.compute_from_sums(sums.cpu().numpy(), bands)

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.galaxy_shape.pictures import ARCSEC_SHOWN, nearest
-from benchmarks.galaxy_vae.stamps import middle
 from reference.data.galaxies import colour
 from reference.data.galaxies.stamps import SkyParameters
+from reference.galaxies.pictures import ARCSEC_SHOWN, find_nearest
+from reference.galaxies.task import crop_middle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SIGNAL_TO_NOISE = (10, 15, 25, 40, 60, 100, 160, 300)  # of the real galaxies, from left to right
 
 
-def panel(
+def draw_panel(
     parameters: SkyParameters, real: np.ndarray, reconstructed: np.ndarray, generated: np.ndarray
 ) -> "Figure":
     """Three rows of galaxies; all images are noise-free, (n, bands, y, x) in units of the sky
@@ -26,7 +26,7 @@ def panel(
     rows = {
         "real": real,
         "reconstructed": reconstructed,
-        "generated": generated[_alike(generated, real, parameters.bands.index("r"))],
+        "generated": generated[_find_alike(generated, real, parameters.bands.index("r"))],
     }
     figure = Figure(figsize=(1.22 * len(real), 4.1))
     axes = figure.subplots(3, len(real), squeeze=False)
@@ -34,7 +34,7 @@ def panel(
     pixels = min(real.shape[-1], round(ARCSEC_SHOWN / parameters.pixel_scale_arcsec))
     for line, (name, images) in zip(axes, rows.items(), strict=True):
         line[0].set_ylabel(name, fontsize=10)
-        shown = middle(images, pixels)
+        shown = crop_middle(images, pixels)
         for place, image in zip(line, colour.in_colour(shown, parameters), strict=True):
             place.imshow(image, origin="lower", interpolation="nearest")
             place.set_xticks([])
@@ -48,7 +48,7 @@ def panel(
     return figure
 
 
-def _alike(generated: np.ndarray, real: np.ndarray, band: int) -> list[int]:
+def _find_alike(generated: np.ndarray, real: np.ndarray, band: int) -> list[int]:
     """For each real image the generated one nearest in flux, none of them twice."""
     made, wanted = (images[:, band].sum((1, 2), np.float64) for images in (generated, real))
-    return nearest(made, wanted.tolist())
+    return find_nearest(made, wanted.tolist())

@@ -1,16 +1,16 @@
-"""What is measured on noise-free images of galaxies, and how far two samples of galaxies differ.
+"""Properties of noise-free images of galaxies, and the distance of two samples of galaxies.
 
 The images are seen through a round Gaussian window in the middle of the stamp, where the galaxies
-are. Its weights are the same for all images, so that all that is measured follows from six sums
-over the pixels of each band:
+are. Its weights are the same for all images, so that all properties follow from six sums over the
+pixels of each band:
 
     magnitude      −2.5 log10 of the flux in r, in units of the sky noise
     size_arcsec    (det M)^¼ of the second moments M in r about the centroid
     e1, e2         (Mxx − Myy)/(Mxx + Myy) and 2·Mxy/(Mxx + Myy) in r
     u_g … z_y      colours of neighbouring bands in magnitudes, without zero points
 
-The window makes sizes and ellipticities smaller than they are, and bounds them whatever an image
-shows. That is no matter here: real and generated images are measured in the same way.
+The window makes sizes and ellipticities smaller than they are, and bounds them for any image. That
+does not matter here, because real and generated images are measured in the same way.
 """
 
 from collections.abc import Mapping
@@ -20,25 +20,29 @@ from itertools import pairwise
 import numpy as np
 
 WINDOW_SIGMA_ARCSEC = 1.2
-LEAST_FLUX = 1e-6  # sky noise; an image without any light has a magnitude, too
+LEAST_FLUX = 1e-6  # in sky noise, so that an image without light has a magnitude
 SHAPE_BAND = "r"
 
 
-def names(bands: str) -> tuple[str, ...]:
-    """The properties of ``measured``, in order."""
+def list_properties(bands: str) -> tuple[str, ...]:
+    """Return the names of the properties of ``measure``, in order."""
     colours = tuple(f"{blue}_{red}" for blue, red in pairwise(bands))
     return ("magnitude", "size_arcsec", "e1", "e2", *colours)
 
 
-def measured(images: np.ndarray, bands: str, pixel_scale_arcsec: float) -> np.ndarray:
-    """The properties of images in units of the sky noise, (n, bands, y, x) in the order of
-    ``bands``: (n, properties), float64."""
-    window = window_moments(images.shape[-1], pixel_scale_arcsec)
-    return of_sums(images.astype(np.float32).reshape(*images.shape[:2], -1) @ window, bands)
+def measure(images: np.ndarray, bands: str, pixel_scale_arcsec: float) -> np.ndarray:
+    """Return the properties of images, (n, properties), float64.
+
+    ``images`` are (n, bands, y, x) in units of the sky noise, in the order of ``bands``.
+    """
+    window = make_window_moments(images.shape[-1], pixel_scale_arcsec)
+    return compute_from_sums(
+        images.astype(np.float32).reshape(*images.shape[:2], -1) @ window, bands
+    )
 
 
-def of_sums(sums: np.ndarray, bands: str) -> np.ndarray:
-    """The same of the products of images with ``window_moments``, (n, bands, 6)."""
+def compute_from_sums(sums: np.ndarray, bands: str) -> np.ndarray:
+    """Return the properties from the products of images with the moments, (n, bands, 6)."""
     sums = sums.astype(np.float64)
     flux = sums[..., 0].clip(min=LEAST_FLUX)
     magnitude = -2.5 * np.log10(flux)
@@ -52,8 +56,8 @@ def of_sums(sums: np.ndarray, bands: str) -> np.ndarray:
 
 
 @lru_cache(maxsize=4)
-def window_moments(pixels: int, pixel_scale_arcsec: float) -> np.ndarray:
-    """The window times 1, x, y, x², y², xy (arcseconds from the middle): (pixels², 6), float32."""
+def make_window_moments(pixels: int, pixel_scale_arcsec: float) -> np.ndarray:
+    """Return the window times 1, x, y, x², y², xy in arcsec, (pixels², 6), float32."""
     axis = (np.arange(pixels) - (pixels - 1) / 2) * pixel_scale_arcsec
     y, x = np.meshgrid(axis, axis, indexing="ij")
     window = np.exp(-(x * x + y * y) / (2 * WINDOW_SIGMA_ARCSEC**2))
@@ -62,25 +66,31 @@ def window_moments(pixels: int, pixel_scale_arcsec: float) -> np.ndarray:
     return moments
 
 
-def distances(generated: np.ndarray, real: np.ndarray, bands: str) -> Mapping[str, float]:
-    """Between the properties of two samples, (n, properties) and (m, properties): for each the
-    Wasserstein-1 distance in units of the real ones' standard deviation, so that 0.1 is a shift by
-    a tenth of the width of the distribution."""
+def compute_distances(generated: np.ndarray, real: np.ndarray, bands: str) -> Mapping[str, float]:
+    """Return the Wasserstein-1 distance of each property between two samples.
+
+    ``generated`` and ``real`` are (n, properties) and (m, properties). The unit is the standard
+    deviation of the real ones, so that 0.1 is a shift by a tenth of the width of the distribution.
+    """
     return {
-        name: wasserstein(made, true) / float(true.std())
-        for name, made, true in zip(names(bands), generated.T, real.T, strict=True)
+        name: wasserstein(new, true) / float(true.std())
+        for name, new, true in zip(list_properties(bands), generated.T, real.T, strict=True)
     }
 
 
-def overall(distances: Mapping[str, float]) -> float:
-    """One number for all of them: their mean. The largest would be that of whichever colour comes
-    last in a run, which is a matter of chance."""
+def average_distances(distances: Mapping[str, float]) -> float:
+    """Return the mean of the distances.
+
+    The largest would be that of the colour that happens to converge last in a run.
+    """
     return sum(distances.values()) / len(distances)
 
 
 def wasserstein(first: np.ndarray, second: np.ndarray) -> float:
-    """The Wasserstein-1 distance of two samples of numbers: the area between their distribution
-    functions (Vallender 1974)."""
+    """Return the Wasserstein-1 distance of two samples of numbers, (n,) and (m,).
+
+    It is the area between their distribution functions (Vallender 1974).
+    """
     values = np.concatenate([first, second])
     # Each value is a step of +1/n of the first function, or of −1/m.
     steps = np.repeat([1 / len(first), -1 / len(second)], [len(first), len(second)])

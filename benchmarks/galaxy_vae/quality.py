@@ -55,37 +55,39 @@ class Examined:
         return Examined(*(value[:count].astype(np.float64) for value in values))
 
 
-def together(
+def join_parts(
     parts: Sequence[Examined],
     rows: np.ndarray,
     count: int,
-    over_ranks: Callable[[np.ndarray], np.ndarray],
+    sum_over_ranks: Callable[[np.ndarray], np.ndarray],
 ) -> Examined:
-    """All ``count`` rows, of which ``parts`` are this rank's ``rows``; ``over_ranks`` sums an array
-    over all ranks."""
-    gathered = []
+    """Return all ``count`` rows, of which ``parts`` are this rank's ``rows``, (n,).
+
+    ``sum_over_ranks`` returns the sum of an array over all ranks.
+    """
+    columns = []
     for field in fields(Examined):
         values = np.concatenate([getattr(part, field.name) for part in parts])
         everything = np.zeros((count, *values.shape[1:]))
         everything[rows] = values
-        gathered.append(over_ranks(everything))
-    return Examined(*gathered)
+        columns.append(sum_over_ranks(everything))
+    return Examined(*columns)
 
 
-def metrics(found: Examined, bands: str) -> dict[str, float]:
+def compute_metrics(examined: Examined, bands: str) -> dict[str, float]:
     """The quality metrics of the definition, and every single distance."""
-    distances = properties.distances(found.generated, found.real, bands)
+    distances = properties.compute_distances(examined.generated, examined.real, bands)
     return {
-        "explained_signal": explained(
-            found.reconstruction_errors.sum(1), found.signals.sum(1), NOISE_FLOOR
+        "explained_signal": explained_signal(
+            examined.reconstruction_errors.sum(1), examined.signals.sum(1), NOISE_FLOOR
         ),
-        "flow_gain_nats": flow_gain(found.mean, found.scale, found.flow_nll),
-        "generated_distance": properties.overall(distances),
+        "flow_gain_nats": flow_gain(examined.mean, examined.scale, examined.flow_nll),
+        "generated_distance": properties.average_distances(distances),
         **{f"distance_{name}": value for name, value in distances.items()},
     }
 
 
-def explained(errors: np.ndarray, signals: np.ndarray, noise_floor: float) -> float:
+def explained_signal(errors: np.ndarray, signals: np.ndarray, noise_floor: float) -> float:
     """``explained_signal`` of errors R_g and signals S_g, (n,) each."""
     weights = 1 / (signals + noise_floor)
     return 1 - float((weights * np.minimum(errors, signals)).sum() / (weights * signals).sum())
@@ -108,21 +110,21 @@ def gaussian_entropy(covariance: np.ndarray) -> float:
 # Report -------------------------------------------------------------------------------------------
 
 
-def report(found: Examined, others: np.ndarray, snr: np.ndarray, bands: str) -> list[Table]:
+def make_report(examined: Examined, others: np.ndarray, snr: np.ndarray, bands: str) -> list[Table]:
     """The tables after a run. ``others`` are the properties of other real galaxies, as many."""
     return [
-        distance_table(found, others, bands),
-        error_table(found, snr, bands),
-        band_table(found, bands),
+        make_distance_table(examined, others, bands),
+        make_error_table(examined, snr, bands),
+        make_band_table(examined, bands),
     ]
 
 
-def distance_table(found: Examined, others: np.ndarray, bands: str) -> Table:
+def make_distance_table(examined: Examined, others: np.ndarray, bands: str) -> Table:
     """The distance of each property, beside what chance alone leaves."""
-    names = properties.names(bands)
-    generated = properties.distances(found.generated, found.real, bands)
-    reconstructed = properties.distances(found.reconstructed, found.real, bands)
-    real = properties.distances(others, found.real, bands)
+    names = properties.list_properties(bands)
+    generated = properties.compute_distances(examined.generated, examined.real, bands)
+    reconstructed = properties.compute_distances(examined.reconstructed, examined.real, bands)
+    real = properties.compute_distances(others, examined.real, bands)
     rows: list[dict[str, Value]] = [
         {
             "property": name,
@@ -133,16 +135,16 @@ def distance_table(found: Examined, others: np.ndarray, bands: str) -> Table:
         for name in names
     ]
     return Table(
-        f"Distance from {len(found.real):,} real galaxies, in standard deviations",
+        f"Distance from {len(examined.real):,} real galaxies, in standard deviations",
         tuple(rows),
         "Wasserstein-1; real: as many other real galaxies, which is the floor.",
     )
 
 
-def error_table(found: Examined, snr: np.ndarray, bands: str) -> Table:
+def make_error_table(examined: Examined, snr: np.ndarray, bands: str) -> Table:
     """What reconstructions leave, by the signal-to-noise of the galaxy."""
-    names = properties.names(bands)
-    errors = np.abs(found.reconstructed - found.real)
+    names = properties.list_properties(bands)
+    errors = np.abs(examined.reconstructed - examined.real)
     magnitude = errors[:, names.index("magnitude")]
     shape = np.hypot(errors[:, names.index("e1")], errors[:, names.index("e2")])
     colour = errors[:, names.index("g_r")]
@@ -151,12 +153,12 @@ def error_table(found: Examined, snr: np.ndarray, bands: str) -> Table:
         inside = (snr >= low) & (snr < high)
         if not inside.any():
             continue
-        power = found.reconstruction_errors[inside].sum(1), found.signals[inside].sum(1)
+        power = examined.reconstruction_errors[inside].sum(1), examined.signals[inside].sum(1)
         rows.append(
             {
                 "snr": f"from {low:g}" if math.isinf(high) else f"{low:g} to {high:g}",
                 "galaxies": int(inside.sum()),
-                "explained_signal": explained(*power, NOISE_FLOOR),
+                "explained_signal": explained_signal(*power, NOISE_FLOOR),
                 "r_magnitude_error": float(np.median(magnitude[inside])),
                 "g_r_error": float(np.median(colour[inside])),
                 "e_error": float(np.median(shape[inside])),
@@ -167,13 +169,13 @@ def error_table(found: Examined, snr: np.ndarray, bands: str) -> Table:
     )
 
 
-def band_table(found: Examined, bands: str) -> Table:
+def make_band_table(examined: Examined, bands: str) -> Table:
     """The share of the signal that reconstructions explain in each band."""
     rows: list[dict[str, Value]] = [
         {
             "band": band,
-            "explained_signal": explained(
-                found.reconstruction_errors[:, number], found.signals[:, number], NOISE_FLOOR
+            "explained_signal": explained_signal(
+                examined.reconstruction_errors[:, number], examined.signals[:, number], NOISE_FLOOR
             ),
         }
         for number, band in enumerate(bands)

@@ -6,8 +6,8 @@ they are. The units of a hidden layer are sorted by degree: when feature d is fo
 degree d are computed, those and no others, from the units of degree ≤ d before them. All passes
 together do the work of one, without the masked weights. The sums are the same but for their order.
 
-``native_sampler`` does that in C++ (``sampling.cpp``), which takes a compiler; ``eager_sampler``
-with torch, which takes none and runs on a GPU too, there as one CUDA graph.
+``make_native_sampler`` does that in C++ (``sampling.cpp``), which needs a compiler.
+``make_eager_sampler`` does it in torch, which needs none and also runs on GPUs, as a CUDA graph.
 """
 
 import copy
@@ -40,16 +40,16 @@ class NoCompilerError(Exception):
     """The C++ sampler cannot be made here; says why in one line."""
 
 
-def native_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
+def make_native_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
     """Compile the sampler (seconds) and give it the weights, as they are now; for the CPU.
 
     It runs on as many threads as torch does. Raises NoCompilerError.
     """
-    library = _compiled()
-    counts = _counts(flow.layers[0])
+    library = _compile_library()
+    counts = _count_units(flow.layers[0])
     hidden_layers, features = counts.shape[0] - 1, counts.shape[1] - 1
     table = counts.int()
-    weights = torch.cat(list(_packed(flow, library.most_rows())))
+    weights = torch.cat(list(_pack_weights(flow, library.most_rows())))
     samples_per_block = library.samples_per_block()
 
     def run(values: Tensor) -> None:
@@ -73,7 +73,7 @@ def native_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
     return sample
 
 
-def plain_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
+def make_plain_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
     """``flow.sample`` as one writes it for speed: the weights are masked once, not in each pass."""
     masked = copy.deepcopy(flow).requires_grad_(False)
     for made in masked.layers:
@@ -85,7 +85,7 @@ def plain_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
     return masked.sample
 
 
-def eager_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
+def make_eager_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
     """The same with torch alone, on the flow's device, with the weights as they are now."""
     plans: dict[int, Sampler] = {}
 
@@ -94,7 +94,7 @@ def eager_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
         columns = min(len(noise), COLUMNS)
         if columns not in plans:
             plan = _Plan(flow, columns, noise.device)
-            plans[columns] = _graphed(plan) if noise.is_cuda else plan
+            plans[columns] = _capture_graph(plan) if noise.is_cuda else plan
         return torch.cat([plans[columns](block) for block in noise.split(columns)])
 
     return sample
@@ -111,7 +111,7 @@ class _Plan:
         def buffer(rows: int) -> Tensor:
             return torch.zeros(rows, columns, device=device)
 
-        units = _counts(flow.layers[0])[:, -1].tolist()
+        units = _count_units(flow.layers[0])[:, -1].tolist()
         features = units[0]
         self.noise, pair = buffer(features), buffer(2)
         activations = [buffer(count) for count in units]
@@ -122,7 +122,7 @@ class _Plan:
         def add(function: Callable[..., Tensor], *arguments: Tensor, out: Tensor) -> None:
             self.operations.append((function, arguments, out))
 
-        def dense(layer: MaskedLinear, rows: slice, inputs: Tensor, out: Tensor) -> None:
+        def add_dense(layer: MaskedLinear, rows: slice, inputs: Tensor, out: Tensor) -> None:
             weight = layer.weight.detach()[rows, : len(inputs)].contiguous()
             bias = layer.bias.detach()[rows, None]
             add(torch.addmm, bias, weight, inputs, out=out)
@@ -132,16 +132,16 @@ class _Plan:
         for number, made in enumerate(reversed(flow.layers)):
             if number:
                 given = buffer(features)
-                add(_reversed, found, out=given)
-            for feature, (output, *hidden) in enumerate(_groups(made)):
-                dense(made.output, output.rows, last[: output.inputs], pair)
+                add(_reverse, found, out=given)
+            for feature, (output, *hidden) in enumerate(_list_groups(made)):
+                add_dense(made.output, output.rows, last[: output.inputs], pair)
                 add(torch.exp, pair[1], out=pair[1])
                 add(torch.addcmul, pair[0], given[feature], pair[1], out=found[feature])
                 for index, group in enumerate(hidden):
                     inputs, outputs = activations[index], activations[index + 1]
                     if group.rows.stop > group.rows.start:
                         layer = made.hidden[index]
-                        dense(layer, group.rows, inputs[: group.inputs], outputs[group.rows])
+                        add_dense(layer, group.rows, inputs[: group.inputs], outputs[group.rows])
 
     def __call__(self, noise: Tensor) -> Tensor:
         """Noise (samples, features) to latents, samples ≤ ``columns``."""
@@ -155,7 +155,7 @@ class _Plan:
             function(*arguments, out=out)
 
 
-def _graphed(plan: _Plan) -> Sampler:
+def _capture_graph(plan: _Plan) -> Sampler:
     """The plan as one CUDA graph: its thousands of small operations are launched at once."""
     plan.run()  # whatever CUDA sets up at first must not be captured
     torch.cuda.synchronize()
@@ -171,7 +171,7 @@ def _leaky_relu(values: Tensor, *, out: Tensor) -> Tensor:
     return F.leaky_relu_(values, NEGATIVE_SLOPE)
 
 
-def _reversed(values: Tensor, *, out: Tensor) -> Tensor:
+def _reverse(values: Tensor, *, out: Tensor) -> Tensor:
     return out.copy_(values.flip(0))
 
 
@@ -182,10 +182,10 @@ class _Group(NamedTuple):
     inputs: int
 
 
-def _groups(made: MADE) -> Iterator[list[_Group]]:
+def _list_groups(made: MADE) -> Iterator[list[_Group]]:
     """For each feature in turn: the outputs that settle it, and then the units of each hidden
     layer that need no later one."""
-    counts = _counts(made).tolist()
+    counts = _count_units(made).tolist()
     for feature in range(len(counts[0]) - 1):
         output = _Group(slice(2 * feature, 2 * feature + 2), counts[-1][feature])
         hidden = [
@@ -195,17 +195,17 @@ def _groups(made: MADE) -> Iterator[list[_Group]]:
         yield [output, *hidden]
 
 
-def _counts(made: MADE) -> Tensor:
+def _count_units(made: MADE) -> Tensor:
     """How many units have a degree ≤ d: (1 + hidden layers, features + 1), the features first."""
     degrees = torch.arange(len(made.degrees[0]) + 1)
     return torch.stack([(own <= degrees[:, None]).sum(1) for own in made.degrees])
 
 
-def _packed(flow: MaskedAutoregressiveFlow, most_rows: int) -> Iterator[Tensor]:
+def _pack_weights(flow: MaskedAutoregressiveFlow, most_rows: int) -> Iterator[Tensor]:
     """The weights as ``sampling.cpp`` reads them: for each group, in pieces of ``most_rows`` rows,
     the biases and then the columns."""
     for made in reversed(flow.layers):
-        for groups in _groups(made):
+        for groups in _list_groups(made):
             for layer, group in zip([made.output, *made.hidden], groups, strict=True):
                 weight = layer.weight.detach()[group.rows, : group.inputs].float().cpu()
                 bias = layer.bias.detach()[group.rows].float().cpu()
@@ -214,7 +214,7 @@ def _packed(flow: MaskedAutoregressiveFlow, most_rows: int) -> Iterator[Tensor]:
                     yield weight[rows].T.flatten()
 
 
-def _compiled() -> ctypes.CDLL:
+def _compile_library() -> ctypes.CDLL:
     """The library made of ``sampling.cpp`` for this processor. Raises NoCompilerError."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "sampling.so"

@@ -14,34 +14,36 @@ from reference.torch.distributed import TorchRanks
 
 
 class ShuffledLabels(resnet50.ShuffledLabels, PreconditionedResNet50):
-    """Training labels belong to other images: nothing can be learnt but how frequent each is."""
+    """Training labels belong to other images: only the frequency of each class can be learnt."""
 
 
 class Frozen(resnet50.Frozen, PreconditionedResNet50):
-    """The weights stay as they were initialised."""
+    """The weights stay as initialised."""
 
 
 class Linear(resnet50.Linear, PreconditionedResNet50):
-    """A linear model of the pixels, at a rate that suits it, without K-FAC, whose factor of all
-    pixels would be larger than the model."""
+    """A linear model of the pixels at a suitable rate.
+
+    It is trained without K-FAC, whose factor of all pixels would be larger than the model.
+    """
 
     def make_preconditioner(self) -> KFAC | None:
-        """None."""
+        """Return None."""
         return None
 
 
 class CurvatureIgnored(PreconditionedResNet50):
-    """K-FAC computes its factors and nobody uses them: plain gradients at K-FAC's rate."""
+    """K-FAC computes its factors but does not use them: plain gradients at K-FAC's rate."""
 
     def make_preconditioner(self) -> KFAC | None:
-        """One whose directions are the gradients."""
+        """Return K-FAC whose directions are the gradients."""
         kfac = super().make_preconditioner()
         assert kfac is not None
-        kfac.directions = _as_they_are  # type: ignore[method-assign]
+        kfac.directions = _return_gradients  # type: ignore[method-assign]
         return kfac
 
 
-def _as_they_are(gradients: dict[Layer, Tensor]) -> tuple[dict[Layer, Tensor], Tensor]:
+def _return_gradients(gradients: dict[Layer, Tensor]) -> tuple[dict[Layer, Tensor], Tensor]:
     squares = [gradient.square().sum() for gradient in gradients.values()]
     return dict(gradients), torch.stack(squares).sum()
 

@@ -1,4 +1,4 @@
-"""Random erasing of parts of pictures."""
+"""Erase random parts of pictures."""
 
 import math
 
@@ -8,18 +8,18 @@ from torch import Tensor
 
 from benchmarks.resnet50.model import IMAGE_MEAN
 
-AREA = (0.02, 0.25)  # share of the picture, evenly between
-ASPECT = 0.3  # height by width is between this and its inverse, evenly in the logarithm
+AREA = (0.02, 0.25)  # share of the picture, drawn evenly
+ASPECT = 0.3  # height by width lies between this and its inverse, evenly in the logarithm
 
 
-def erased(
+def erase_rectangles(
     images: Tensor, probability: float, noise: np.random.Generator, first: int, of: int
 ) -> Tensor:
-    """Each picture with ``probability`` without a rectangle, which takes the mean colour of
-    ImageNet (Zhong et al. 2017, arXiv:1708.04896; the colour is this suite's choice).
+    """Fill a rectangle of each picture, with ``probability``, with the mean colour of ImageNet.
 
-    ``images`` are uint8 (n, height, width, 3), those from ``first`` on of a batch of ``of``, so
-    that a picture loses the same on any number of ranks.
+    ``images`` are uint8 (n, height, width, 3); they are numbers ``first`` and following of a batch
+    of ``of`` pictures, so that a picture loses the same rectangle on any number of ranks. Source:
+    Zhong et al. 2017, arXiv:1708.04896; the colour is this suite's choice.
     """
     count, height, width, _ = images.shape
     chance, area, slant, top, left = noise.random((5, of))[:, first : first + count]
@@ -27,14 +27,17 @@ def erased(
     aspect = np.exp(math.log(ASPECT) * (1 - 2 * slant))
     rows = np.minimum(np.sqrt(area * aspect).round(), height)
     columns = np.minimum(np.sqrt(area / aspect).round(), width)
-    is_gone = _between(top, rows, height)[:, :, None] & _between(left, columns, width)[:, None, :]
+    is_gone = (
+        _mask_interval(top, rows, height)[:, :, None]
+        & _mask_interval(left, columns, width)[:, None, :]
+    )
     is_gone &= (chance < probability)[:, None, None]
     mean = (255 * torch.tensor(IMAGE_MEAN)).round().to(images)
     return torch.where(torch.from_numpy(is_gone)[..., None].to(images.device), mean, images)
 
 
-def _between(place: np.ndarray, length: np.ndarray, limit: int) -> np.ndarray:
-    """(n, limit): true at ``length`` pixels from a place in [0, 1) of those possible."""
+def _mask_interval(place: np.ndarray, length: np.ndarray, limit: int) -> np.ndarray:
+    """Return a mask, (n, limit), of ``length`` pixels that start at ``place`` in [0, 1)."""
     start = np.floor(place * (limit - length + 1))[:, None]
     pixels = np.arange(limit)[None, :]
     inside: np.ndarray = (pixels >= start) & (pixels < start + length[:, None])

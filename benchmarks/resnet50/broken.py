@@ -1,6 +1,6 @@
 """Broken variants of resnet50: each must miss the target within the full budget.
 
-They stand for mistakes and tricks that a quality target has to notice.
+They are mistakes and tricks that a quality target must detect.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,41 +11,36 @@ from torch import nn
 from benchmarks.resnet50.task import ResNet50
 from reference.run.config import RunConfig
 from reference.run.seeding import generator
+from reference.torch import broken
 from reference.torch.distributed import TorchRanks
 
 LINEAR_PEAK_RATE = 1e-3
 
 
 class ShuffledLabels(ResNet50):
-    """Training labels belong to other images: nothing can be learnt but how frequent each is."""
+    """Training labels belong to other images: only the frequency of each class can be learnt."""
 
     def open_data(self) -> None:
-        """As ever, then deal the training labels out anew."""
+        """Open the data, then permute the training labels."""
         super().open_data()
         train = self.definition.train_samples
         labels = self.images.labels
         labels[:train] = generator(self.config.seed, "shuffled labels").permutation(labels[:train])
 
 
-class Frozen(ResNet50):
-    """The weights stay as they were initialised."""
-
-    def apply_gradients(self) -> None:
-        """Count the samples, change nothing."""
-        self.samples += self.config.global_batch_size
-        self.optimizer.zero_grad()
+class Frozen(broken.Frozen, ResNet50):
+    """The weights stay as initialised."""
 
 
 class Linear(ResNet50):
-    """A linear model of the pixels, at a rate that suits it: the classes cannot be told apart
-    without features."""
+    """A linear model of the pixels at a suitable rate: without features it confuses the classes."""
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
         self.schedule = replace(self.schedule, peak=LINEAR_PEAK_RATE)
 
     def make_network(self) -> nn.Module:
-        """Pixels to logits."""
+        """Return a linear layer from pixels to logits."""
         super().make_network()
         pixels = self.definition.model["pixels"]
         return nn.Sequential(nn.Flatten(), nn.Linear(3 * pixels**2, self.classes))

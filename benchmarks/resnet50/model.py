@@ -1,7 +1,7 @@
 """ResNet-50: version 1.5 of He et al. 2015 (arXiv:1512.03385), and ResNet-D as an option.
 
-In v1.5 the 3×3 convolution of a bottleneck strides, where the paper has the 1×1 before it. Modules
-are named as torchvision names them, so that weights and tables of shapes can be exchanged.
+In v1.5 the 3×3 convolution of a bottleneck has the stride; in the paper it is the 1×1 convolution
+before it. Modules have torchvision's names, so that weights and tables of shapes can be exchanged.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,11 +21,11 @@ IMAGE_DEVIATION = (0.229, 0.224, 0.225)
 
 
 class ResNet(nn.Module):
-    """Images to logits: (n, 3, height, width) to (n, classes).
+    """A network from images, (n, 3, height, width), to logits, (n, classes).
 
-    ``width`` is the number of channels of the stem, 64 as published. ``normalisation`` makes what
-    follows each convolution. The ``d`` variant (He et al. 2019, arXiv:1812.01187) has three 3×3
-    convolutions for a stem and averages before it projects a shortcut.
+    ``width`` is the number of channels of the stem, 64 as published. ``normalisation`` makes the
+    layer after each convolution. The ``d`` variant (He et al. 2019, arXiv:1812.01187) has three 3×3
+    convolutions as its stem and averages before it projects a shortcut.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ResNet(nn.Module):
         normalisation: Normalisation = nn.BatchNorm2d,
     ) -> None:
         super().__init__()
-        self.conv1: nn.Module = _stem(width, variant, normalisation)
+        self.conv1: nn.Module = _make_stem(width, variant, normalisation)
         self.bn1 = normalisation(width)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         channels = width
@@ -51,10 +51,10 @@ class ResNet(nn.Module):
             self.add_module(f"layer{stage + 1}", nn.Sequential(*units))
         self.stages = len(blocks)
         self.fc = nn.Linear(channels, classes)
-        _initialise(self)
+        _initialize(self)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits, (n, classes)."""
+        """Return the logits, (n, classes), of images, (n, 3, height, width)."""
         features = self.maxpool(functional.relu(self.bn1(self.conv1(images)), inplace=True))
         for stage in range(1, self.stages + 1):
             features = getattr(self, f"layer{stage}")(features)
@@ -63,7 +63,7 @@ class ResNet(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1×1, 3×3 and 1×1 convolutions beside a shortcut; the 3×3 strides."""
+    """1×1, 3×3 and 1×1 convolutions beside a shortcut; the 3×3 convolution has the stride."""
 
     def __init__(
         self,
@@ -82,19 +82,19 @@ class Bottleneck(nn.Module):
         self.conv3 = nn.Conv2d(inner, outer, 1, bias=False)
         self.bn3 = normalisation(outer)
         self.downsample = (
-            _projection(channels, outer, stride, variant, normalisation)
+            _make_projection(channels, outer, stride, variant, normalisation)
             if stride > 1 or channels != outer
             else nn.Identity()
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        """(n, channels, y, x) to (n, 4 × inner, y / stride, x / stride), rounded up."""
+        """Map (n, channels, y, x) to (n, 4 × inner, y / stride, x / stride), rounded up."""
         inner = functional.relu(self.bn1(self.conv1(features)), inplace=True)
         inner = functional.relu(self.bn2(self.conv2(inner)), inplace=True)
         return functional.relu(self.bn3(self.conv3(inner)) + self.downsample(features))
 
 
-def _stem(width: int, variant: Variant, normalisation: Normalisation) -> nn.Module:
+def _make_stem(width: int, variant: Variant, normalisation: Normalisation) -> nn.Module:
     if variant == "v1_5":
         return nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False)
     half = width // 2
@@ -109,7 +109,7 @@ def _stem(width: int, variant: Variant, normalisation: Normalisation) -> nn.Modu
     )
 
 
-def _projection(
+def _make_projection(
     channels: int, outer: int, stride: int, variant: Variant, normalisation: Normalisation
 ) -> nn.Sequential:
     if variant == "d" and stride > 1:
@@ -123,9 +123,12 @@ def _projection(
     )
 
 
-def _initialise(network: ResNet) -> None:
-    """He-normal convolutions, a small classifier, and blocks that begin as their shortcuts (Goyal
-    et al. 2017, arXiv:1706.02677, section 5.1)."""
+def _initialize(network: ResNet) -> None:
+    """Initialise the weights so that each block begins as its shortcut.
+
+    Convolutions are He-normal and the classifier is small (Goyal et al. 2017, arXiv:1706.02677,
+    section 5.1).
+    """
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -138,9 +141,11 @@ def _initialise(network: ResNet) -> None:
             nn.init.zeros_(weight)
 
 
-def scaled_pixels(images: Tensor) -> Tensor:
-    """What the network takes: uint8 (n, height, width, 3) to float32 (n, 3, height, width) with
-    mean 0 and deviation 1 over ImageNet; channels stay last in memory."""
+def scale_pixels(images: Tensor) -> Tensor:
+    """Return uint8 images (n, height, width, 3) as float32 (n, 3, height, width) for the network.
+
+    They have mean 0 and deviation 1 over ImageNet. Channels stay last in memory.
+    """
     device = images.device
     mean = 255 * torch.tensor(IMAGE_MEAN, device=device)
     deviation = 255 * torch.tensor(IMAGE_DEVIATION, device=device)
@@ -148,6 +153,20 @@ def scaled_pixels(images: Tensor) -> Tensor:
 
 
 def is_exempt(parameter: nn.Parameter) -> bool:
-    """True of biases and of what batch normalisation learns: neither is decayed nor has its rate
-    adapted (as the MLPerf reference does)."""
+    """Return whether a parameter is a bias or belongs to batch normalisation.
+
+    These are exempt from weight decay and from LARS, as in the MLPerf reference.
+    """
     return parameter.ndim <= 1
+
+
+def sum_metrics(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
+    """Sum the metrics over the valid part of a batch, in float64, (4,).
+
+    They are hits, hits among five guesses, cross-entropy and images. ``logits`` are (n, classes),
+    ``labels`` and ``valid`` (n,).
+    """
+    hits = logits.topk(min(5, logits.shape[1])).indices == labels[:, None]
+    losses = functional.cross_entropy(logits, labels, reduction="none").double()
+    columns = [hits[:, 0].double(), hits.any(1).double(), losses, torch.ones_like(losses)]
+    return torch.stack([column.where(valid, 0.0).sum() for column in columns])

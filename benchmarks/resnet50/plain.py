@@ -1,7 +1,7 @@
-"""The ResNet-50 of `transformers` in a plain eager loop: what the reference is timed against.
+"""The ResNet-50 of `transformers` in a plain eager loop: the reference is timed against it.
 
-torchvision's and timm's would be more usual, but have no CPU builds that need no CUDA libraries.
-Default memory layout, torch's default SGD, no compilation; the images are read by the same loader.
+torchvision's and timm's would be more usual, but their CPU builds need CUDA libraries. This one has
+the default memory layout, torch's default SGD and no compilation; the same loader reads the images.
 """
 
 import torch
@@ -15,12 +15,12 @@ from rules.errors import UserError
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PeerResNet50":
-    """The task; ``config`` has compile=off and the precision of the reference."""
+    """Return the task; ``config`` has compile=off and the precision of the reference."""
     return PeerResNet50(config, ranks)
 
 
 class Peer(nn.Module):
-    """`transformers`' network, which strides in the 3×3 convolution too."""
+    """The network of `transformers`, whose 3×3 convolution has the stride, too."""
 
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
@@ -28,8 +28,8 @@ class Peer(nn.Module):
             from transformers import ResNetConfig, ResNetForImageClassification
         except ImportError as error:
             raise UserError(
-                "transformers is not installed, and its ResNet-50 is what the step is compared "
-                "with: pip install transformers, or leave the step out with --only"
+                "transformers is not installed, and the step is compared with its ResNet-50: "
+                "pip install transformers, or leave the step out with --only"
             ) from error
         self.network = ResNetForImageClassification(
             ResNetConfig(
@@ -41,25 +41,24 @@ class Peer(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits of images in the default memory layout."""
+        """Return the logits, (n, classes), of images, (n, 3, height, width)."""
         logits: Tensor = self.network(images.contiguous()).logits
         return logits
 
 
 class PeerResNet50(ResNet50):
-    """The task with this network and SGD as torch makes it by default."""
+    """The task with this network and torch's default SGD."""
 
     def make_network(self) -> nn.Module:
-        """That of `transformers`, as wide as ours."""
+        """Return the network of `transformers`, with our width."""
         super().make_network()
         return Peer(self.definition.model["width"], self.classes)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        """Two groups, as the reference has."""
+        """Return SGD with two groups, as in the reference."""
         self.parallel = self.model
-        values = self.config.hyperparameters
         groups = [
             {"params": [p for p in self.model.parameters() if p.ndim > 1]},
             {"params": [p for p in self.model.parameters() if p.ndim == 1]},
         ]
-        return torch.optim.SGD(groups, lr=0.1, momentum=float(values["opt_momentum"]))
+        return torch.optim.SGD(groups, lr=0.1, momentum=self.hyperparameters.opt_momentum)

@@ -46,14 +46,14 @@ class _Hypotheses:
 
 
 @torch.no_grad()
-def translated(network: Transformer, source: Tensor, search: Search) -> list[list[int]]:
+def translate(network: Transformer, source: Tensor, search: Search) -> list[list[int]]:
     """The best hypothesis of each sentence of ``source`` (sentences, places): tokens without END.
 
     The number of steps is that of the longest hypothesis; each computes one place of each.
     """
     limits = (source != PADDING).sum(1) + search.extra_tokens
-    memory, going = network.remember(source), _begun(source, limits, search)
-    caches = _caches(network, len(source) * search.beam, int(limits.max()), memory)
+    memory, going = network.remember(source), _begin(source, limits, search)
+    caches = _make_caches(network, len(source) * search.beam, int(limits.max()), memory)
     results: list[list[int]] = [[] for _ in source]
     for place in range(int(limits.max())):
         logits = network.step(going.tokens[:, :, -1], place, caches, memory)
@@ -67,11 +67,11 @@ def translated(network: Transformer, source: Tensor, search: Search) -> list[lis
             memory, origin = memory.of(left), origin[left]
             going = _Hypotheses(*(part[left] for part in vars(going).values()))
         hypotheses = origin.flatten()
-        caches = [_taken(cache, hypotheses, place + 1) for cache in caches]
+        caches = [_select_hypotheses(cache, hypotheses, place + 1) for cache in caches]
     return results
 
 
-def _begun(source: Tensor, limits: Tensor, search: Search) -> _Hypotheses:
+def _begin(source: Tensor, limits: Tensor, search: Search) -> _Hypotheses:
     """One hypothesis each, of END alone: what stands before every sentence."""
     sentences, device = len(source), source.device
     scores = torch.full((sentences, search.beam), LOWEST, device=device)
@@ -86,7 +86,7 @@ def _begun(source: Tensor, limits: Tensor, search: Search) -> _Hypotheses:
     )
 
 
-def _caches(
+def _make_caches(
     network: Transformer, hypotheses: int, places: int, memory: Memory
 ) -> list[tuple[Tensor, Tensor]]:
     keys = memory.keys[0]
@@ -94,7 +94,9 @@ def _caches(
     return [(keys.new_empty(shape), keys.new_empty(shape)) for _ in network.decoder]
 
 
-def _taken(cache: tuple[Tensor, Tensor], hypotheses: Tensor, places: int) -> tuple[Tensor, Tensor]:
+def _select_hypotheses(
+    cache: tuple[Tensor, Tensor], hypotheses: Tensor, places: int
+) -> tuple[Tensor, Tensor]:
     """The caches of other hypotheses; only the first ``places`` hold anything."""
 
     def taken(part: Tensor) -> Tensor:
@@ -143,8 +145,8 @@ def _collect(going: _Hypotheses, done: Tensor, results: list[list[int]]) -> None
     for row in torch.nonzero(done)[:, 0].tolist():
         has_ended = bool(going.ended_scores[row] > LOWEST)
         tokens = going.ended[row] if has_ended else going.tokens[row, 0]
-        results[int(going.numbers[row])] = _without_padding(tokens[1:].tolist())
+        results[int(going.numbers[row])] = _remove_padding(tokens[1:].tolist())
 
 
-def _without_padding(tokens: Sequence[int]) -> list[int]:
+def _remove_padding(tokens: Sequence[int]) -> list[int]:
     return [token for token in tokens if token != PADDING]

@@ -1,6 +1,6 @@
 """Broken variants of transformer: each must miss the target within the full budget.
 
-They stand for mistakes and tricks that a quality target has to notice.
+They are mistakes and tricks that a quality target must detect.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,14 +14,15 @@ from benchmarks.transformer.task import Translation
 from reference.data.wmt.pairs import Tokens
 from reference.run.config import RunConfig
 from reference.run.seeding import generator
+from reference.torch import broken
 from reference.torch.distributed import TorchRanks
 
 
 class ShuffledTargets(Translation):
-    """Training targets belong to other sources: only German can be learnt, not what to say."""
+    """Training targets belong to other sources: only German can be learnt, not the content."""
 
     def open_data(self) -> None:
-        """As ever, then deal the training targets out anew."""
+        """Open the data, then permute the training targets."""
         super().open_data()
         train, target = self.definition.train_samples, self.pairs.target
         order = np.arange(len(target.ends))
@@ -32,46 +33,41 @@ class ShuffledTargets(Translation):
         self.batches = self.make_batches()
 
 
-class Frozen(Translation):
-    """The weights stay as they were initialised."""
-
-    def apply_gradients(self) -> None:
-        """Count the samples, change nothing."""
-        self.samples += self.config.global_batch_size
-        self.optimizer.zero_grad()
+class Frozen(broken.Frozen, Translation):
+    """The weights stay as initialised."""
 
 
 class Blind(Transformer):
-    """What the decoder reads of the source is always zero, though its gradients flow."""
+    """A network whose decoder always reads zeros of the source, though gradients flow."""
 
     def remember(self, source: Tensor) -> Memory:
-        """As ever, times zero."""
+        """Encode ``source``, (sentences, places), with all values zero."""
         memory = super().remember(source)
         values = tuple(part * 0.0 for part in memory.values)
         return replace(memory, values=values)
 
 
 class NoSource(Translation):
-    """A language model: it says something German, whatever the source."""
+    """A language model that writes German independent of the source."""
 
     def make_network(self) -> nn.Module:
-        """The network that is blind to the source."""
+        """Return the network that is blind to the source."""
         return Blind(self.shape)
 
 
 class Unordered(Transformer):
-    """The source is a bag of tokens."""
+    """A network that sees the source as a bag of tokens."""
 
     def remember(self, source: Tensor) -> Memory:
-        """Sources in the order of their tokens' numbers, whatever it was."""
+        """Encode ``source``, (sentences, places), with its tokens sorted by number."""
         return super().remember(source.sort(dim=1, descending=True).values)
 
 
 class BagOfWords(Translation):
-    """Words without their order: who does what to whom has to be guessed."""
+    """Translation of words without their order, which leaves subject and object ambiguous."""
 
     def make_network(self) -> nn.Module:
-        """The network that gets sorted sources."""
+        """Return the network that sorts its sources."""
         return Unordered(self.shape)
 
 

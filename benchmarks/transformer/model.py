@@ -66,7 +66,7 @@ class SelfAttention(nn.Module):
         queries, keys, values = self.split(states)
         noise = self.dropout if self.training else 0.0
         read = scaled_dot_product_attention(queries, keys, values, mask, noise, is_causal=causal)
-        return self.joined(read)
+        return self.join_heads(read)
 
     def split(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (sentences, heads, places, channels) each."""
@@ -75,7 +75,7 @@ class SelfAttention(nn.Module):
         queries, keys, values = parts.permute(2, 0, 3, 1, 4)
         return queries, keys, values
 
-    def joined(self, read: Tensor) -> Tensor:
+    def join_heads(self, read: Tensor) -> Tensor:
         """The output for what the heads have read."""
         result: Tensor = self.output(read.transpose(1, 2).flatten(2))
         return result
@@ -91,7 +91,7 @@ class SourceAttention(nn.Module):
         self.inputs = nn.Linear(shape.width, 2 * shape.width, bias=False)
         self.output = nn.Linear(shape.width, shape.width, bias=False)
 
-    def keys_and_values(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
+    def make_keys_and_values(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
         """Of encoded sources, (sentences, heads, places, channels) each."""
         sentences, places, _ = encoded.shape
         parts = self.inputs(encoded).view(sentences, places, 2, self.heads, -1)
@@ -192,7 +192,7 @@ class DecoderLayer(nn.Module):
         cache[0][:, :, place], cache[1][:, :, place] = key[:, :, 0], value[:, :, 0]
         keys, values = (part[:, :, : place + 1] for part in cache)
         read = scaled_dot_product_attention(query, keys, values)
-        alone = around.after(alone, self.attention.joined(read))
+        alone = around.after(alone, self.attention.join_heads(read))
         # The hypotheses of a sentence read one source: they stand beside each other as queries.
         return self._rest(alone.view(sentences, hypotheses, width), *memory)
 
@@ -218,7 +218,7 @@ class Transformer(nn.Module):
         nn.init.normal_(self.embedding, std=shape.width**-0.5)
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                _initialise(module, parts=module.out_features // shape.width)
+                _initialize(module, parts=module.out_features // shape.width)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Logits of every place of ``target``, given the places before it.
@@ -226,7 +226,7 @@ class Transformer(nn.Module):
         ``source`` and ``target`` are token numbers, int64 (sentences, places), PADDING after END.
         """
         before = torch.nn.functional.pad(target[:, :-1], (1, 0), value=END)
-        return self.logits(self.decoded(before, self.remember(source)))
+        return self.logits(self.decode(before, self.remember(source)))
 
     def remember(self, source: Tensor) -> Memory:
         """Encode ``source`` (sentences, places)."""
@@ -234,25 +234,25 @@ class Transformer(nn.Module):
         # Without a mask attention is faster; a compiled graph cannot branch on values.
         is_full = not torch.compiler.is_compiling() and bool(is_token.all())
         mask = None if is_full else is_token[:, None, None, :]
-        states = self.embedded(source)
+        states = self.embed(source)
         for layer in self.encoder:
             states = layer(states, mask)
         encoded = self.encoder_norm(states)
-        both = [layer.source.keys_and_values(encoded) for layer in _layers(self.decoder)]
+        both = [layer.source.make_keys_and_values(encoded) for layer in _list_layers(self.decoder)]
         return Memory(tuple(k for k, _ in both), tuple(v for _, v in both), mask)
 
-    def decoded(self, tokens: Tensor, memory: Memory) -> Tensor:
+    def decode(self, tokens: Tensor, memory: Memory) -> Tensor:
         """States (sentences, places, width) behind ``tokens`` (sentences, places), END first."""
-        states = self.embedded(tokens)
+        states = self.embed(tokens)
         for layer, keys, values in zip(self.decoder, memory.keys, memory.values, strict=True):
             states = layer(states, keys, values, memory.mask)
         return states
 
-    def embedded(self, tokens: Tensor, first_place: int = 0) -> Tensor:
+    def embed(self, tokens: Tensor, first_place: int = 0) -> Tensor:
         """Tokens (sentences, places) with their positions, (sentences, places, width)."""
         width = self.shape.width
         states = embedding(tokens, self.embedding) * math.sqrt(width)
-        states = states + positions(first_place, tokens.shape[1], width, tokens.device)
+        states = states + make_positions(first_place, tokens.shape[1], width, tokens.device)
         if self.training and self.shape.dropout:
             states = dropout(states, self.shape.dropout)
         return states
@@ -263,8 +263,8 @@ class Transformer(nn.Module):
         """Logits (sentences, hypotheses, vocabulary) of the place after ``tokens``, (sentences,
         hypotheses), which stand at ``place``."""
         sentences, hypotheses = tokens.shape
-        states = self.embedded(tokens.view(-1, 1), place).view(sentences, hypotheses, -1)
-        for at, layer in enumerate(_layers(self.decoder)):
+        states = self.embed(tokens.view(-1, 1), place).view(sentences, hypotheses, -1)
+        for at, layer in enumerate(_list_layers(self.decoder)):
             states = layer.step(
                 states, caches[at], place, (memory.keys[at], memory.values[at], memory.mask)
             )
@@ -275,7 +275,7 @@ class Transformer(nn.Module):
         return linear(self.decoder_norm(states), self.embedding)
 
 
-def positions(first: int, count: int, width: int, device: torch.device) -> Tensor:
+def make_positions(first: int, count: int, width: int, device: torch.device) -> Tensor:
     """Sines of ``width`` / 2 wavelengths, then the cosines; (count, width)."""
     half = width // 2
     places = torch.arange(first, first + count, dtype=torch.float32, device=device)
@@ -284,11 +284,11 @@ def positions(first: int, count: int, width: int, device: torch.device) -> Tenso
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
-def _layers(stack: nn.ModuleList) -> list[DecoderLayer]:
+def _list_layers(stack: nn.ModuleList) -> list[DecoderLayer]:
     return list(stack)  # type: ignore[arg-type]
 
 
-def _initialise(layer: nn.Linear, parts: int) -> None:
+def _initialize(layer: nn.Linear, parts: int) -> None:
     """Glorot's uniform distribution; of each matrix by itself where several are stored as one."""
     is_several = layer.bias is None and parts > 1
     for weights in layer.weight.chunk(parts) if is_several else [layer.weight]:

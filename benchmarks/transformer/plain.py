@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from benchmarks.transformer.model import Shape, positions
+from benchmarks.transformer.model import Shape, make_positions
 from benchmarks.transformer.task import Translation
 from reference.data.wmt.pairs import END, PADDING
 from reference.run.config import RunConfig
@@ -54,8 +54,8 @@ class Peer(nn.Module):
         before = pad(target[:, :-1], (1, 0), value=END)
         later = self.network.generate_square_subsequent_mask(target.shape[1], target.device)
         decoded = self.network(
-            self._embedded(source),
-            self._embedded(before),
+            self._embed(source),
+            self._embed(before),
             tgt_mask=later < 0,
             src_key_padding_mask=source == PADDING,
             tgt_key_padding_mask=before == PADDING,
@@ -64,10 +64,10 @@ class Peer(nn.Module):
         )
         return linear(decoded, self.embedding.weight)
 
-    def _embedded(self, tokens: Tensor) -> Tensor:
+    def _embed(self, tokens: Tensor) -> Tensor:
         width = self.shape.width
         states: Tensor = self.embedding(tokens) * width**0.5
-        return states + positions(0, tokens.shape[1], width, tokens.device)
+        return states + make_positions(0, tokens.shape[1], width, tokens.device)
 
 
 class Marian(nn.Module):

@@ -77,13 +77,13 @@ def compare_decoding(subject: Subject) -> Measurement:
     places = by_length(ours.pairs, np.arange(train, train + count))
     source = torch.from_numpy(padded(ours.pairs, places).source)
     ours.model.eval()
-    lengths = [len(tokens) + 1 for tokens in ours._outputs(source)]  # END too
+    lengths = [len(tokens) + 1 for tokens in ours.predict(source)]  # END too
     ways: dict[str, Callable[[], object]] = {
         "without a cache, as many steps": partial(
             translate_without_cache, ours.model, source, max(lengths)
         ),
         "one sentence at a time": lambda: [
-            ours._outputs(row[row != PADDING][None]) for row in source
+            ours.predict(row[row != PADDING][None]) for row in source
         ],
     }
     rows, facts = [], {}
@@ -92,7 +92,7 @@ def compare_decoding(subject: Subject) -> Measurement:
             f"{count} translations of {min(lengths)} to {max(lengths)} tokens",
             name,
             partial(_time_once, work),
-            partial(_time_once, partial(ours._outputs, source)),
+            partial(_time_once, partial(ours.predict, source)),
         )
         rows.append(_describe_rates(compared, sum(lengths)))
         facts[name] = compared.as_json()
@@ -111,7 +111,7 @@ def translate_without_cache(network: Transformer, source: Tensor, steps: int) ->
     memory = network.remember(source).of(hypotheses)
     target = torch.full((len(hypotheses), 1), END)
     for _ in range(steps):
-        last = network.decoded(target, memory)[:, -1:]
+        last = network.decode(target, memory)[:, -1:]
         target = torch.cat([target, network.logits(last).argmax(-1)], dim=1)
     return target
 

@@ -68,7 +68,7 @@ def train(
     """
     from reference.run.log import RunLogWriter
     from reference.run.loops import run_task
-    from reference.torch.compilation import free_earlier_tasks
+    from reference.torch.backend import free_earlier_tasks
 
     evaluations: list[tuple[int, Mapping[str, float]]] = []
     start = 0.0

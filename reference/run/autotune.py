@@ -1,4 +1,4 @@
-"""Measuring which of some ways to compute is the fastest, and keeping the reason. No framework."""
+"""Measure which of several ways to compute is the fastest, and record the reason."""
 
 import math
 import time
@@ -8,12 +8,13 @@ from reference.run.config import Execution
 from reference.run.ranks import Ranks
 
 ROUNDS, FEWEST_ROUNDS, ENOUGH_SECONDS = 5, 3, 2.0
-# A candidate must be that much faster than the first one: less is noise.
+# A candidate replaces the first one only if it is faster by this share: less is noise.
 MARGIN = 0.05
 
 Step = Callable[[Execution], str]
-"""One training step on synthetic data, forwards and backwards, the way it is told. Returns why it
-could not be compiled, empty if it could or was not to be."""
+"""One training step on synthetic data, forward and backward, with the given settings.
+
+It returns why the step could not be compiled, or an empty string."""
 
 
 def pick_fastest(
@@ -24,10 +25,10 @@ def pick_fastest(
     ranks: Ranks,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Execution:
-    """``execution`` with the value with which ``step`` is fastest.
+    """Return ``execution`` with the value of ``setting`` for which ``step`` is fastest.
 
-    Candidates take turns, so that whatever else the machine does meets them all, and the best time
-    of each counts.
+    The candidates ``values`` take turns, so that other load on the machine affects them all, and
+    the best time of each counts. The first rank decides for all ranks.
     """
     if len(values) == 1:
         return execution.having(setting, values[0], "the only candidate")
@@ -39,18 +40,18 @@ def pick_fastest(
             started = clock()
             step(execution.having(setting, value))
             ranks.barrier()
-            if turn:  # the first one warms up
+            if turn:  # the first turn warms up
                 best[value] = min(best[value], clock() - started)
         if turn >= FEWEST_ROUNDS and ranks.broadcast(time.perf_counter() - began > ENOUGH_SECONDS):
             break
-    chosen = _chosen(best)
+    value = _pick_value(best)
     times = ", ".join(f"{value} {seconds * 1000:.1f} ms" for value, seconds in best.items())
-    told: Execution = ranks.broadcast(execution.having(setting, chosen, f"fastest step: {times}"))
-    return told
+    chosen: Execution = ranks.broadcast(execution.having(setting, value, f"fastest step: {times}"))
+    return chosen
 
 
-def _chosen(best_seconds: Mapping[str, float]) -> str:
-    """The fastest candidate; the first one unless another is faster by more than noise."""
+def _pick_value(best_seconds: Mapping[str, float]) -> str:
+    """Return the first candidate unless the fastest one is faster by more than noise."""
     first = next(iter(best_seconds))
     quickest = min(best_seconds, key=lambda value: best_seconds[value])
     is_clear = best_seconds[quickest] < best_seconds[first] * (1 - MARGIN)

@@ -1,11 +1,11 @@
-"""What a run asks of its ranks, whatever the framework; and a run in one process."""
+"""The ranks of a run, whatever the framework, and a run in one process."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 
 class Ranks(Protocol):
-    """This process among those of the run: ``distributed.Ranks`` of torch, or ``SingleProcess``."""
+    """This process among those of the run: ``TorchRanks`` or ``SingleProcess``."""
 
     @property
     def rank(self) -> int:
@@ -13,43 +13,43 @@ class Ranks(Protocol):
 
     @property
     def world_size(self) -> int:
-        """How many there are."""
+        """The number of processes."""
 
     @property
     def ranks_per_node(self) -> int:
-        """How many there are on each machine."""
+        """The number of processes on each machine."""
 
     @property
     def is_first(self) -> bool:
-        """True on the one rank that writes."""
+        """Whether this is the one rank that writes."""
 
     @property
     def framework(self) -> str:
-        """Name and version, e.g. ``torch 2.13.0``."""
+        """Name and version of the framework, e.g. ``torch 2.13.0``."""
 
     @property
     def accelerator(self) -> str | None:
-        """The name of the device that this rank drives, None where that is the processor."""
+        """The name of the device that this rank drives, or None if that is the processor."""
 
     def barrier(self) -> None:
         """Wait for this rank's device, then for all other ranks."""
 
     def broadcast(self, message: Any) -> Any:
-        """The first rank's ``message``, on every rank."""
+        """Return the first rank's ``message`` on every rank."""
 
     def all_gather_object(self, message: Any) -> list[Any]:
-        """Every rank's ``message``, by rank, on every rank."""
+        """Return every rank's ``message``, by rank, on every rank."""
 
-    def is_true_everywhere(self, well: bool) -> bool:
-        """True on every rank if it is on all of them."""
+    def is_true_everywhere(self, flag: bool) -> bool:
+        """Return whether ``flag`` is true on all ranks, on every rank."""
 
     def split_batch(self, global_batch_size: int) -> int:
-        """Samples per rank in a global batch."""
+        """Return the samples per rank in a global batch."""
 
 
 @dataclass(frozen=True)
 class SingleProcess:
-    """The one process of a run, for frameworks that are not driven on several ranks here."""
+    """The only process of a run, for frameworks that do not run on several ranks here."""
 
     framework: str
     accelerator: str | None = None
@@ -59,20 +59,20 @@ class SingleProcess:
     is_first: bool = True
 
     def barrier(self) -> None:
-        """Nobody to wait for: a step returns when its loss is there."""
+        """Return at once: a step is complete when its loss has been read."""
 
     def broadcast(self, message: Any) -> Any:
-        """``message``."""
+        """Return ``message``."""
         return message
 
     def all_gather_object(self, message: Any) -> list[Any]:
-        """``message`` alone."""
+        """Return a list of ``message`` alone."""
         return [message]
 
-    def is_true_everywhere(self, well: bool) -> bool:
-        """``well``."""
-        return well
+    def is_true_everywhere(self, flag: bool) -> bool:
+        """Return ``flag``."""
+        return flag
 
     def split_batch(self, global_batch_size: int) -> int:
-        """All of it."""
+        """Return the whole batch."""
         return global_batch_size

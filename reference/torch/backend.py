@@ -1,6 +1,25 @@
-"""How runs on torch begin and how they are forgotten; ``keras_backend`` has the same for Keras."""
+"""Start runs on torch and free them afterwards; ``reference.keras.backend`` does it for Keras.
 
-from reference.torch.compilation import free_earlier_tasks as free_earlier_tasks
-from reference.torch.distributed import start_ranks as start_ranks
+A run takes from here what it needs of the framework that the user has chosen.
+"""
+
+import gc
+
+import torch
+
+from reference.torch.distributed import start_ranks
+
+__all__ = ["WEIGHTS_SUFFIX", "free_earlier_tasks", "start_ranks"]
 
 WEIGHTS_SUFFIX = ".pt"
+
+
+def free_earlier_tasks() -> None:
+    """Free the tasks of earlier runs and what was compiled for them.
+
+    A task and its compiled functions refer to each other, so that only the garbage collector frees
+    them. Until then they keep memory and mapped pages of the dataset, which ``cache_clear`` then
+    cannot drop. The compiler also stops compiling after a few functions of the same name.
+    """
+    gc.collect()
+    torch.compiler.reset()

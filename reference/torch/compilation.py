@@ -1,6 +1,5 @@
-"""torch.compile where it works, eager execution where it does not."""
+"""Compile functions where torch.compile works, and run them eagerly where it does not."""
 
-import gc
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -10,36 +9,28 @@ import torch
 from rules.errors import UserError
 
 
-def free_earlier_tasks() -> None:
-    """Free the tasks of earlier runs and what was compiled for them.
-
-    A task and its compiled functions refer to each other, so that only the garbage collector ends
-    them; until then they keep memory, and pages of the dataset mapped that ``cache_clear`` is to
-    drop. The compiler stops compiling after a few functions of the same name.
-    """
-    gc.collect()
-    torch.compiler.reset()
-
-
 class Compiled:
     """A function that runs compiled while ``enabled``, and eagerly otherwise.
 
-    It is compiled at its first call. Where that fails (no C++ compiler, no ``Python.h``) it runs
-    eagerly from then on and ``failure`` says why; if ``insist``, it raises UserError instead.
-    ``dynamic`` is for arguments of ever other shapes, each of which would else be compiled for.
+    It is compiled at its first call. Where that fails (no C++ compiler, no ``Python.h``), it runs
+    eagerly from then on and ``failure`` holds the reason. With ``insist`` it raises UserError
+    instead. ``dynamic`` is for arguments whose shapes vary, which would otherwise cause a
+    compilation for each shape.
     """
 
     def __init__(
         self, function: Callable[..., Any], *, enabled: bool, insist: bool, dynamic: bool = False
     ) -> None:
         self._eager, self._dynamic = function, dynamic
-        self._compiled: Callable[..., Any] | None = None  # made when needed: loading takes seconds
+        self._compiled: Callable[..., Any] | None = (
+            None  # at the first call: loading the compiler takes seconds
+        )
         self.enabled, self.insist = enabled, insist
         self.failure = ""
 
     @property
     def note(self) -> str:
-        """How it runs: ``compiled`` or ``eager``."""
+        """``compiled`` or ``eager``."""
         return "compiled" if self.enabled else "eager"
 
     def __call__(self, *arguments: Any) -> Any:
@@ -50,7 +41,7 @@ class Compiled:
         return self._compiled(*arguments)
 
     def _first_call(self, *arguments: Any) -> Any:
-        # Of the compiler about itself; it also compiles later, at the first backward pass.
+        # The compiler warns about itself, also later, when it compiles the first backward pass.
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\._inductor")
         try:
             with warnings.catch_warnings():
@@ -59,7 +50,7 @@ class Compiled:
                 result = compiled(*arguments)
             self._compiled = compiled
             return result
-        except Exception as error:  # whatever the compiler's tool chain throws
+        except Exception as error:  # the compiler's tool chain raises many types
             result = self._eager(*arguments)  # an error here is a bug in the function itself
             self.failure = str(error).strip().splitlines()[0][:200]
             if self.insist:

@@ -1,12 +1,13 @@
-"""How the arithmetic is done where the user left it open: measured on this machine.
+"""Execution settings that the user left open are chosen by measurement on this machine.
 
-What is chosen is kept with the result, so that all its runs compute alike (rule T18), see
-``results.ResultFolder.settled``. The mathematics is the same whatever is chosen.
+The choice is stored with the result, so that all its runs compute alike (rule T18); see
+``results.ResultFolder.execution``. The mathematics is the same whatever is chosen.
 """
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -14,53 +15,76 @@ from reference.run.autotune import Step, pick_fastest
 from reference.run.config import Execution
 from reference.torch import precision
 from reference.torch.distributed import TorchRanks
+from rules.errors import UserError
 
 
 def use_threads(execution: Execution) -> None:
-    """Compute with as many threads as ``execution`` says, from now on."""
+    """Compute with the number of threads in ``execution`` from now on."""
     if execution.threads != "auto":
         torch.set_num_threads(int(execution.threads))
 
 
-def autotune(asked: Execution, step: Step, ranks: TorchRanks) -> Execution:
-    """``asked`` with a value, and the reason for it, in place of every ``auto``.
+def autotune(requested: Execution, step: Step, ranks: TorchRanks) -> Execution:
+    """Return ``requested`` with a value and a reason in place of every ``auto``.
 
-    Threads and precision are compared in eager execution: compiling takes much longer than all
-    that is measured here, and the precision that convolves faster does so in both. Last the
-    compiled step is compared with the eager one. Of each, the likely best comes first and is kept
-    unless another is clearly faster, so that noise does not choose. The first rank's choice counts
-    for all.
+    Threads and precision are compared in eager execution, because compiling takes much longer than
+    these measurements, and the precision that is faster in eager execution is also faster when
+    compiled. Then the compiled step is compared with the eager one. The likely best candidate comes
+    first and is kept unless another is clearly faster, so that noise does not decide. The first
+    rank decides for all ranks.
     """
-    chosen = asked.having("compile", "off")
-    if asked.threads == "auto":
-        chosen = pick_fastest(chosen, "threads", thread_counts(ranks.device), step, ranks)
-    if asked.precision == "auto":
-        chosen = _with_precision(chosen, step, ranks)
-    if asked.compile != "auto":
-        return chosen.having("compile", asked.compile)
+    chosen = requested.having("compile", "off")
+    if requested.threads == "auto":
+        chosen = pick_fastest(chosen, "threads", list_thread_counts(ranks.device), step, ranks)
+    if requested.precision == "auto":
+        chosen = _pick_precision(chosen, step, ranks)
+    if requested.compile != "auto":
+        return chosen.having("compile", requested.compile)
     failure = step(chosen.having("compile", "on"))
     if ranks.is_true_everywhere(not failure):
         return pick_fastest(chosen, "compile", ("on", "off"), step, ranks)
-    told: Execution = ranks.broadcast(
+    eager: Execution = ranks.broadcast(
         chosen.having("compile", "off", f"torch.compile fails: {failure or 'on another rank'}")
     )
-    return told
+    return eager
 
 
-def thread_counts(device: torch.device) -> Sequence[str]:
-    """What may be fastest: what torch takes, and half of it, where each core runs two threads. A
-    user's OMP_NUM_THREADS is obeyed."""
+def list_thread_counts(device: torch.device) -> Sequence[str]:
+    """Return the numbers of threads that may be fastest, the likely best first.
+
+    They are torch's own choice and half of it, because a core may run two threads. If the user has
+    set OMP_NUM_THREADS, torch's own choice obeys it and is the only candidate.
+    """
     usual = torch.get_num_threads()
     if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and usual >= 4:
         return str(usual), str(usual // 2)
     return (str(usual),)
 
 
-def _with_precision(execution: Execution, step: Step, ranks: TorchRanks) -> Execution:
-    """On CPUs compared by the processor time of one thread, which other work does not move."""
-    candidates = precision.candidates(ranks.device)
+def _pick_precision(execution: Execution, step: Step, ranks: TorchRanks) -> Execution:
+    """Pick the fastest precision; on CPUs by the processor time of one thread.
+
+    Other work on the machine does not affect the processor time of a thread.
+    """
+    candidates = precision.list_candidates(ranks.device)
     if ranks.device.type != "cpu":
         return pick_fastest(execution, "precision", candidates, step, ranks)
     one_thread = execution.having("threads", "1")
-    found = pick_fastest(one_thread, "precision", candidates, step, ranks, time.thread_time)
-    return found.having("threads", execution.threads)
+    tuned = pick_fastest(one_thread, "precision", candidates, step, ranks, time.thread_time)
+    return tuned.having("threads", execution.threads)
+
+
+@contextmanager
+def explain_out_of_memory(
+    what: str, fix: str = "choose a smaller global_batch_size, or more ranks"
+) -> Iterator[None]:
+    """Raise UserError with the ``fix`` where ``what`` needs more memory than there is."""
+    try:
+        yield
+    except RuntimeError as error:
+        is_gpu = isinstance(error, torch.OutOfMemoryError)
+        if not is_gpu and "can't allocate memory" not in str(error):
+            raise
+        raise UserError(
+            f"{what} needs more memory than {'the GPU' if is_gpu else 'this machine'} has: {fix}"
+        ) from error

@@ -1,5 +1,8 @@
-"""Data parallelism for large models: gradients are averaged in buckets while the backward pass
-still runs, flat or in two levels, and the update may be shared out. PyTorch's own, put together."""
+"""Data parallelism for large models, from PyTorch's own parts.
+
+Gradients are averaged in buckets during the backward pass, flat or in two levels, and the update of
+the weights may be sharded.
+"""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -20,20 +23,20 @@ ALL_REDUCE = ("flat", "two_level")
 WEIGHT_UPDATE = ("replicated", "sharded")
 
 
-def data_parallel(model: nn.Module, ranks: TorchRanks, all_reduce: str) -> nn.Module:
-    """``model`` with gradients that are means over all ranks once the backward pass is over; itself
-    where there is one rank.
+def make_data_parallel(model: nn.Module, ranks: TorchRanks, all_reduce: str) -> nn.Module:
+    """Return ``model`` wrapped so that the backward pass averages its gradients over all ranks.
 
-    ``two_level`` reduces and scatters within each node, then sums the parts between the nodes, then
-    gathers within the node: between nodes travels a share only (Ying et al. 2018,
-    arXiv:1811.06992, has rows and columns of a torus for nodes). Buffers are left alone.
+    On one rank the model itself is returned. ``two_level`` reduces and scatters within each node,
+    sums the parts between the nodes, and gathers within the node, so that only a share travels
+    between nodes (Ying et al. 2018, arXiv:1811.06992, use rows and columns of a torus instead of
+    nodes). Buffers stay as they are.
 
     Raises UserError where the ranks do not fill nodes evenly.
     """
     if ranks.world_size == 1:
         return model
-    known = inspect.signature(DistributedDataParallel).parameters
-    renamed = "forward_sync_buffers" in known  # in torch 2.13
+    parameters = inspect.signature(DistributedDataParallel).parameters
+    renamed = "forward_sync_buffers" in parameters  # in torch 2.13
     options: dict[str, Any] = {
         "forward_sync_buffers" if renamed else "broadcast_buffers": False,
         "bucket_cap_mb": BUCKET_MIB,
@@ -42,12 +45,12 @@ def data_parallel(model: nn.Module, ranks: TorchRanks, all_reduce: str) -> nn.Mo
     with detect_lost_rank():
         parallel = DistributedDataParallel(model, **options)
     if all_reduce == "two_level":
-        parallel.register_comm_hook(_nodes(ranks), _two_level_mean)
+        parallel.register_comm_hook(_make_node_groups(ranks), _average_in_two_levels)
     return parallel
 
 
-class _Nodes:
-    """The process groups of one rank: those of its node, and its fellows, one of each node."""
+class _NodeGroups:
+    """The process groups of one rank: its own node, and one rank of each node."""
 
     def __init__(self, within: Any, between: Any) -> None:
         self.within, self.between = within, between
@@ -55,24 +58,24 @@ class _Nodes:
         self.world_size = dist.get_world_size()
 
 
-def _nodes(ranks: TorchRanks) -> _Nodes:
+def _make_node_groups(ranks: TorchRanks) -> _NodeGroups:
     per_node = ranks.ranks_per_node
     if ranks.world_size % per_node:
         raise UserError(
             f"all_reduce=two_level: {ranks.world_size} ranks do not fill nodes of {per_node} "
-            "evenly; start as many on each node, or leave it flat"
+            "evenly; start the same number on each node, or set all_reduce=flat"
         )
     with detect_lost_rank():
         shape = (ranks.world_size // per_node, per_node)
         mesh = init_device_mesh(ranks.device.type, shape, mesh_dim_names=("between", "within"))
-    return _Nodes(mesh.get_group("within"), mesh.get_group("between"))
+    return _NodeGroups(mesh.get_group("within"), mesh.get_group("between"))
 
 
-def _two_level_mean(
-    nodes: _Nodes,
-    bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch insists on it
+def _average_in_two_levels(
+    nodes: _NodeGroups,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch requires the annotation
 ) -> torch.futures.Future[Tensor]:
-    """The mean of a bucket over all ranks."""
+    """Average a bucket over all ranks."""
     gradients = bucket.buffer()
     padding = -len(gradients) % nodes.size
     whole = nn.functional.pad(gradients, (0, padding)) / nodes.world_size
@@ -92,19 +95,22 @@ def make_sharded_optimizer(
     weight_update: str,
     **values: Any,
 ) -> Optimizer:
-    """An optimizer of all parameters in ``groups``; where the update is ``sharded`` each rank keeps
-    the state of some of them, updates these and gets the others from their ranks (weight-update
-    sharding: Kumar et al. 2019, arXiv:1909.09756, section 2)."""
+    """Return an optimizer of type ``kind`` for the parameters in ``groups``.
+
+    If the update is ``sharded``, each rank keeps the state of some parameters, updates these and
+    receives the others from their ranks (weight-update sharding: Kumar et al. 2019,
+    arXiv:1909.09756, section 2).
+    """
     if weight_update == "replicated" or ranks.world_size == 1:
         return kind([dict(group) for group in groups], **values)
-    from torch.distributed.optim import ZeroRedundancyOptimizer  # it loads much, and warns
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # slow to import, with warnings
 
     with detect_lost_rank():
         return ZeroRedundancyOptimizer([dict(group) for group in groups], kind, **values)
 
 
 def clear_optimizer_state(optimizer: Optimizer) -> None:
-    """As if it had taken none yet."""
+    """Clear the state of ``optimizer``, as before its first step."""
     optimizer.state.clear()
-    inner: Any = getattr(optimizer, "optim", optimizer)  # of one whose update is sharded
+    inner: Any = getattr(optimizer, "optim", optimizer)  # a sharded optimizer wraps another
     inner.state.clear()

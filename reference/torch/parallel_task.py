@@ -1,61 +1,110 @@
-"""A task on torch whose gradients are averaged behind the backward pass, with an update that may be
-shared out: what the benchmarks with large models have in common."""
+"""The base of tasks with large models.
+
+Gradients are averaged during the backward pass, the update may be sharded, and with fp16 the loss
+is scaled.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from reference.torch.parallel import clear_optimizer_state, data_parallel, make_sharded_optimizer
+from reference.run.config import Execution
+from reference.torch.distributed import detect_lost_rank
+from reference.torch.parallel import (
+    clear_optimizer_state,
+    make_data_parallel,
+    make_sharded_optimizer,
+)
 from reference.torch.task import TorchTask, ignore_phase
 
 
 class ParallelTask(TorchTask):
-    """As ``TorchTask``; ``parallel`` is ``model`` as the ranks train it together.
+    """A ``TorchTask`` that trains ``parallel``, which is ``model`` with averaged gradients.
 
-    Its definition has the settings of execution ``all_reduce`` and ``weight_update``
-    (``reference.torch.parallel``).
+    Its definition has the execution settings ``all_reduce`` and ``weight_update``
+    (``reference.torch.parallel``). ``scaler`` scales the loss where the precision is fp16.
     """
 
     parallel: nn.Module
 
     def make_parallel_optimizer(
-        self, kind: type[Optimizer], groups: Sequence[Mapping[str, Any]], **values: Any
+        self, kind: type[Optimizer], groups: Sequence[Mapping[str, Any]], **options: Any
     ) -> Optimizer:
-        """``kind`` over ``groups``, and ``parallel`` beside it."""
+        """Set ``parallel`` and return an optimizer of type ``kind`` for ``groups``."""
         own = self.config.execution.own
-        self.parallel = data_parallel(self.model, self.ranks, own["all_reduce"])
-        return make_sharded_optimizer(kind, groups, self.ranks, own["weight_update"], **values)
+        self.parallel = make_data_parallel(self.model, self.ranks, own["all_reduce"])
+        return make_sharded_optimizer(kind, groups, self.ranks, own["weight_update"], **options)
 
     def warm_up(self) -> None:
-        """As ever, with the state of a shared update too."""
+        """Warm up as ``TorchTask``, then clear the state of a sharded update and of the scaler."""
         super().warm_up()
         clear_optimizer_state(self.optimizer)
+        self.use_execution(self.execution)
+
+    def loss_and_gradients(self) -> Tensor:
+        """Run forward and backward on this rank's share; average the gradients meanwhile."""
+        with self.phase("data"):
+            batch = self.next_batch()
+        with self.sync_gradients():
+            with self.phase("forward"):
+                loss: Tensor = self.compiled_loss(*batch)
+            with self.phase("backward"), detect_lost_rank():
+                self.scaler.scale(loss).backward()
+        return loss.detach()
 
     def share_gradients(self) -> None:
-        """For a ledger only: all at once, not behind the backward pass."""
+        """Average the gradients at once, if a profiler times the phases of the step."""
         if self.phase is not ignore_phase:
             super().share_gradients()
 
     def sync_gradients(self) -> AbstractContextManager[object]:
-        """Around the last forward and backward pass of a step: gradients are averaged behind it,
-        unless a ledger is to see that by itself."""
+        """Return the context of the last forward and backward pass of a step.
+
+        The backward pass averages the gradients, unless a profiler times that as a phase.
+        """
         return nullcontext() if self.phase is ignore_phase else self.no_sync()
 
     def no_sync(self) -> AbstractContextManager[object]:
-        """Around all passes before the last one: gradients stay on this rank."""
+        """Return the context of all passes before the last one, which average no gradients."""
         if isinstance(self.parallel, DistributedDataParallel):
-            alone: AbstractContextManager[object] = self.parallel.no_sync()
-            return alone
+            context: AbstractContextManager[object] = self.parallel.no_sync()
+            return context
         return nullcontext()
 
+    def apply_gradients(self) -> None:
+        """Count the samples of the step, set its learning rates and change the weights."""
+        self.samples += self.config.global_batch_size
+        self.prepare_update()
+        with detect_lost_rank():
+            self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+
+    def use_execution(self, settings: Execution) -> None:
+        """Compute with these execution settings from now on, with a new scaler."""
+        super().use_execution(settings)
+        is_scaled = self.precision is torch.float16
+        self.scaler = torch.amp.GradScaler(self.ranks.device.type, enabled=is_scaled)
+
     def state(self) -> dict[str, Any]:
-        """As ever; where the update is sharded no rank has the whole state of the optimizer, and it
-        is left out."""
+        """Return what a resumed run needs.
+
+        If the update is sharded, no rank has the whole state of the optimizer; it is left out.
+        """
         is_sharded = self.config.execution.own["weight_update"] == "sharded"
         if is_sharded and self.ranks.world_size > 1:
-            return {"model": self.model.state_dict(), "optimizer": {}, "samples": self.samples}
-        return super().state()
+            state = {"model": self.model.state_dict(), "optimizer": {}, "samples": self.samples}
+        else:
+            state = super().state()
+        return {**state, "loss_scale": self.scaler.state_dict()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Resume from ``state``, on a task that was built with the same configuration."""
+        super().restore(state)
+        if state.get("loss_scale"):
+            self.scaler.load_state_dict(state["loss_scale"])

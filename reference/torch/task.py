@@ -1,128 +1,137 @@
-"""What the tasks of all benchmarks that train on torch have in common: they differ in model,
-optimizer, data and metrics."""
+"""The base of all tasks that train on torch; benchmarks differ in model, data and metrics."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from reference.run.config import Execution, RunConfig
 from reference.run.seeding import seed_everything
+from reference.run.task import BenchmarkTask
 from reference.torch import execution, precision
 from reference.torch.compilation import Compiled
-from reference.torch.distributed import TorchRanks
+from reference.torch.distributed import TorchRanks, detect_lost_rank
+from reference.torch.execution import explain_out_of_memory
 from rules.definition import Block
-from rules.errors import UserError
 
 Phase = Callable[[str], AbstractContextManager[object]]
 
 
 def ignore_phase(phase: str) -> AbstractContextManager[object]:
-    """Nobody asks how long the phases of a step take."""
+    """Do not time the phases of a step."""
     return nullcontext()
 
 
-class TorchTask:
-    """A task of ``reference.run.train`` whose subclass says what is trained on what.
+class TorchTask(BenchmarkTask):
+    """A task of ``reference.run.train``; a subclass adds model, optimizer, data and metrics.
 
-    ``samples`` counts the samples trained. ``phase`` is entered around each part of a step: data,
-    forward, backward, communication, update (``reference.measure.step_profiler``).
+    A subclass must implement the methods of the first section and may override the others.
+    ``phase`` is entered around each part of a step: data, forward, backward, communication, update
+    (``reference.measure.step_profiler``).
     """
 
+    ranks: TorchRanks
     evaluation_batch: int
-    shapes_vary = False  # from batch to batch
+    has_varying_shapes = False  # from batch to batch
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
-        self.config, self.definition, self.ranks = config, config.definition, ranks
         self.batch_per_rank = ranks.split_batch(config.global_batch_size)
-        self.samples = 0
+        super().__init__(config, ranks)
         self.phase: Phase = ignore_phase
 
-    # What a benchmark says:
+    # A benchmark implements:
 
     def make_network(self) -> nn.Module:
-        """The network of the definition, initialised from torch's global generator."""
+        """Return the network of the definition, initialised from torch's global generator."""
         raise NotImplementedError
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        """That of the configuration, for ``model``."""
+        """Return the optimizer of the configuration for ``model``."""
         raise NotImplementedError
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Inputs and targets: this rank's share of the global batch that follows ``samples``."""
+        """Return this rank's inputs and targets of the global batch that follows ``samples``."""
         raise NotImplementedError
 
-    def apply_gradients(self) -> None:
-        """Count the samples of the step, then change the weights."""
+    def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return ``count`` inputs and targets of the real shapes, without touching the dataset."""
         raise NotImplementedError
 
-    def _synthetic(self, count: int) -> tuple[Tensor, Tensor]:
-        """Noise in the shapes of a batch."""
+    def compute_loss(self, inputs: Tensor, targets: Tensor, /) -> Tensor:
+        """Return the mean loss of a batch of ``next_batch``, a scalar with gradients."""
         raise NotImplementedError
 
-    def _mean_loss(self, inputs: Tensor, targets: Tensor, /) -> Tensor:
-        """The loss of a batch as ``next_batch`` has it, a scalar with gradients."""
+    def predict(self, inputs: Tensor, /) -> Any:
+        """Return what an evaluation computes for a batch of inputs."""
         raise NotImplementedError
 
-    def _outputs(self, inputs: Tensor, /) -> Any:
-        """What an evaluation computes of a batch of inputs."""
+    def open_data(self) -> None:
+        """Touch the dataset for the first time."""
         raise NotImplementedError
 
-    # What follows:
+    def evaluate(self) -> dict[str, float]:
+        """Return all metrics over the whole evaluation set, the same on every rank."""
+        raise NotImplementedError
+
+    # A benchmark may override:
 
     def build(self) -> int:
-        """Model and optimizer, from the seed; returns the number of trainable parameters."""
+        """Make model and optimizer from the seed; return the number of trainable parameters."""
         seed_everything(self.config.seed)
         self.model = self.make_network().to(self.ranks.device)
         self.optimizer = self.make_optimizer()
-        asked = self.config.execution
-        insist = asked.compile == "on"
-        self._loss = Compiled(
-            self._mean_loss, enabled=insist, insist=insist, dynamic=self.shapes_vary
+        requested = self.config.execution
+        insist = requested.compile == "on"
+        self.compiled_loss = Compiled(
+            self.compute_loss, enabled=insist, insist=insist, dynamic=self.has_varying_shapes
         )
-        self._predict = Compiled(self._outputs, enabled=insist, insist=insist)
-        self._compute_as(asked)
+        self.compiled_predict = Compiled(self.predict, enabled=insist, insist=insist)
+        self.use_execution(requested)
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def warm_up(self) -> None:
-        """Settle how to compute, then one step and one prediction on noise; weights, statistics and
-        optimizer are put back. Raises UserError where they need more memory than there is."""
+        """Choose the execution settings, then run one step and one prediction on noise.
+
+        Weights, statistics and optimizer are as built afterwards. Raises UserError where step or
+        prediction need more memory than there is.
+        """
         before = {key: value.clone() for key, value in self.model.state_dict().items()}
         self.model.train()
-        with _fitting_in_memory(f"a training step on {self.batch_per_rank:,} samples"):
-            self._step_on_noise(
-                execution.autotune(self.config.execution, self._step_on_noise, self.ranks)
+        with explain_out_of_memory(f"a training step on {self.batch_per_rank:,} samples"):
+            self.step_on_noise(
+                execution.autotune(self.config.execution, self.step_on_noise, self.ranks)
             )
             self.optimizer.step()
         self.model.eval()
-        with _fitting_in_memory("an evaluation"), torch.no_grad():
+        with explain_out_of_memory("an evaluation"), torch.no_grad():
             self.predict_noise()
         self.model.load_state_dict(before)
         self.optimizer.zero_grad()
         self.optimizer.state.clear()
 
     def predict_noise(self) -> None:
-        """Once all that an evaluation computes, in its shapes."""
-        self._predict(self._synthetic(self.evaluation_batch)[0])
+        """Compute everything that an evaluation computes once, in its shapes."""
+        self.compiled_predict(self.draw_noise(self.evaluation_batch)[0])
 
     def implementation(self) -> Mapping[str, Any]:
-        """What a reader asks for beside a time."""
+        """Return framework, device, ranks and execution, for readers of the log."""
         return {
             "framework": self.ranks.framework,
             "device": self.ranks.accelerator or "cpu",
             "ranks": self.ranks.world_size,
             "threads_per_rank": torch.get_num_threads(),
             "precision": str(self.precision).removeprefix("torch."),
-            "training_step": self._loss.note,
-            "evaluation": self._predict.note,
+            "training_step": self.compiled_loss.note,
+            "evaluation": self.compiled_predict.note,
             "execution": asdict(self.execution),
         }
 
     def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
-        """Steps up to ``block.samples``; returns the mean loss over the block, on every rank."""
+        """Train to ``block.samples``; return the mean loss over the block, on every rank."""
         self.model.train()
         losses = []
         while self.samples < block.samples:
@@ -132,7 +141,7 @@ class TorchTask:
         return float(total) / len(losses) / self.ranks.world_size
 
     def step(self) -> Tensor:
-        """One optimizer step on the next global batch; returns this rank's detached mean loss."""
+        """Run one optimizer step on the next global batch; return this rank's detached loss."""
         loss = self.loss_and_gradients()
         with self.phase("communication"):
             self.share_gradients()
@@ -141,11 +150,11 @@ class TorchTask:
         return loss
 
     def loss_and_gradients(self) -> Tensor:
-        """Forward and backward on this rank's share of the next global batch."""
+        """Run forward and backward on this rank's share of the next global batch."""
         with self.phase("data"):
             batch = self.next_batch()
         with self.phase("forward"):
-            loss: Tensor = self._loss(*batch)
+            loss: Tensor = self.compiled_loss(*batch)
         with self.phase("backward"):
             loss.backward()
         return loss.detach()
@@ -154,12 +163,31 @@ class TorchTask:
         """Average the gradients over the ranks."""
         self.ranks.average_gradients(self.model.parameters())
 
+    def apply_gradients(self) -> None:
+        """Count the samples of the step, set its learning rates and change the weights."""
+        self.samples += self.config.global_batch_size
+        self.prepare_update()
+        with detect_lost_rank():
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def prepare_update(self) -> None:
+        """Set the learning rate of the step that completes ``samples``; clip, where needed."""
+        rate = self.learning_rate()
+        if rate is not None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+
+    def learning_rate(self) -> float | None:
+        """Return the learning rate of the step that completes ``samples``, or None to keep it."""
+        return None
+
     def synchronize(self) -> None:
         """Wait for this rank's device and for all other ranks."""
         self.ranks.barrier()
 
     def state(self) -> dict[str, Any]:
-        """All that going on needs: weights, statistics, optimizer, samples trained."""
+        """Return what a resumed run needs: weights, statistics, optimizer, samples trained."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -167,34 +195,37 @@ class TorchTask:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state``, on a task that was built with the same configuration."""
+        """Resume from ``state``, on a task that was built with the same configuration."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.samples = int(state["samples"])
 
-    def _compute_as(self, how: Execution) -> None:
-        """Compute as ``how`` says from now on."""
-        self.execution = how
-        execution.use_threads(how)
-        self.precision = precision.TYPES.get(how.precision, torch.float32)  # until it is settled
-        self._loss.enabled = self._predict.enabled = how.compile == "on"
+    def use_execution(self, settings: Execution) -> None:
+        """Compute with these execution settings from now on."""
+        self.execution = settings
+        execution.use_threads(settings)
+        # An "auto" that autotuning has not replaced yet computes in float32.
+        self.precision = precision.TYPES.get(settings.precision, torch.float32)
+        self.compiled_loss.enabled = self.compiled_predict.enabled = settings.compile == "on"
 
-    def _step_on_noise(self, how: Execution) -> str:
-        self._compute_as(how)
-        self._loss(*self._synthetic(self.batch_per_rank)).backward()
-        return self._loss.failure
+    def step_on_noise(self, settings: Execution) -> str:
+        """Run forward and backward on noise; return why compiling failed, or an empty string."""
+        self.use_execution(settings)
+        self.compiled_loss(*self.draw_noise(self.batch_per_rank)).backward()
+        return self.compiled_loss.failure
 
+    # For all:
 
-@contextmanager
-def _fitting_in_memory(what: str) -> Iterator[None]:
-    """Where memory cannot be had the user is told, before the clock runs."""
-    try:
-        yield
-    except RuntimeError as error:
-        on_gpu = isinstance(error, torch.OutOfMemoryError)
-        if not on_gpu and "can't allocate memory" not in str(error):
-            raise
-        raise UserError(
-            f"{what} needs more memory than {'the GPU' if on_gpu else 'this machine'} has: choose "
-            "a smaller global_batch_size, or more ranks"
-        ) from error
+    def draw_noise(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return the noise batch on this rank's device; torch's global generator stays as it is."""
+        inputs, targets = self.make_noise_batch(count, torch.Generator().manual_seed(0))
+        return self.to_device(inputs), self.to_device(targets)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Return the context in which a forward pass runs at the precision of the run."""
+        return precision.autocast(self.precision, self.ranks.device)
+
+    def to_device(self, values: Tensor | np.ndarray) -> Tensor:
+        """Return ``values`` on this rank's device, in the same shape and type."""
+        tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+        return tensor.to(self.ranks.device, non_blocking=True)

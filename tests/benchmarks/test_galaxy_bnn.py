@@ -15,17 +15,20 @@ from benchmarks.galaxy_bnn.estimators import (
     SampleNoise,
     use_estimator,
 )
-from benchmarks.galaxy_bnn.framework_free import under_noisier_sky
+from benchmarks.galaxy_bnn.framework_free import draw_under_noisier_sky
 from benchmarks.galaxy_bnn.model import (
     GaussianWeight,
     WeightNoise,
-    gaussian_weights,
+    iterate_gaussian_weights,
     kl_divergence,
     make_bayesian,
 )
 from benchmarks.galaxy_bnn.predictive import Predictive
-from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
-from benchmarks.galaxy_shape.task import channels_last_network
+from benchmarks.galaxy_shape.model import (
+    ShapeNetwork,
+    make_channels_last_network,
+    negative_log_likelihood,
+)
 from reference.data.galaxies.stamps import SkyParameters, draw
 from reference.run.config import configure
 from rules import definition
@@ -39,7 +42,7 @@ SMALL: dict[str, Any] = {
 
 def bayesian(estimator: str = PLAIN, relative_scale: float = 0.3) -> Any:
     torch.manual_seed(0)
-    network = channels_last_network(**SMALL)
+    network = make_channels_last_network(**SMALL)
     make_bayesian(network, relative_scale)
     use_estimator(network, estimator, SMALL["pixels"])
     return network
@@ -61,7 +64,7 @@ def test_published_parameter_counts(targets: int, published: int) -> None:
 
 
 def test_posteriors_start_at_a_share_of_the_he_scale() -> None:
-    for mean, posterior in gaussian_weights(bayesian(relative_scale=0.05)):
+    for mean, posterior in iterate_gaussian_weights(bayesian(relative_scale=0.05)):
         he_scale = math.sqrt(2 / mean[0].numel())
         expected = torch.full_like(mean, 0.05 * he_scale)
         torch.testing.assert_close(posterior.scale, expected, rtol=1e-4, atol=0)
@@ -69,14 +72,14 @@ def test_posteriors_start_at_a_share_of_the_he_scale() -> None:
 
 def test_kl_divergence_is_that_of_monte_carlo() -> None:
     network = bayesian()
-    for number, (mean, posterior) in enumerate(gaussian_weights(network)):
+    for number, (mean, posterior) in enumerate(iterate_gaussian_weights(network)):
         torch.manual_seed(number)
         mean.data.normal_(std=0.5)
         posterior.untransformed_scale.data.normal_(-1, 1)
     prior_scale, draws = 0.7, 400
     each = torch.zeros(draws, dtype=torch.float64)
     prior = torch.distributions.Normal(0.0, prior_scale)
-    for mean, posterior in gaussian_weights(network):
+    for mean, posterior in iterate_gaussian_weights(network):
         normal = torch.distributions.Normal(mean.detach(), posterior.scale.detach())
         weights = normal.sample((draws,))
         difference = normal.log_prob(weights) - prior.log_prob(weights)
@@ -89,7 +92,7 @@ def test_kl_divergence_is_that_of_monte_carlo() -> None:
 
 def test_kl_divergence_of_the_prior_itself_is_zero() -> None:
     network = bayesian()
-    for mean, posterior in gaussian_weights(network):
+    for mean, posterior in iterate_gaussian_weights(network):
         mean.data.zero_()
         posterior.untransformed_scale.data.fill_(math.log(math.expm1(2.0)))
     assert kl_divergence(network, 2.0).item() == pytest.approx(0, abs=1e-3)
@@ -106,7 +109,7 @@ def test_the_kl_divergence_is_divided_by_the_training_samples() -> None:
 
 def test_without_noise_the_network_is_the_deterministic_one() -> None:
     torch.manual_seed(0)
-    deterministic = channels_last_network(**SMALL).eval()
+    deterministic = make_channels_last_network(**SMALL).eval()
     stamps = torch.randn(3, 6, 16, 16)
     for estimator in (PLAIN, *PER_SAMPLE):
         network = bayesian(estimator).eval()
@@ -116,9 +119,9 @@ def test_without_noise_the_network_is_the_deterministic_one() -> None:
 def test_a_draw_is_the_weight_that_the_layers_use() -> None:
     network = bayesian().eval()
     WeightNoise(network).draw(1, "test")
-    deterministic = channels_last_network(**SMALL).eval()
+    deterministic = make_channels_last_network(**SMALL).eval()
     matrices = [parameter for parameter in deterministic.parameters() if parameter.ndim in (2, 4)]
-    for matrix, (mean, posterior) in zip(matrices, gaussian_weights(network), strict=True):
+    for matrix, (mean, posterior) in zip(matrices, iterate_gaussian_weights(network), strict=True):
         matrix.data.copy_(mean + posterior.scale * posterior.noise)
     stamps = torch.randn(3, 6, 16, 16)
     torch.testing.assert_close(outputs(network, stamps), outputs(deterministic, stamps))
@@ -136,12 +139,12 @@ def test_noise_is_repeated_by_its_keys_only() -> None:
     for keys, values in drawn.items():
         assert torch.equal(values, noise.values) == (keys == (1, "weights", 8))
     # Each part of the vector belongs to one weight, in that weight's own order in memory.
-    parts = [posterior.noise for _, posterior in gaussian_weights(network)]
+    parts = [posterior.noise for _, posterior in iterate_gaussian_weights(network)]
     assert sum(part.numel() for part in parts) == len(noise.values)
     assert sum(part.square().sum() for part in parts) == pytest.approx(
         noise.values.square().sum().item(), rel=1e-5
     )
-    for mean, posterior in gaussian_weights(network):
+    for mean, posterior in iterate_gaussian_weights(network):
         assert posterior.noise.stride() == mean.stride()
 
 
@@ -182,7 +185,7 @@ def test_an_estimator_has_the_plain_ways_mean_and_variance(estimator: str, kind:
 def test_an_estimator_draws_for_each_sample(estimator: str) -> None:
     network = bayesian(estimator).train()
     layers = [layer for layer in network.modules() if isinstance(layer, PerSampleLayer)]
-    assert len(layers) == len(list(gaussian_weights(network))) == 5
+    assert len(layers) == len(list(iterate_gaussian_weights(network))) == 5
     stamps = torch.randn(1, 6, 16, 16).expand(2, 6, 16, 16)
     noise, sample_noise = WeightNoise(network), SampleNoise(network, 2)
     noise.draw(1, "weights", 0)
@@ -245,7 +248,7 @@ def test_draws_that_agree_have_no_epistemic_part() -> None:
 def test_a_noisier_sky_shows_the_same_galaxies_with_more_noise() -> None:
     parameters = SkyParameters(samples=4)
     rows = range(1, 4, 2)
-    usual, noisier = draw(parameters, rows), under_noisier_sky(parameters, rows, 3.0)
+    usual, noisier = draw(parameters, rows), draw_under_noisier_sky(parameters, rows, 3.0)
     assert noisier.shape == usual["stamps"].shape
     assert noisier.dtype == usual["stamps"].dtype
     noise = noisier.astype(float) - usual["noise_free"]

@@ -11,17 +11,18 @@ pytest.importorskip("tensorflow", reason="needs the extra keras")
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from benchmarks.galaxy_bnn import keras_model, keras_task, task
-from benchmarks.galaxy_bnn.keras_weights import to_keras, to_torch
+from benchmarks.galaxy_bnn.keras_weights import convert_to_keras, convert_to_torch
 from benchmarks.galaxy_bnn.model import (
     WeightNoise,
-    gaussian_weights,
+    iterate_gaussian_weights,
     kl_divergence,
     make_bayesian,
 )
-from benchmarks.galaxy_shape.keras_model import compute_in, posterior, shape_network
+from benchmarks.galaxy_shape.keras_model import make_posterior, make_shape_network
 from benchmarks.galaxy_shape.keras_model import negative_log_likelihood as keras_likelihood
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
 from reference.keras.backend import FRAMEWORK, tf
+from reference.keras.galaxies import set_precision
 from reference.run.config import configure
 from reference.run.ranks import SingleProcess
 from reference.torch.distributed import TorchRanks
@@ -45,7 +46,7 @@ def bayesian() -> ShapeNetwork:
     network = perturbed("position")
     make_bayesian(network, 0.1)
     with torch.no_grad():
-        for _, gaussian in gaussian_weights(network):
+        for _, gaussian in iterate_gaussian_weights(network):
             gaussian.untransformed_scale.add_(0.5 * torch.randn_like(gaussian.noise))
     return network
 
@@ -56,14 +57,14 @@ def give_noise(theirs: Any, ours: Any) -> None:
     for name, module in ours.named_modules():
         if hasattr(module, "noise"):
             state[f"{name.removesuffix('.0')}.original"] = module.noise.numpy()
-    turned = to_keras(state)
-    for layer in keras_model.gaussian_layers(theirs):
+    turned = convert_to_keras(state)
+    for layer in keras_model.list_gaussian_layers(theirs):
         layer.noise.assign(turned[f"{layer.name}/kernel"])
 
 
 def test_weights_go_there_and_back() -> None:
     state = arrays_of(bayesian())
-    back = to_torch(to_keras(state))
+    back = convert_to_torch(convert_to_keras(state))
     assert back.keys() == state.keys()
     for name, value in state.items():
         assert np.array_equal(back[name], value), name
@@ -74,15 +75,15 @@ def test_posteriors_start_alike(tmp_path: Path) -> None:
     ours = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
     theirs = keras_task.create(config, ALONE)
     assert ours.build() == theirs.build()
-    state = to_keras(arrays_of(ours.model))
-    for layer in keras_model.gaussian_layers(theirs.model):
+    state = convert_to_keras(arrays_of(ours.model))
+    for layer in keras_model.list_gaussian_layers(theirs.model):
         widths = state[f"{layer.name}/untransformed_scale"]
         np.testing.assert_allclose(layer.untransformed_scale, widths, rtol=1e-5)
         assert np.std(layer.mean) == pytest.approx(np.std(state[f"{layer.name}/kernel"]), rel=0.1)
 
 
 def in_keras(**options: Any) -> Any:
-    return shape_network(
+    return make_shape_network(
         **{**OPTIONS, **options},
         convolution=partial(keras_model.GaussianConv2D, initial_relative_scale=0.1),
         dense=partial(keras_model.GaussianDense, initial_relative_scale=0.1),
@@ -93,7 +94,7 @@ def in_keras(**options: Any) -> Any:
 def test_values_losses_and_gradients_agree(training: bool) -> None:
     ours, theirs = bayesian(), in_keras()
     WeightNoise(ours).draw(1, "test")
-    give(theirs, to_keras(arrays_of(ours)))
+    give(theirs, convert_to_keras(arrays_of(ours)))
     give_noise(theirs, ours)
     stamps = (30 * torch.randn(8, 6, 64, 64)).half()
     labels = 0.3 * torch.randn(8, 2)
@@ -106,10 +107,10 @@ def test_values_losses_and_gradients_agree(training: bool) -> None:
     for name, parameter in ours.named_parameters():
         assert parameter.grad is not None
         gradients[name] = parameter.grad.numpy()
-    expected = to_keras(gradients)
+    expected = convert_to_keras(gradients)
 
     with tf.GradientTape() as tape:
-        found_mean, found_scale = posterior(theirs(stamps.numpy(), training=training), 2)
+        found_mean, found_scale = make_posterior(theirs(stamps.numpy(), training=training), 2)
         likelihood = keras_likelihood(found_mean, found_scale, labels.numpy())
         found_divergence = keras_model.kl_divergence(theirs, 0.7)
         loss = tf.reduce_mean(likelihood) + found_divergence / 6000
@@ -130,7 +131,7 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) 
     for made in (ours, theirs):
         made.build()
         made.open_data()
-    give(theirs.model, to_keras(arrays_of(ours.model)))
+    give(theirs.model, convert_to_keras(arrays_of(ours.model)))
     turn_half_more(theirs.order)
     theirs.draw_weights = lambda *keys: give_noise(theirs.model, ours.model)  # type: ignore[method-assign]
     ours.model.train()
@@ -140,7 +141,7 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) 
         losses.append((of_ours, float(theirs.step())))
     for of_ours, of_theirs in losses:
         assert of_theirs == pytest.approx(of_ours, rel=1e-4)
-    after = to_keras(arrays_of(ours.model))
+    after = convert_to_keras(arrays_of(ours.model))
     for path, value in theirs.state()["model"].items():
         # Adam moves each weight by 1e-4 a step, one whose gradient is all rounding either way.
         assert np.abs(value - after[path]).mean() < 2e-5, path
@@ -164,7 +165,7 @@ def test_noise_is_normal_and_repeated_by_its_keys_only() -> None:
 
 
 def test_without_noise_the_network_is_the_deterministic_one() -> None:
-    network, deterministic = in_keras(), shape_network(**OPTIONS)
+    network, deterministic = in_keras(), make_shape_network(**OPTIONS)
     weights = {variable.path: variable.numpy() for variable in network.variables}
     give(deterministic, {path: weights[path] for path in weights if "scale" not in path})
     stamps = np.random.default_rng(0).normal(size=(3, 6, 64, 64)).astype(np.float16)
@@ -174,9 +175,9 @@ def test_without_noise_the_network_is_the_deterministic_one() -> None:
 def test_weights_are_drawn_with_all_digits_in_bfloat16() -> None:
     network = in_keras()
     keras_model.WeightNoise(network).draw(1, "test")
-    compute_in(network, "bf16")
+    set_precision(network, "bf16")
     seen = []
-    for layer in keras_model.gaussian_layers(network):
+    for layer in keras_model.list_gaussian_layers(network):
         exact = layer.mean + layer.scale * layer.noise
 
         def watched(

@@ -11,13 +11,17 @@ from benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
 from benchmarks.galaxy_vae.sampling import (
     NoCompilerError,
     Sampler,
-    eager_sampler,
-    native_sampler,
-    plain_sampler,
+    make_eager_sampler,
+    make_native_sampler,
+    make_plain_sampler,
 )
 
 FEATURES = 32
-MAKERS = {"native": native_sampler, "eager": eager_sampler, "masked once": plain_sampler}
+MAKERS = {
+    "native": make_native_sampler,
+    "eager": make_eager_sampler,
+    "masked once": make_plain_sampler,
+}
 
 
 @functools.cache
@@ -83,7 +87,7 @@ def test_any_hidden_layers(hidden: tuple[int, ...]) -> None:
 def test_what_is_in_the_way_of_compiling_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "COMPILER", ("no-such-compiler",))
     with pytest.raises(NoCompilerError, match="no-such-compiler"):
-        native_sampler(flow())
+        make_native_sampler(flow())
 
 
 def test_an_error_of_the_compiler_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -91,4 +95,4 @@ def test_an_error_of_the_compiler_is_told(monkeypatch: pytest.MonkeyPatch, tmp_p
     source.write_text("nonsense;")
     monkeypatch.setattr(sampling, "SOURCE", source)
     with pytest.raises(NoCompilerError):
-        native_sampler(flow())
+        make_native_sampler(flow())

@@ -48,7 +48,7 @@ def test_a_sampler_in_cpp_draws_the_same(config: RunConfig) -> None:
     made.build()
     eager = made.sample(12, 0)
     try:
-        native = made._native(made._noise("generated images", 12, 0))
+        native = made.native_sampler(made.draw_noise("generated images", 12, 0))
     except NoCompilerError as error:
         pytest.skip(str(error))
     torch.testing.assert_close(native, eager, rtol=1e-4, atol=1e-4)
@@ -60,10 +60,10 @@ def test_compiling_that_fails_is_told_or_refused(
     def fails(flow: object) -> None:
         raise NoCompilerError("no g++ here")
 
-    monkeypatch.setattr(task, "native_sampler", fails)
+    monkeypatch.setattr(task, "make_native_sampler", fails)
     made = task.create(config, ALONE)
     made.build()
-    made._compute_as(Execution("fp32", "on", "1"))
+    made.use_execution(Execution("fp32", "on", "1"))
     assert made._no_compiler == "no g++ here"
     assert made.sampling_note == "torch"
     insisting = dataclasses.replace(config, execution=Execution("fp32", "on", "1"))
@@ -77,10 +77,10 @@ def test_bfloat16_only_where_images_stay_as_they_are(
     config: RunConfig, monkeypatch: pytest.MonkeyPatch, largest: float
 ) -> None:
     monkeypatch.setattr(task, "LARGEST_DISTANCE", largest)
-    monkeypatch.setattr(precision, "candidates", lambda device: ("bf16", "fp32"))
+    monkeypatch.setattr(precision, "list_candidates", lambda device: ("bf16", "fp32"))
     made = task.create(config, ALONE)
     made.build()
-    chosen = made._faithful(Execution(), made.sample(12, 0))
+    chosen = made._check_bfloat16(Execution(), made.sample(12, 0))
     assert chosen.precision == ("auto" if largest else "fp32")
     if not largest:
         assert "bf16 moves" in chosen.because["precision"]
@@ -93,11 +93,11 @@ def test_weights_are_read_as_they_were_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(weights, "FOLDER", tmp_path)
-    state = dict(weights.untrained(config).tensors) | {"encoder.mean.bias": torch.zeros(2)}
+    state = dict(weights.make_untrained(config).tensors) | {"encoder.mean.bias": torch.zeros(2)}
     checkpoint.save(tmp_path / "run_0.pt", {"model": state})
     assert weights.main([str(tmp_path / "run_0.pt")]) == 0
     digest = capsys.readouterr().out.split()[-1]
-    found = weights.read(weights.path_of("mini"), digest)
+    found = weights.read_weights(weights.find_path("mini"), digest)
     assert found.digest == digest
     assert found.tensors.keys() == state.keys() - {"encoder.mean.bias"}
     for key, value in found.tensors.items():
@@ -109,15 +109,15 @@ def test_weights_that_cannot_be_used_are_refused_in_one_line(
 ) -> None:
     monkeypatch.setattr(weights, "FOLDER", tmp_path)
     with pytest.raises(UserError, match="missing"):
-        weights.published(config)
-    assert weights.published_or_untrained(config).digest == weights.UNTRAINED
-    weights.path_of("mini").write_bytes(b"no weights")
+        weights.read_published(config)
+    assert weights.read_or_make(config).digest == weights.UNTRAINED
+    weights.find_path("mini").write_bytes(b"no weights")
     with pytest.raises(UserError, match="T25"):
-        weights.published_or_untrained(config)
+        weights.read_or_make(config)
     with pytest.raises(UserError, match="not a safetensors file"):
-        weights.published(dataclasses.replace(config, division="open"))
+        weights.read_published(dataclasses.replace(config, division="open"))
     with pytest.raises(UserError, match="is it one of galaxy_vae"):
-        weights.exported({"trunk.weight": torch.zeros(1)})
+        weights.select_parts({"trunk.weight": torch.zeros(1)})
 
 
 def test_one_device_only(config: RunConfig) -> None:

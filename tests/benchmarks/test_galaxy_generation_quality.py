@@ -32,7 +32,7 @@ HELD_OUT, TRAINING, NEW = galaxies(300, 1), galaxies(500, 2), galaxies(400, 3)
 
 
 def judged(images: Tensor) -> dict[str, float]:
-    return quality.metrics(images, HELD_OUT, TRAINING, MODEL, DATA)
+    return quality.compute_metrics(images, HELD_OUT, TRAINING, MODEL, DATA)
 
 
 def test_real_galaxies_pass() -> None:
@@ -69,9 +69,9 @@ def test_nan_is_never_as_far() -> None:
 
 def test_the_speed_table_extrapolates_to_cosmodc2() -> None:
     times = [Times(1, (0.001, 0.003), (0.001, 0.001)), Times(100, (0.05,), (0.05,))]
-    table = quality.speed_table(times, "mini")
+    table = quality.make_speed_table(times, "mini")
     assert table.rows[1]["images_per_second"] == pytest.approx(1000)
     assert "26.2 days" in table.note  # 2.26e9 / 1000 / 86,400
     assert "17.7 days" in table.note
     assert "Not comparable" in table.note
-    assert "Not comparable" not in quality.speed_table(times, "full").note
+    assert "Not comparable" not in quality.make_speed_table(times, "full").note

@@ -11,7 +11,7 @@ pytest.importorskip("tensorflow", reason="needs the extra keras")
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from benchmarks.galaxy_shape import keras_model, keras_task, task
-from benchmarks.galaxy_shape.keras_weights import to_keras, to_torch
+from benchmarks.galaxy_shape.keras_weights import convert_to_keras, convert_to_torch
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
 from reference.keras.backend import FRAMEWORK, tf
 from reference.run.ranks import SingleProcess
@@ -74,7 +74,7 @@ def perturbed(prelu: str) -> ShapeNetwork:
 @pytest.mark.parametrize("prelu", ["position", "channel"])
 def test_weights_go_there_and_back(prelu: str) -> None:
     state = arrays_of(ShapeNetwork(**{**OPTIONS, "prelu": prelu}))
-    back = to_torch(to_keras(state))
+    back = convert_to_torch(convert_to_keras(state))
     assert back.keys() == state.keys()
     for name, value in state.items():
         assert np.array_equal(back[name], value), name
@@ -84,8 +84,8 @@ def test_weights_go_there_and_back(prelu: str) -> None:
 @pytest.mark.parametrize("prelu", ["position", "channel"])
 def test_values_losses_and_gradients_agree(prelu: str, training: bool) -> None:
     ours = perturbed(prelu)
-    theirs = keras_model.shape_network(**{**OPTIONS, "prelu": prelu})
-    give(theirs, to_keras(arrays_of(ours)))
+    theirs = keras_model.make_shape_network(**{**OPTIONS, "prelu": prelu})
+    give(theirs, convert_to_keras(arrays_of(ours)))
     stamps = (30 * torch.randn(8, 6, 64, 64)).half()
     labels = 0.3 * torch.randn(8, 2)
 
@@ -97,11 +97,11 @@ def test_values_losses_and_gradients_agree(prelu: str, training: bool) -> None:
     for name, parameter in ours.named_parameters():
         assert parameter.grad is not None
         gradients[name] = parameter.grad.numpy()
-    expected = to_keras(gradients)
+    expected = convert_to_keras(gradients)
 
     with tf.GradientTape() as tape:
         head = theirs(stamps.numpy(), training=training)
-        found_mean, found_scale = keras_model.posterior(head, 2)
+        found_mean, found_scale = keras_model.make_posterior(head, 2)
         found = tf.reduce_mean(
             keras_model.negative_log_likelihood(found_mean, found_scale, labels.numpy())
         )
@@ -120,12 +120,12 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) 
     for made in (ours, theirs):
         made.build()
         made.open_data()
-    give(theirs.model, to_keras(arrays_of(ours.model)))
+    give(theirs.model, convert_to_keras(arrays_of(ours.model)))
     turn_half_more(theirs.order)
     ours.model.train()
     losses = [[float(made.step()) for _ in range(6)] for made in (ours, theirs)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
-    after = to_keras(arrays_of(ours.model))
+    after = convert_to_keras(arrays_of(ours.model))
     for path, value in theirs.state()["model"].items():
         # Adam moves each weight by 1e-4 a step, one whose gradient is all rounding either way.
         assert np.abs(value - after[path]).mean() < 2e-5, path

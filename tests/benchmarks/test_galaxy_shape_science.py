@@ -10,12 +10,12 @@ from scipy import stats
 
 galsim = pytest.importorskip("galsim", reason="needs the extra galsim")
 
-from benchmarks.galaxy_shape import science
-from benchmarks.galaxy_shape.science import SHEAR, Errors, Measured, Responses
 from reference.data import galaxies
 from reference.data.galaxies import drawing
 from reference.data.galaxies.population import Component, Galaxy, half_light_radius
 from reference.data.galaxies.stamps import SkyParameters
+from reference.galaxies import science
+from reference.galaxies.science import SHEAR, Errors, Measurement, Responses
 from reference.run.report import Table
 
 SKY = SkyParameters(samples=300, bands="gri")
@@ -49,7 +49,7 @@ def test_sheared_galaxy_is_what_galsim_lenses(shear: complex) -> None:
         seen = galsim.Convolve(lensed, galsim.Kolmogorov(fwhm=SKY.psf_fwhm_arcsec))
         image = seen.drawImage(nx=SIDE, ny=SIDE, scale=0.2, offset=(0.4, -0.1), dtype=float).array
         direct += galaxies.component_electrons(SKY, shown, part)[:, None, None] * image
-    drawn = galaxies.noise_free_electrons(SKY, science.sheared(shown, shear))
+    drawn = galaxies.noise_free_electrons(SKY, science.apply_shear(shown, shear))
     assert np.abs(drawn - direct).max() < 1e-4 * direct.max()
     unlensed = galaxies.noise_free_electrons(SKY, shown)
     assert np.abs(unlensed - direct).max() > 3e-3 * direct.max()
@@ -60,7 +60,7 @@ SILENT = np.zeros((len(SKY.bands), SIDE, SIDE))
 
 def test_turned_stamps_are_those_of_the_turned_galaxy() -> None:
     """The ring partner is drawn here: −e, its place turned, lensed by the shear itself."""
-    stamps = science.sheared_stamps(SKY, galaxy(), SILENT).astype(float)
+    stamps = science.draw_sheared_stamps(SKY, galaxy(), SILENT).astype(float)
     upright = galaxy()
     turned = replace(
         upright, e1=-upright.e1, e2=-upright.e2,
@@ -70,7 +70,7 @@ def test_turned_stamps_are_those_of_the_turned_galaxy() -> None:
     for component, direction in enumerate((1, 1j)):
         for sign, factor in enumerate((1, -1)):
             lensed = [
-                observed(science.sheared(shown, SHEAR * factor * direction))
+                observed(science.apply_shear(shown, SHEAR * factor * direction))
                 for shown in (upright, turned, flipped)
             ]
             peak = lensed[0].max()
@@ -81,7 +81,7 @@ def test_turned_stamps_are_those_of_the_turned_galaxy() -> None:
 
 
 def test_leakage_stamps_are_seen_through_sheared_psfs() -> None:
-    stamps = science.leakage_stamps(SKY, galaxy(), SILENT).astype(float)
+    stamps = science.draw_leakage_stamps(SKY, galaxy(), SILENT).astype(float)
     shown = galaxy()
     parts = shown.components
     profiles = [drawing.Profile(p.sersic_index, p.half_light_radius_arcsec) for p in parts]
@@ -107,13 +107,13 @@ def test_noise_is_poissons_within_its_rounding(expected: float) -> None:
     probability = np.array([1e-6, 0.001, 0.16, 0.5, 0.84, 0.999, 1 - 1e-6])
     normal = stats.norm.ppf(probability)
     sky = np.array(800.0)
-    drawn = science.with_noise(np.full(7, expected - 800), sky, normal) + sky
+    drawn = science.add_noise(np.full(7, expected - 800), sky, normal) + sky
     assert np.abs(drawn - stats.poisson.ppf(probability, expected)).max() < 1.0
 
 
 def test_noise_has_poissons_moments() -> None:
     normal = np.random.default_rng(0).standard_normal(2_000_000)
-    noise = science.with_noise(np.zeros(1), np.array(884.0), normal)
+    noise = science.add_noise(np.zeros(1), np.array(884.0), normal)
     assert noise.mean() == pytest.approx(0, abs=0.1)
     assert noise.var() == pytest.approx(884, rel=0.005)
     assert stats.skew(noise) == pytest.approx(884**-0.5, abs=0.01)
@@ -150,13 +150,13 @@ def test_known_bias_is_recovered_through_stamps_turns_and_noise(
     monkeypatch.setattr(galaxies, "noise_free_electrons", spin_2_image)
     multiplicative, additive = np.array([-0.12, 0.07]), np.array([0.003, -0.001])
     seen: list[tuple[int, int]] = []
-    responses = science.measured_responses(
+    responses = science.measure_responses(
         SKY, range(300, 370), biased(multiplicative, additive),
         lambda done, total: seen.append((done, total)),
     )  # fmt: skip
     assert seen[-1] == (70, 70)
     assert responses.response.shape == (70, 2)
-    found = rows(science.shear_bias_table(responses))
+    found = rows(science.make_shear_bias_table(responses))
     for j, name in enumerate(("e1", "e2")):
         m, c = multiplicative[j], additive[j]
         for quantity, truth, floor in (
@@ -192,7 +192,7 @@ def test_errors_cover_the_truth_as_often_as_they_say() -> None:
     }  # fmt: skip
     pulls: dict[str, list[float]] = {name: [] for name in truth}
     for _ in range(300):
-        for name, row in rows(science.shear_bias_table(synthetic(random, 200))).items():
+        for name, row in rows(science.make_shear_bias_table(synthetic(random, 200))).items():
             pulls[name] += [(row[e] - truth[name]) / row[f"{e}_error"] for e in ("e1", "e2")]
     for name, values in pulls.items():
         within = np.abs(values)
@@ -210,7 +210,7 @@ def test_standard_error_of_a_mean_is_its_jackknife() -> None:
 def test_error_of_a_ratio() -> None:
     random = np.random.default_rng(3)
     above, below = random.normal(3, 0.02, 100_000), random.normal(2, 0.03, 100_000)
-    ratio = science.over(Measured(3, 0.02), Measured(2, 0.03))
+    ratio = science.divide(Measurement(3, 0.02), Measurement(2, 0.03))
     assert ratio.value == 1.5
     assert ratio.error == pytest.approx((above / below).std(), rel=0.02)
 
@@ -225,7 +225,9 @@ def test_errors_by_bin() -> None:
     spread = np.where(values < 10, 0.2, 0.1)[:, None]
     residual = random.normal(0, spread, (count, 2)) + np.array([0.01, -0.02])
     scale = spread[:, :, None] * np.eye(2)
-    table = science.error_table("t", "x", values, (0, 10, 30, 40), Errors.of(residual, scale))
+    table = science.make_error_table(
+        "t", "x", values, (0, 10, 30, 40), Errors.from_residuals(residual, scale)
+    )
     found = rows(table)
     assert list(found) == ["0 to 10", "10 to 30"]  # nothing lies from 30 to 40
     assert sum(row["galaxies"] for row in table.rows) == count  # type: ignore[misc]
@@ -242,7 +244,7 @@ def test_radius_is_that_of_the_whole_covariance() -> None:
     random = np.random.default_rng(5)
     scale = np.array([[0.3, 0.0], [0.25, 0.1]])
     residual = random.standard_normal((100_000, 2)) @ scale.T
-    radius_squared = Errors.of(residual, np.tile(scale, (100_000, 1, 1))).radius_squared
+    radius_squared = Errors.from_residuals(residual, np.tile(scale, (100_000, 1, 1))).radius_squared
     for metric, share in (("coverage_68", 0.68), ("coverage_95", 0.95)):
         inside = (radius_squared < science.RADIUS_SQUARED[metric]).mean()
         assert inside == pytest.approx(share, abs=0.006)

@@ -9,16 +9,17 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import Tensor, nn
 
-from benchmarks.galaxy_vae import properties, quality, torch_properties
+from benchmarks.galaxy_vae import properties, quality
 from benchmarks.galaxy_vae.framework_free import OVERFLOW
 from benchmarks.galaxy_vae.model import (
     DoublingConv2d,
     FluxScaling,
     GalaxyVae,
+    cut_off_overflow,
     kl_divergence,
+    measure_properties,
     reconstruction_loss,
 )
-from benchmarks.galaxy_vae.task import within_reach
 
 FULL: dict[str, Any] = {
     "bands": 6, "pixels": 64, "filters": (32, 64, 128, 256), "latents": 32, "flow_layers": 8,
@@ -132,15 +133,15 @@ def gaussian_galaxy(
 
 
 def named(images: Tensor) -> dict[str, float]:
-    found = properties.measured(images.numpy(), BANDS, PIXEL_SCALE)[0].tolist()
-    return dict(zip(properties.names(BANDS), found, strict=True))
+    found = properties.measure(images.numpy(), BANDS, PIXEL_SCALE)[0].tolist()
+    return dict(zip(properties.list_properties(BANDS), found, strict=True))
 
 
 def test_properties_in_torch_are_those_in_numpy() -> None:
     images = torch.cat([gaussian_galaxy(e1=0.3), gaussian_galaxy(flux=10.0, offset=0.3)]).half()
     np.testing.assert_allclose(
-        torch_properties.measured(images, BANDS, PIXEL_SCALE),
-        properties.measured(images.numpy(), BANDS, PIXEL_SCALE),
+        measure_properties(images, BANDS, PIXEL_SCALE),
+        properties.measure(images.numpy(), BANDS, PIXEL_SCALE),
         atol=1e-4,
     )
 
@@ -177,7 +178,7 @@ def test_a_galaxy_off_the_centre_keeps_its_shape() -> None:
 
 
 def test_an_empty_image_has_finite_properties() -> None:
-    assert np.isfinite(properties.measured(np.zeros((1, 6, 64, 64)), BANDS, 0.2)).all()
+    assert np.isfinite(properties.measure(np.zeros((1, 6, 64, 64)), BANDS, 0.2)).all()
 
 
 def test_wasserstein_equals_scipys() -> None:
@@ -190,9 +191,9 @@ def test_wasserstein_equals_scipys() -> None:
 
 def test_a_shift_is_a_distance_in_standard_deviations() -> None:
     real = np.random.default_rng(0).normal(0, 3, size=(500, 9))
-    distances = properties.distances(real + 0.6, real, BANDS)
+    distances = properties.compute_distances(real + 0.6, real, BANDS)
     assert distances["z_y"] == pytest.approx(0.6 / real[:, -1].std())
-    assert properties.overall({"e1": 0.1, "e2": 0.5}) == pytest.approx(0.3)
+    assert properties.average_distances({"e1": 0.1, "e2": 0.5}) == pytest.approx(0.3)
 
 
 # Quality ------------------------------------------------------------------------------------------
@@ -200,14 +201,14 @@ def test_a_shift_is_a_distance_in_standard_deviations() -> None:
 
 def test_explained_signal() -> None:
     signals = np.array([1e6, 1e4, 1.0])
-    assert quality.explained(np.zeros(3), signals, 32) == 1
-    assert quality.explained(signals, signals, 32) == pytest.approx(0)
+    assert quality.explained_signal(np.zeros(3), signals, 32) == 1
+    assert quality.explained_signal(signals, signals, 32) == pytest.approx(0)
     # A tenth of each bright galaxy is missing; the one below the noise floor hardly counts.
     errors = np.array([1e5, 1e3, 1.0])
-    assert quality.explained(errors, signals, 32) == pytest.approx(0.886, abs=0.005)
+    assert quality.explained_signal(errors, signals, 32) == pytest.approx(0.886, abs=0.005)
     # One galaxy of a million times its flux is one that is not explained, and no more than that.
     errors = np.array([1e18, 0.0, 0.0])
-    assert quality.explained(errors, signals, 32) == pytest.approx(0.5, abs=0.02)
+    assert quality.explained_signal(errors, signals, 32) == pytest.approx(0.5, abs=0.02)
 
 
 def test_flow_gain_of_the_right_gaussian_is_zero() -> None:
@@ -226,7 +227,7 @@ def test_flow_gain_of_the_right_gaussian_is_zero() -> None:
 
 def test_what_overflows_is_finite() -> None:
     values = torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0])
-    assert within_reach(values).tolist() == [OVERFLOW, OVERFLOW, -OVERFLOW, 1.0]
+    assert cut_off_overflow(values).tolist() == [OVERFLOW, OVERFLOW, -OVERFLOW, 1.0]
 
 
 # Pictures -----------------------------------------------------------------------------------------
@@ -242,7 +243,7 @@ def test_each_real_galaxy_stands_above_a_new_one_of_like_brightness() -> None:
     parameters = SkyParameters(samples=8)
     real = np.concatenate([gaussian_galaxy(flux=flux).numpy() for flux in (10.0, 1e3)])
     generated = np.concatenate([gaussian_galaxy(flux=flux).numpy() for flux in (900.0, 5.0, 11.0)])
-    figure = pictures.panel(parameters, real, real, generated)
+    figure = pictures.draw_panel(parameters, real, real, generated)
     shown = [np.asarray(axes.get_images()[0].get_array()) for axes in figure.axes]
     assert len(shown) == 6
     expected = colour.in_colour(generated[[2, 0]], parameters)[:, 16:48, 16:48]

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from torch import Tensor
 
 from benchmarks.galaxy_vae import keras_model, keras_task, task
-from benchmarks.galaxy_vae.keras_weights import to_keras, to_torch
+from benchmarks.galaxy_vae.keras_weights import convert_to_keras, convert_to_torch
 from benchmarks.galaxy_vae.model import GalaxyVae, kl_divergence, reconstruction_loss
 from reference.keras.backend import FRAMEWORK, tf
 from reference.run.ranks import SingleProcess
@@ -55,14 +55,14 @@ def galaxies(count: int) -> Tensor:
 
 def in_keras(ours: GalaxyVae, **options: Any) -> Any:
     theirs = keras_model.GalaxyVae(**{**OPTIONS, **options})
-    give(theirs, to_keras(arrays_of(ours)))
+    give(theirs, convert_to_keras(arrays_of(ours)))
     return theirs
 
 
 @pytest.mark.parametrize("prelu", ["position", "channel"])
 def test_weights_go_there_and_back(prelu: str) -> None:
     state = arrays_of(perturbed(prelu))
-    back = to_torch(to_keras(state))
+    back = convert_to_torch(convert_to_keras(state))
     assert back.keys() == state.keys()
     for name, value in state.items():
         assert np.array_equal(back[name], value), name
@@ -70,7 +70,7 @@ def test_weights_go_there_and_back(prelu: str) -> None:
 
 def test_weights_start_alike() -> None:
     torch.manual_seed(0)
-    ours = to_keras(arrays_of(GalaxyVae(**OPTIONS)))
+    ours = convert_to_keras(arrays_of(GalaxyVae(**OPTIONS)))
     for variable in keras_model.GalaxyVae(**OPTIONS).variables:
         there, here = variable.numpy(), ours[variable.path]
         assert there.std() == pytest.approx(here.std(), rel=0.1), variable.path
@@ -96,7 +96,7 @@ def test_values_losses_and_gradients_agree(prelu: str, training: bool) -> None:
     for name, parameter in ours.named_parameters():
         assert parameter.grad is not None
         gradients[name] = parameter.grad.numpy()
-    expected = to_keras(gradients)
+    expected = convert_to_keras(gradients)
 
     with tf.GradientTape() as tape:
         scaled = theirs.scaled(images.numpy())
@@ -146,13 +146,13 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) 
     for made in (ours, theirs):
         made.build()
         made.open_data()
-    give(theirs.model, to_keras(arrays_of(ours.model)))
+    give(theirs.model, convert_to_keras(arrays_of(ours.model)))
     turn_half_more(theirs.order)
     ours.model.train()
     losses = [[float(made.step()) for _ in range(4)] for made in (ours, theirs)]
     assert losses[1][0] == pytest.approx(losses[0][0], rel=1e-4)
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
-    after = to_keras(arrays_of(ours.model))
+    after = convert_to_keras(arrays_of(ours.model))
     for path, value in theirs.state()["model"].items():
         # Adam moves each weight by 1e-4 a step, one whose gradient is all rounding either way.
         assert np.abs(value - after[path]).mean() < 2e-5, path
@@ -166,7 +166,7 @@ def test_evaluations_agree(tmp_path: Path) -> None:
     for made in (ours, theirs):
         made.build()
         made.open_data()
-    give(theirs.model, to_keras(arrays_of(ours.model)))
+    give(theirs.model, convert_to_keras(arrays_of(ours.model)))
     theirs.stamps = theirs.stamps[:, :, ::-1, ::-1]
     expected = ours.evaluate()
     found = theirs.evaluate()

@@ -12,10 +12,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.kfac import speed
-from benchmarks.kfac import task as kfac_task
-from benchmarks.kfac.pictures import erased
-from benchmarks.kfac.task import create, normalise, running_mixup, schedule_of
+from benchmarks.kfac import after_run, speed
+from benchmarks.kfac.hyperparameters import make_schedule
+from benchmarks.kfac.model import mix_with_previous, normalize_weights
+from benchmarks.kfac.pictures import erase_rectangles
+from benchmarks.kfac.task import create
 from reference import data
 from reference.measure.costs import load_costs
 from reference.measure.step_profiler import StepProfiler
@@ -59,7 +60,7 @@ def weights_after(task: Any, steps: int) -> Any:
 
 def test_the_full_scale_is_that_of_chainerkfac() -> None:
     config = configure(FULL)
-    schedule, epoch = schedule_of(config), FULL.train_samples
+    schedule, epoch = make_schedule(config), FULL.train_samples
     assert schedule.rate(epoch // 2) == schedule.rate(epoch) == 8.18e-3
     assert schedule.rate(27 * epoch) == pytest.approx(8.18e-3 * 0.5**11)
     assert schedule.rate(53 * epoch) == 0
@@ -79,7 +80,7 @@ def test_the_rate_rises_stays_and_falls() -> None:
         "opt_learning_rate_decay_poly_power=1",
         "opt_base_learning_rate=1",
     ]
-    schedule = schedule_of(configure(MINI, overrides=overrides))
+    schedule = make_schedule(configure(MINI, overrides=overrides))
     rates = [schedule.rate(at * MINI.train_samples) for at in (1, 2, 3, 4, 6, 8, 9)]
     assert rates == pytest.approx([0.5, 1, 1, 1, 0.5, 0, 0])
 
@@ -125,8 +126,8 @@ def test_mixup_goes_on_from_what_was_mixed() -> None:
     first, second, third = (
         (torch.full((1, 2), float(label + 1)), torch.eye(3)[label]) for label in range(3)
     )
-    mixed = running_mixup(second, running_mixup(first, None, 0.1), 0.5)
-    images, labels = running_mixup(third, mixed, 0.25)
+    mixed = mix_with_previous(second, mix_with_previous(first, None, 0.1), 0.5)
+    images, labels = mix_with_previous(third, mixed, 0.25)
     assert images[0].tolist() == pytest.approx([0.25 * 3 + 0.75 * 1.5] * 2)
     assert labels.tolist() == pytest.approx([0.375, 0.375, 0.25])
 
@@ -143,7 +144,7 @@ def test_labels_are_mixed_with_the_pictures(tmp_path: Path) -> None:
 
 def test_erasing_takes_a_rectangle_of_the_published_area() -> None:
     images = torch.zeros(400, 40, 40, 3, dtype=torch.uint8)
-    gone = erased(images, 0.5, np.random.default_rng(1), 0, 400).ne(0)
+    gone = erase_rectangles(images, 0.5, np.random.default_rng(1), 0, 400).ne(0)
     shares = gone.any(3).flatten(1).float().mean(1)
     assert 0.4 < (shares > 0).float().mean() < 0.6
     assert shares.max() <= 0.25 + 0.02
@@ -154,14 +155,14 @@ def test_erasing_takes_a_rectangle_of_the_published_area() -> None:
 
 def test_erasing_is_the_same_on_any_number_of_ranks() -> None:
     images = torch.zeros(8, 16, 16, 3, dtype=torch.uint8)
-    whole = erased(images, 0.5, np.random.default_rng(1), 0, 8)
-    half = erased(images[4:], 0.5, np.random.default_rng(1), 4, 8)
+    whole = erase_rectangles(images, 0.5, np.random.default_rng(1), 0, 8)
+    half = erase_rectangles(images[4:], 0.5, np.random.default_rng(1), 4, 8)
     assert torch.equal(whole[4:], half)
 
 
 def test_weights_are_normalised() -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))
-    normalise(model)
+    normalize_weights(model)
     assert float(model[0].weight.detach().norm()) == pytest.approx(4.0)
     assert float(model[1].weight.detach().norm()) == pytest.approx(8**0.5)
 
@@ -246,7 +247,7 @@ def test_the_step_profiler_tells_factors_and_inverses_apart(tmp_path: Path) -> N
 
 def _weights_on_this_rank(tmp_path: Path, *overrides: str) -> list[float]:
     torch.set_num_threads(1)
-    kfac_task.PLAIN_TURNS = kfac_task.PLAIN_UPDATES = 1  # each rank is a process of its own
+    after_run.PLAIN_TURNS = after_run.PLAIN_UPDATES = 1  # each rank is a process of its own
     with start_ranks() as ranks:
         task = built(tmp_path, "kfac_stale=false", *overrides, ranks=ranks)
         weights_after(task, 1)

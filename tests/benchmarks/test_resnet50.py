@@ -10,8 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.resnet50.model import ResNet, is_exempt, scaled_pixels
-from benchmarks.resnet50.task import ResNet50, create, schedule_of
+from benchmarks.resnet50.hyperparameters import make_schedule
+from benchmarks.resnet50.model import ResNet, is_exempt, scale_pixels
+from benchmarks.resnet50.task import ResNet50, create
 from reference import data
 from reference.measure.step_profiler import profile_steps
 from reference.optim.lars import Lars
@@ -93,7 +94,7 @@ def test_any_size_goes_through(variant: Any, pixels: int) -> None:
 
 def test_pixels_are_scaled_and_stay_channels_last() -> None:
     grey = torch.full((2, 4, 5, 3), 128, dtype=torch.uint8)
-    scaled = scaled_pixels(grey)
+    scaled = scale_pixels(grey)
     assert scaled.shape == (2, 3, 4, 5)
     assert scaled.is_contiguous(memory_format=torch.channels_last)
     assert scaled[0, :, 0, 0].tolist() == pytest.approx(
@@ -102,7 +103,7 @@ def test_pixels_are_scaled_and_stay_channels_last() -> None:
 
 
 def test_the_schedule_of_the_full_scale() -> None:
-    schedule = schedule_of(configure(FULL))
+    schedule = make_schedule(configure(FULL))
     epoch = FULL.train_samples
     rates = [schedule.rate(epoch * at) for at in (1, 2, 37)]
     assert rates == pytest.approx([5.5, 11.0, 1e-4])
@@ -114,7 +115,7 @@ def test_linear_scaling_begins_the_warm_up_at_the_unscaled_rate() -> None:
     config = configure(
         FULL, overrides=["opt_base_learning_rate=0.1", "opt_learning_rate_for_batch=256"]
     )
-    schedule = schedule_of(config)
+    schedule = make_schedule(config)
     assert schedule.start == 0.1
     assert schedule.peak == pytest.approx(1.25)
 

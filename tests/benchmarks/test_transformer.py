@@ -19,17 +19,17 @@ pytest.importorskip("sacrebleu", reason="needs the extra translation")
 from torch import Size, Tensor, nn
 
 from benchmarks.transformer import speed
-from benchmarks.transformer.beam import Search, translated
+from benchmarks.transformer.beam import Search, translate
 from benchmarks.transformer.model import Norm, Shape, Transformer
 from benchmarks.transformer.plain import Peer
-from benchmarks.transformer.task import Translation, create, signature
+from benchmarks.transformer.task import Translation, create, format_bleu_signature
 from reference import data
 from reference.data.wmt.pairs import END, PADDING
 from reference.data.wmt.sentence_batches import Batches
 from reference.measure.speed import Subject, make_plain_task
 from reference.optim.schedules import inverse_square_root
 from reference.run.config import RunConfig, configure
-from reference.torch.compilation import free_earlier_tasks
+from reference.torch.backend import free_earlier_tasks
 from reference.torch.distributed import TorchRanks
 from rules import definition
 from rules.definition import Block
@@ -174,7 +174,7 @@ def test_the_search_finds_what_a_slow_one_finds() -> None:
         network = network_of(seed=seed)
         network.decoder_norm = torch.nn.LayerNorm(SMALL.width)  # as sure as one that has learnt
         source = tokens_of(3, 7, 5, 4, seed=seed)
-        found = translated(network, source, search)
+        found = translate(network, source, search)
         expected = [slow_translation(network, row[row != PADDING], search) for row in source]
         assert found == [[t for t in tokens if t != PADDING] for tokens in expected]
         lengths |= set(map(len, found))
@@ -185,8 +185,8 @@ def test_the_search_finds_what_a_slow_one_finds() -> None:
 def test_a_sentence_is_translated_alike_in_any_company() -> None:
     network, search = network_of(seed=3), Search(4, 0.6, 6)
     source = tokens_of(3, 9, 5, 12, seed=5)
-    together = translated(network, source, search)
-    alone = [translated(network, row[row != PADDING][None], search)[0] for row in source]
+    together = translate(network, source, search)
+    alone = [translate(network, row[row != PADDING][None], search)[0] for row in source]
     assert together == alone
 
 
@@ -254,7 +254,7 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(data_root: Path) -> N
     batch = task.batches.after(0)
     assert len(batch.passes) > 1
     with torch.no_grad():
-        losses = [float(task._mean_loss(*task._on_device(one))) for one in batch.passes]
+        losses = [float(task.compute_loss(*task.move_pass(one))) for one in batch.passes]
     tokens = [one.target_tokens for one in batch.passes]
     expected = sum(loss * count for loss, count in zip(losses, tokens, strict=True))
     loss = float(task.loss_and_gradients())
@@ -390,7 +390,7 @@ def test_passes_of_all_sizes_are_compiled_before_the_clock_runs(
     task.model.train()
     before = compiled["unique_graphs"]
     for count, source, target in ((1, 7, 9), (1, 8, 8), (1, 30, 12), (5, 9, 11), (7, 7, 7)):
-        task._loss(*task._noise(count, source, target)).backward()
+        task.compiled_loss(*task.draw_sentences(count, source, target)).backward()
     free_earlier_tasks()
     assert before == compiled["unique_graphs"] == 2
 
@@ -403,8 +403,8 @@ def test_references_translate_perfectly(data_root: Path) -> None:
     rows = range(train, train + EVALUATION)
     decoded = [task.pairs.text(task.pairs.target.row(row).tolist()) for row in rows]
     assert 95 < task.bleu.corpus_score(decoded, None).score <= 100.001
-    assert "case:lc" in signature()
-    assert "tok:intl" in signature()
+    assert "case:lc" in format_bleu_signature()
+    assert "tok:intl" in format_bleu_signature()
 
 
 @pytest.mark.parametrize(

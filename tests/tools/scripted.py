@@ -127,9 +127,9 @@ def prepare(data: object, root: object, on_progress: object) -> None:
 if __name__ == "__main__":
     from reference import data
     from reference.run import frameworks
-    from reference.torch import compilation
+    from reference.torch import backend
 
-    compilation.free_earlier_tasks = lambda: None  # it takes longer than all the rest
+    backend.free_earlier_tasks = lambda: None  # it takes longer than all the rest
     definition.load = small
     data.prepare = prepare  # type: ignore[assignment]
     live_check.SHARE_OF_TIME = 1e9  # blocks take no time here

@@ -130,7 +130,7 @@ def test_a_rank_that_is_killed_ends_all(
     if moment == "prepare":  # before there is a log
         assert logs(tmp_path / "out") == []
         return
-    who = "the run was killed" if rank == 0 else "another rank has ended without a word"
+    who = "the run was killed" if rank == 0 else "another rank has ended without a message"
     assert who in both[0].err
     assert "cepheid" not in both[1].err
     assert logs(tmp_path / "out") == [KEPT]

@@ -11,9 +11,9 @@ pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from matplotlib.figure import Figure
 
-from benchmarks.galaxy_shape import pictures
-from benchmarks.galaxy_shape.science import RADIUS_SQUARED
 from reference.data import galaxies
+from reference.galaxies import pictures
+from reference.galaxies.science import RADIUS_SQUARED
 from reference.run.artifacts import keep_pictures
 from reference.run.config import configure
 from reference.run.result_folder import ResultFolder
@@ -78,7 +78,7 @@ def test_regions_and_truth_of_each_galaxy_are_drawn() -> None:
     def estimate(stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros((len(stamps), 2)), np.stack([scale] * len(stamps))
 
-    figure = pictures.posteriors(parameters, sky, np.arange(8), estimate)
+    figure = pictures.draw_posteriors(parameters, sky, np.arange(8), estimate)
     panels = figure.axes[1::2]
     assert len(panels) == len(pictures.SIGNAL_TO_NOISE)
     for panel in panels:
@@ -93,7 +93,7 @@ def test_regions_and_truth_of_each_galaxy_are_drawn() -> None:
 
 
 def test_no_galaxy_is_shown_twice() -> None:
-    assert pictures.nearest(np.array([30.0, 29.0, 500.0]), (30, 30, 30)) == [0, 1, 2]
+    assert pictures.find_nearest(np.array([30.0, 29.0, 500.0]), (30, 30, 30)) == [0, 1, 2]
 
 
 def test_the_weight_draws_of_a_bayesian_network_are_drawn() -> None:
@@ -106,7 +106,7 @@ def test_the_weight_draws_of_a_bayesian_network_are_drawn() -> None:
     def estimate(stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return means.mean(0), np.stack([np.eye(2)] * len(stamps))
 
-    figure = pictures.posteriors(parameters, sky, np.arange(8), estimate, lambda stamps: means)
+    figure = pictures.draw_posteriors(parameters, sky, np.arange(8), estimate, lambda stamps: means)
     for column, panel in enumerate(figure.axes[1::2]):
         _, dots = panel.get_lines()
         assert np.array_equal(dots.get_xydata(), means[:, column])

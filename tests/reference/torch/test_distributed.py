@@ -6,7 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.torch.distributed import GroupBatchNorm2d, TorchRanks, start_ranks
+from reference.torch.batch_norm import GroupBatchNorm2d
+from reference.torch.distributed import TorchRanks, start_ranks
 from rules.errors import UserError
 from tests.distributed import on_ranks
 

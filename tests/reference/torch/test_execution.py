@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.run import autotune as fastest
+from reference.run import autotune
 from reference.run.config import Execution
 from reference.torch import execution, precision
 from reference.torch.distributed import TorchRanks, start_ranks
@@ -20,7 +20,7 @@ SLOW_SECONDS = 0.004
 @pytest.fixture(autouse=True)
 def bf16_is_native(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever this machine multiplies."""
-    monkeypatch.setattr(precision, "candidates", lambda device: ("fp32", "bf16"))
+    monkeypatch.setattr(precision, "list_candidates", lambda device: ("fp32", "bf16"))
 
 
 class Machine:
@@ -68,20 +68,20 @@ def test_where_nothing_compiles_the_reason_is_kept() -> None:
 
 
 def test_noise_does_not_choose() -> None:
-    assert fastest._chosen({"fp32": 1.0, "bf16": 0.96}) == "fp32"
-    assert fastest._chosen({"fp32": 1.0, "bf16": 0.90}) == "bf16"
+    assert autotune._pick_value({"fp32": 1.0, "bf16": 0.96}) == "fp32"
+    assert autotune._pick_value({"fp32": 1.0, "bf16": 0.90}) == "bf16"
 
 
 def test_a_users_number_of_threads_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert execution.thread_counts(torch.device("cpu")) == ("8", "4")
+    assert execution.list_thread_counts(torch.device("cpu")) == ("8", "4")
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
-    assert execution.thread_counts(torch.device("cpu")) == ("8",)
+    assert execution.list_thread_counts(torch.device("cpu")) == ("8",)
 
 
 def _settled_on_this_rank() -> Execution:
-    precision.candidates = lambda device: ("fp32", "bf16")
+    precision.list_candidates = lambda device: ("fp32", "bf16")
     with start_ranks() as ranks:
         # On the first rank bf16 is slow, on the second fp32.
         machine = Machine({"precision": ("bf16", "fp32")[ranks.rank]})

@@ -9,8 +9,9 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from torch import nn
 
 from reference.optim.lars import Lars
-from reference.torch.distributed import Span, SpanBatchNorm2d, TorchRanks, start_ranks
-from reference.torch.parallel import data_parallel, make_sharded_optimizer
+from reference.torch.batch_norm import SpanBatchNorm2d
+from reference.torch.distributed import Span, TorchRanks, start_ranks
+from reference.torch.parallel import make_data_parallel, make_sharded_optimizer
 from rules.errors import UserError
 from tests.distributed import on_ranks
 
@@ -36,7 +37,7 @@ def _trained(all_reduce: str, weight_update: str, span: int, per_node: int) -> l
             nn.Flatten(),
             nn.Linear(20, 2),
         )
-        parallel = data_parallel(model, ranks, all_reduce)
+        parallel = make_data_parallel(model, ranks, all_reduce)
         groups = [{"params": list(model.parameters()), "weight_decay": 0.01}]
         optimizer = make_sharded_optimizer(
             Lars, groups, ranks, weight_update, lr=0.5, trust_coefficient=0.1, form="unscaled"
@@ -107,7 +108,7 @@ def test_spans_that_cut_through_a_share_are_refused(world_size: int, samples: in
 
 
 def test_nodes_of_different_size_are_refused() -> None:
-    from reference.torch.parallel import _nodes
+    from reference.torch.parallel import _make_node_groups
 
     with pytest.raises(UserError, match="evenly"):
-        _nodes(TorchRanks(0, 3, torch.device("cpu"), ranks_per_node=2))
+        _make_node_groups(TorchRanks(0, 3, torch.device("cpu"), ranks_per_node=2))

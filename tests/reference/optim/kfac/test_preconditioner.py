@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from reference.optim.kfac import KFAC, Options, sampled_cross_entropy
-from reference.torch.distributed import Span, SpanBatchNorm2d
+from reference.torch.batch_norm import SpanBatchNorm2d
+from reference.torch.distributed import Span
 from rules.errors import UserError
 
 Criterion = Callable[[Tensor, Tensor], Tensor]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.galaxy_shape.science import RADIUS_SQUARED, Estimate
 from reference.data.galaxies import colour
 from reference.data.galaxies.stamps import Galaxies, SkyParameters
+from reference.galaxies.science import RADIUS_SQUARED, Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ FEWEST_SCALES = 4.0  # of the wider standard deviation, from the centre of a pan
 ARCSEC_SHOWN = 6.4  # of the stamp, around its middle
 
 
-def posteriors(
+def draw_posteriors(
     parameters: SkyParameters,
     sky: Galaxies,
     rows: np.ndarray,
@@ -33,7 +33,7 @@ def posteriors(
     of each draw of its weights, (draws, n, 2) for n stamps."""
     from matplotlib.figure import Figure
 
-    chosen = rows[nearest(sky.labels["snr"][rows], SIGNAL_TO_NOISE)]
+    chosen = rows[find_nearest(sky.labels["snr"][rows], SIGNAL_TO_NOISE)]
     stamps, labels = sky.stamps[chosen], sky.labels[chosen]
     means, scales = estimate(stamps)
     draws = means_of_draws(stamps) if means_of_draws else np.empty((0, *means.shape))
@@ -65,7 +65,7 @@ def posteriors(
     return figure
 
 
-def nearest(values: np.ndarray, wanted: Sequence[float]) -> list[int]:
+def find_nearest(values: np.ndarray, wanted: Sequence[float]) -> list[int]:
     """For each wanted value the position of the nearest one by ratio, none of them twice."""
     found: list[int] = []
     for value in wanted:

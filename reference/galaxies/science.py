@@ -67,7 +67,7 @@ Estimate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 matrices (n, 2, 2) of their posterior."""
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """A number with its standard error."""
 
     value: float
@@ -78,7 +78,7 @@ class Measured(NamedTuple):
         return {name: self.value, f"{name}_error": self.error}
 
 
-def report(
+def make_report(
     parameters: SkyParameters,
     sky: galaxies.Galaxies,
     first_evaluation_row: int,
@@ -90,17 +90,17 @@ def report(
     rows = slice(first_evaluation_row, None)
     labels = sky.labels[rows]
     count = max(4, len(labels) // 2)
-    responses = measured_responses(
+    responses = measure_responses(
         parameters, range(parameters.samples, parameters.samples + count), estimate, on_progress
     )
     mean, scale = estimate(sky.stamps[rows])
     truth = np.stack([labels["e1"], labels["e2"]], axis=1).astype(float)
-    errors = Errors.of(mean - truth, scale)
+    errors = Errors.from_residuals(mean - truth, scale)
     radius = labels["half_light_radius_arcsec"]
     return [
-        shear_bias_table(responses),
-        error_table("Errors by signal-to-noise", "snr", labels["snr"], SNR_EDGES, errors),
-        error_table(
+        make_shear_bias_table(responses),
+        make_error_table("Errors by signal-to-noise", "snr", labels["snr"], SNR_EDGES, errors),
+        make_error_table(
             "Errors by half-light radius", "radius_arcsec", radius, RADIUS_EDGES_ARCSEC, errors
         ),
     ]
@@ -109,7 +109,7 @@ def report(
 # The calibration set ------------------------------------------------------------------------------
 
 
-def sheared(galaxy: Galaxy, shear: complex) -> Galaxy:
+def apply_shear(galaxy: Galaxy, shear: complex) -> Galaxy:
     """The galaxy lensed by the reduced shear γ1 + i·γ2: e becomes (e + γ)/(1 + γ*·e) (Seitz &
     Schneider 1997, A&A 318, 687). Size, flux and place stay."""
     e = complex(galaxy.e1, galaxy.e2)
@@ -117,7 +117,7 @@ def sheared(galaxy: Galaxy, shear: complex) -> Galaxy:
     return replace(galaxy, e1=lensed.real, e2=lensed.imag)
 
 
-def with_noise(electrons: np.ndarray, sky: np.ndarray, normal: np.ndarray) -> np.ndarray:
+def add_noise(electrons: np.ndarray, sky: np.ndarray, normal: np.ndarray) -> np.ndarray:
     """Poisson noise of signal and sky that is a smooth function of both, sky mean subtracted.
 
     ``normal`` are draws of N(0, 1). Two images of nearly the same galaxy get nearly the same noise,
@@ -129,14 +129,16 @@ def with_noise(electrons: np.ndarray, sky: np.ndarray, normal: np.ndarray) -> np
     return np.asarray(electrons + np.sqrt(expected) * normal + (normal**2 - 1) / 6)
 
 
-def observed(parameters: SkyParameters, electrons: np.ndarray, normal: np.ndarray) -> np.ndarray:
+def observe(parameters: SkyParameters, electrons: np.ndarray, normal: np.ndarray) -> np.ndarray:
     """Noisy stamps in units of the sky noise, rounded as stored: float16, (…, bands, y, x)."""
     sky = np.array(parameters.sky_electrons)[:, None, None]
-    values: np.ndarray = with_noise(electrons, sky, normal) / np.sqrt(sky)
+    values: np.ndarray = add_noise(electrons, sky, normal) / np.sqrt(sky)
     return values.astype(PIXEL_DTYPE)
 
 
-def sheared_stamps(parameters: SkyParameters, galaxy: Galaxy, normal: np.ndarray) -> np.ndarray:
+def draw_sheared_stamps(
+    parameters: SkyParameters, galaxy: Galaxy, normal: np.ndarray
+) -> np.ndarray:
     """The galaxy lensed, for the ring test: (component of the shear, +/−, turned by 0/90°, bands,
     y, x). ``normal`` is its noise, draws of N(0, 1), (bands, y, x).
 
@@ -144,17 +146,21 @@ def sheared_stamps(parameters: SkyParameters, galaxy: Galaxy, normal: np.ndarray
     to be drawn: galaxy and noise turned, then lensed by +γ, are those lensed by −γ, then turned.
     """
     shears = (SHEAR + 0j, -SHEAR + 0j, SHEAR * 1j, -SHEAR * 1j)
-    drawn = [galaxies.noise_free_electrons(parameters, sheared(galaxy, shear)) for shear in shears]
-    upright = observed(parameters, _by_component_and_sign(drawn), normal)
+    drawn = [
+        galaxies.noise_free_electrons(parameters, apply_shear(galaxy, shear)) for shear in shears
+    ]
+    upright = observe(parameters, _by_component_and_sign(drawn), normal)
     turned = np.rot90(upright[:, ::-1], axes=(-2, -1))
     return np.stack([upright, turned], axis=2)
 
 
-def leakage_stamps(parameters: SkyParameters, galaxy: Galaxy, normal: np.ndarray) -> np.ndarray:
+def draw_leakage_stamps(
+    parameters: SkyParameters, galaxy: Galaxy, normal: np.ndarray
+) -> np.ndarray:
     """The galaxy through sheared PSFs: (component of the shear, +/−, bands, y, x)."""
     shears = ((SHEAR, 0.0), (-SHEAR, 0.0), (0.0, SHEAR), (0.0, -SHEAR))
     drawn = [galaxies.noise_free_electrons(parameters, galaxy, shear) for shear in shears]
-    return observed(parameters, _by_component_and_sign(drawn), normal)
+    return observe(parameters, _by_component_and_sign(drawn), normal)
 
 
 def _by_component_and_sign(drawn: Sequence[np.ndarray]) -> np.ndarray:
@@ -171,8 +177,8 @@ class Responses:
     leakage: np.ndarray
 
     @classmethod
-    def of(cls, lensed: np.ndarray, leaked: np.ndarray) -> "Responses":
-        """From the estimates (…, 2) of e1 and e2 on ``sheared_stamps`` and ``leakage_stamps``.
+    def from_estimates(cls, lensed: np.ndarray, leaked: np.ndarray) -> "Responses":
+        """Compute the responses from estimates (…, 2) of e1 and e2 on both kinds of stamps.
 
         R_j = ⟨ê_j(+γ_j) − ê_j(−γ_j)⟩/2γ, c_j = ⟨ê_j⟩ over both signs, shears and turns, and
         α_j = (ê_j(+p_j) − ê_j(−p_j))/2p.
@@ -186,7 +192,7 @@ class Responses:
         )
 
 
-def measured_responses(
+def measure_responses(
     parameters: SkyParameters, indices: range, estimate: Estimate, on_progress: OnProgress
 ) -> Responses:
     """Draw galaxies ``indices`` of the sky, lensed and through sheared PSFs, and estimate them."""
@@ -196,10 +202,10 @@ def measured_responses(
             (galaxies.galaxy_at(parameters, index), _noise(parameters, index))
             for index in indices[chunk.start : chunk.stop]
         ]
-        lensed.append(_means(estimate, [sheared_stamps(parameters, *one) for one in shown]))
-        leaked.append(_means(estimate, [leakage_stamps(parameters, *one) for one in shown]))
+        lensed.append(_means(estimate, [draw_sheared_stamps(parameters, *one) for one in shown]))
+        leaked.append(_means(estimate, [draw_leakage_stamps(parameters, *one) for one in shown]))
         on_progress(chunk.stop, len(indices))
-    return Responses.of(np.concatenate(lensed), np.concatenate(leaked))
+    return Responses.from_estimates(np.concatenate(lensed), np.concatenate(leaked))
 
 
 def _noise(parameters: SkyParameters, index: int) -> np.ndarray:
@@ -219,37 +225,37 @@ def _means(estimate: Estimate, stamps: Sequence[np.ndarray]) -> np.ndarray:
 # Shear bias ---------------------------------------------------------------------------------------
 
 
-def average(values: np.ndarray) -> Measured:
+def average(values: np.ndarray) -> Measurement:
     """The mean over independent galaxies."""
-    return Measured(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
+    return Measurement(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
 
 
-def over(numerator: Measured, denominator: Measured) -> Measured:
+def divide(numerator: Measurement, denominator: Measurement) -> Measurement:
     """The ratio of two independent numbers, its error to first order."""
     ratio = numerator.value / denominator.value
     error = math.hypot(numerator.error, ratio * denominator.error) / abs(denominator.value)
-    return Measured(ratio, error)
+    return Measurement(ratio, error)
 
 
-def shear_bias_table(responses: Responses) -> Table:
+def make_shear_bias_table(responses: Responses) -> Table:
     """Response, m, c and α for both components, raw and after the correction of the response."""
     calibrating, tested = slice(0, None, 2), slice(1, None, 2)
-    columns: list[dict[str, Measured]] = []
+    columns: list[dict[str, Measurement]] = []
     for j in (0, 1):
         response = responses.response[:, j]
         additive, leakage = responses.additive[:, j], responses.leakage[:, j]
         raw = average(response)
         correction = average(response[calibrating])
-        left = over(average(response[tested]), correction)
+        left = divide(average(response[tested]), correction)
         columns.append(
             {
                 "R, response": raw,
-                "m, raw (R - 1)": Measured(raw.value - 1, raw.error),
-                "m, corrected": Measured(left.value - 1, left.error),
+                "m, raw (R - 1)": Measurement(raw.value - 1, raw.error),
+                "m, corrected": Measurement(left.value - 1, left.error),
                 "c, raw": average(additive),
-                "c, corrected": over(average(additive[tested]), correction),
+                "c, corrected": divide(average(additive[tested]), correction),
                 "PSF leakage, raw": average(leakage),
-                "PSF leakage, corrected": over(average(leakage[tested]), correction),
+                "PSF leakage, corrected": divide(average(leakage[tested]), correction),
             }
         )
     rows = tuple(
@@ -277,20 +283,20 @@ class Errors:
     radius_squared: np.ndarray
 
     @classmethod
-    def of(cls, residual: np.ndarray, scale: np.ndarray) -> "Errors":
+    def from_residuals(cls, residual: np.ndarray, scale: np.ndarray) -> "Errors":
         """From residuals (n, 2) and the scale matrices L (n, 2, 2), covariance L·Lᵀ."""
         white = np.linalg.solve(scale.astype(float), residual[:, :, None].astype(float))
         return cls(residual.astype(float), (white[:, :, 0] ** 2).sum(axis=1))
 
 
-def root_mean_square(residual: np.ndarray) -> Measured:
+def root_mean_square(residual: np.ndarray) -> Measurement:
     """Of both components together, as the quality ``e_rmse``; d√s = ds/(2√s)."""
     square = average((residual**2).mean(axis=1))
     rmse = math.sqrt(square.value)
-    return Measured(rmse, square.error / (2 * rmse) if rmse else 0.0)
+    return Measurement(rmse, square.error / (2 * rmse) if rmse else 0.0)
 
 
-def error_table(
+def make_error_table(
     title: str, name: str, values: np.ndarray, edges: Sequence[float], errors: Errors
 ) -> Table:
     """RMSE, mean error and coverage of the galaxies whose ``values`` lie between ``edges``; bins

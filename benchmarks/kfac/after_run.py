@@ -1,0 +1,107 @@
+"""What a run of kfac measures and reports once the clock has stopped."""
+
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from reference.optim.kfac import KFAC
+from reference.optim.kfac.staleness import Interval
+from reference.run.report import Table, Value
+
+if TYPE_CHECKING:
+    from benchmarks.kfac.task import PreconditionedResNet50
+
+PLAIN_TURNS, PLAIN_UPDATES = 10, 5
+PLAIN_SECONDS = 60  # limit for all turns together, on a machine where one update takes long
+
+
+def measure_plain_update(task: "PreconditionedResNet50") -> float:
+    """Return the median time of an update without K-FAC in ms; ``task`` stays as it is."""
+    with _restore_afterwards(task):
+        return statistics.median(_time_plain_updates(task))
+
+
+def _time_plain_updates(task: "PreconditionedResNet50") -> Iterator[float]:
+    """Yield the mean time of each turn of successive updates in ms."""
+    task.model.train()
+    first_ms = _time_turn(task, 1)  # also allocates what the other updates reuse
+    turns: int = task.ranks.broadcast(int(1000 * PLAIN_SECONDS / (PLAIN_UPDATES * first_ms)))
+    for _ in range(max(1, min(PLAIN_TURNS, turns))):
+        yield _time_turn(task, PLAIN_UPDATES)
+
+
+def _time_turn(task: "PreconditionedResNet50", updates: int) -> float:
+    task.synchronize()
+    started = time.perf_counter()
+    for _ in range(updates):
+        task.loss_and_gradients()
+        task.share_gradients()
+        if task.is_sharded:  # K-FAC would average them
+            task.ranks.average_gradients(task.model.parameters())
+        task.apply_gradients()
+    task.synchronize()
+    return 1000 * (time.perf_counter() - started) / updates
+
+
+@contextmanager
+def _restore_afterwards(task: "PreconditionedResNet50") -> Iterator[None]:
+    """Restore the state of ``task`` at the end of the context."""
+    optimizer = task.optimizer
+    tensors = [*task.model.state_dict().values()]
+    for state in optimizer.state.values():
+        tensors += [value for value in state.values() if isinstance(value, Tensor)]
+    before, known = [tensor.clone() for tensor in tensors], set(optimizer.state)
+    scale, samples, mixed = task.scaler.state_dict(), task.samples, task.mixed
+    rates = [(group["lr"], group["momentum"]) for group in optimizer.param_groups]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            torch._foreach_copy_(tensors, before)
+        for parameter in set(optimizer.state) - known:  # of layers that other ranks update
+            del optimizer.state[parameter]
+        task.samples, task.mixed = samples, mixed
+        if scale:
+            task.scaler.load_state_dict(scale)
+        for group, (rate, momentum) in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"], group["momentum"] = rate, momentum
+
+
+def make_report(kfac: KFAC) -> tuple[Table, Table]:
+    """Return the refreshes of each kind of factor, and each rank's share of the inverses."""
+    kinds = {"A": "A, of inputs", "B": "B, of gradients", "F": "of batch norms"}
+    by_kind: dict[str, list[Interval]] = {kind: [] for kind in kinds}
+    for name, interval in kfac.intervals.items():
+        by_kind[name[-1]].append(interval)
+    staleness: tuple[Mapping[str, Value], ...] = tuple(
+        {
+            "factors": kinds[kind],
+            "number": len(intervals),
+            "refreshes of each, mean": statistics.mean(each.refreshes for each in intervals),
+            "fewest": min(each.refreshes for each in intervals),
+            "most": max(each.refreshes for each in intervals),
+            "last interval, median": statistics.median(each.steps for each in intervals),
+            "longest": max(each.steps for each in intervals),
+        }
+        for kind, intervals in by_kind.items()
+        if intervals
+    )
+    owners = kfac.owners
+    total = sum(owners.cost_by_rank) or 1.0
+    balance: tuple[Mapping[str, Value], ...] = tuple(
+        {"rank": rank, "layers": owners.of_layer.count(rank), "share": round(cost / total, 4)}
+        for rank, cost in enumerate(owners.cost_by_rank)
+    )
+    return (
+        Table(
+            "Staleness",
+            staleness,
+            f"in {kfac.curvature.steps:,} updates; {kfac.refreshed_share:.1%} of all refreshes",
+        ),
+        Table("Inverses", balance, "by the cubes of the factors' sizes"),
+    )

@@ -1,0 +1,107 @@
+"""The hyperparameters of kfac, its learning-rate schedule and the options of K-FAC.
+
+``Literal`` fields list what this implementation knows, in the open division too.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from benchmarks.resnet50.hyperparameters import ImageHyperparameters
+from reference.optim.kfac import Options
+from reference.optim.kfac.options import Inverse, Rescaling
+from reference.optim.schedules import Schedule, linear_warmup
+from reference.run.config import RunConfig
+from reference.run.hyperparameters import parse_hyperparameters
+from reference.run.ranks import Ranks
+from rules.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters(ImageHyperparameters):
+    """The hyperparameters of kfac."""
+
+    opt_preconditioner: Literal["kfac", "none"]
+    opt_momentum_follows_rate: bool
+    opt_weight_normalisation: bool
+    opt_learning_rate_decay_start_epochs: float
+    kfac_damping: float
+    kfac_batch_norm_damping: float
+    kfac_average_decay: float
+    kfac_rescaling: Rescaling
+    kfac_kl_clip: float
+    kfac_stale: bool
+    kfac_stale_tolerance: float
+    kfac_inverse: Inverse
+    mixup_alpha: float
+    random_erasing_probability: float
+
+
+@dataclass(frozen=True)
+class HeldSchedule(Schedule):
+    """A schedule that stays at its peak for ``warmup_samples`` before it decays.
+
+    It rises from 0 within the first ``rise_samples``.
+    """
+
+    rise_samples: float = 0
+
+    def rate(self, samples: int) -> float:
+        """Return the learning rate of the step that completes ``samples`` training samples."""
+        return super().rate(samples) * linear_warmup(samples, self.rise_samples)
+
+
+def make_schedule(config: RunConfig) -> HeldSchedule:
+    """Return a schedule that rises, stays at its peak and decays from one epoch to another."""
+    values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+    epoch = config.definition.train_samples
+    return HeldSchedule(
+        peak=values.opt_base_learning_rate,
+        start=values.opt_base_learning_rate,
+        end=values.opt_end_learning_rate,
+        warmup_samples=values.opt_learning_rate_decay_start_epochs * epoch,
+        decay_samples=values.opt_learning_rate_decay_epochs * epoch,
+        decay=values.opt_learning_rate_decay_schedule,
+        power=values.opt_learning_rate_decay_poly_power,
+        rise_samples=values.opt_learning_rate_warmup_epochs * epoch,
+    )
+
+
+def make_options(config: RunConfig, ranks: Ranks) -> Options:
+    """Return the options of K-FAC; raise UserError for settings that exclude each other."""
+    values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+    own = config.execution.own
+    is_kfac = values.opt_preconditioner == "kfac"
+    is_sharded = own["weight_update"] == "sharded"
+    is_distributed = own["kfac_inverses"] == "distributed"
+    if is_kfac and config.execution.compile != "off":
+        raise UserError(
+            "--set compile=on: K-FAC observes the layers of a model, which is impossible in a "
+            "compiled one; leave it off, or set opt_preconditioner=none in the open division"
+        )
+    if is_kfac and is_sharded and config.execution.precision == "fp16":
+        raise UserError(
+            "--set precision=fp16: with weight_update=sharded each rank would detect overflows "
+            "in its own gradients only; use bf16, or leave weight_update replicated"
+        )
+    if is_sharded and not is_distributed:
+        raise UserError(
+            "--set weight_update=sharded: with kfac_inverses=everywhere no rank owns a layer; set "
+            "kfac_inverses=distributed, or leave weight_update replicated"
+        )
+    return Options(
+        damping=values.kfac_damping,
+        average_decay=values.kfac_average_decay,
+        batch_norm_damping=values.kfac_batch_norm_damping,
+        rescaling=values.kfac_rescaling,
+        kl_clip=values.kfac_kl_clip,
+        inverse=values.kfac_inverse,
+        distribute_inverse=is_distributed,
+        symmetric=own["kfac_symmetric"] == "on",
+        float21=own["kfac_float21"] == "on",
+        overlap=own["kfac_overlap"] == "on",
+        ranks_per_node=ranks.ranks_per_node if own["all_reduce"] == "two_level" else 0,
+        stale=values.kfac_stale,
+        stale_tolerance=values.kfac_stale_tolerance,
+        average_gradients=is_sharded,
+        shard_update=is_sharded,
+    )

@@ -1,0 +1,1 @@
+"""What the galaxy benchmarks share: data, schedule, optimizer, shape metrics and reports."""

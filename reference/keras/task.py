@@ -1,0 +1,218 @@
+"""The base of all tasks that train in Keras 3 on TensorFlow, in one process."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from reference.keras.backend import FRAMEWORK, POLICIES, autotune, keras, tf, use_threads
+from reference.run.config import Execution
+from reference.run.hyperparameters import AdamHyperparameters
+from reference.run.task import BenchmarkTask
+from rules.definition import Block
+
+Tensor = Any
+
+
+class KerasTask(BenchmarkTask):
+    """A task of ``reference.run.train``; a subclass adds model, data and metrics.
+
+    A subclass must implement the methods of the first section, ``open_data`` and ``evaluate``.
+    """
+
+    evaluation_batch: int
+
+    # A benchmark implements:
+
+    def make_network(self) -> keras.Model:
+        """Return the network of the definition, initialised from Keras' global seed."""
+        raise NotImplementedError
+
+    def set_precision(self, precision: str) -> None:
+        """Compute at ``precision``, fp32 or bf16, in everything traced from now on."""
+        raise NotImplementedError
+
+    def next_arrays(self) -> tuple[np.ndarray, ...]:
+        """Return the inputs and targets of the batch that follows ``samples``."""
+        raise NotImplementedError
+
+    def make_noise_arrays(self, count: int) -> tuple[np.ndarray, ...]:
+        """Return ``count`` inputs and targets of the real shapes and types."""
+        raise NotImplementedError
+
+    def compute_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of a batch in training, a scalar."""
+        raise NotImplementedError
+
+    def learning_rate_of(self, prefix: str) -> float:
+        """Return the rate of a part of the model in the step that completes ``samples``."""
+        raise NotImplementedError
+
+    def clip_norm(self, prefix: str) -> float:
+        """Return the largest norm of the gradient of a part of the model."""
+        raise NotImplementedError
+
+    def predict(self, inputs: Tensor) -> Any:
+        """Return what an evaluation computes for a batch of inputs."""
+        raise NotImplementedError
+
+    # A benchmark may override:
+
+    def variables_by_prefix(self) -> Mapping[str, Sequence[Any]]:
+        """Return the trainable variables, by the prefix of their hyperparameters."""
+        return {"opt_": self.model.trainable_variables}
+
+    def computations(self) -> Mapping[str, Callable[..., Any]]:
+        """Return all functions that are traced, by name; the step is one of them."""
+        return {"train": self.train_on, "predict": self.predict}
+
+    def repair_gradients(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the gradients of a part as its optimizer clips and applies them."""
+        return gradients
+
+    def predict_noise(self) -> None:
+        """Compute everything that an evaluation computes once, in its shapes."""
+        inputs, *_ = self.make_noise_arrays(self.evaluation_batch)
+        self.traced["predict"](tf.constant(inputs))
+
+    # What follows:
+
+    def build(self) -> int:
+        """Make model and optimizers from the seed; return the number of trainable parameters."""
+        threads = use_threads(self.config.execution.threads)
+        keras.utils.set_random_seed(self.config.seed)
+        self.model = self.make_network()
+        self._epsilon = tf.Variable(math.nan)  # set at each step
+        self.optimizers = {
+            prefix: self._make_adam(prefix, variables)
+            for prefix, variables in self.variables_by_prefix().items()
+        }
+        self._traced: dict[tuple[str, str], dict[str, Any]] = {}
+        self.use_execution(self.config.execution.having("threads", threads))
+        return sum(math.prod(weight.shape) for weight in self.model.trainable_variables)
+
+    def warm_up(self) -> None:
+        """Choose the execution settings, then run one step and one prediction on noise.
+
+        Weights, statistics and optimizers are as built afterwards.
+        """
+        variables = [*self.model.variables, *self._optimizer_variables()]
+        before = [variable.numpy() for variable in variables]
+        self.step_on_noise(autotune(self.execution, self.step_on_noise, self.ranks))
+        self.predict_noise()
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+
+    def implementation(self) -> Mapping[str, Any]:
+        """Return framework, device and execution, for readers of the log."""
+        way = {"on": "XLA", "off": "graph", "auto": "graph"}[self.execution.compile]
+        return {
+            "framework": FRAMEWORK,
+            "device": self.ranks.accelerator or "cpu",
+            "ranks": 1,
+            "threads_per_rank": int(self.execution.threads),
+            "precision": {"bf16": "bfloat16"}.get(self.execution.precision, "float32"),
+            "training_step": way,
+            "evaluation": way,
+            "execution": asdict(self.execution),
+        }
+
+    def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
+        """Train to ``block.samples``; return the mean loss over the block."""
+        losses = []
+        while self.samples < block.samples:
+            losses.append(self.step())
+            on_samples(self.samples)
+        return float(np.mean(np.array(losses, np.float64)))
+
+    def step(self) -> Tensor:
+        """Run one optimizer step on the next batch; return its mean loss."""
+        batch = self.next_arrays()
+        self.samples += self.config.global_batch_size
+        self._set_epsilon(self.samples // self.config.global_batch_size)
+        for prefix, optimizer in self.optimizers.items():
+            optimizer.learning_rate.assign(self.learning_rate_of(prefix))
+        return self.traced["train"](*map(tf.constant, batch))
+
+    def train_on(self, *batch: Tensor) -> Tensor:
+        """Apply the gradients of a batch; return its mean loss."""
+        parts = self.variables_by_prefix()
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(*batch)
+        for prefix, gradients in tape.gradient(loss, parts).items():
+            self.optimizers[prefix].apply(self.repair_gradients(gradients), parts[prefix])
+        return loss
+
+    def synchronize(self) -> None:
+        """Return at once: losses and predictions have already been read."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run needs, as arrays: weights, statistics, optimizers, samples."""
+        return {
+            "model": _read_variables(self.model.variables),
+            "optimizer": _read_variables(self._optimizer_variables()),
+            "samples": self.samples,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Resume from ``state``, on a task that was built with the same configuration."""
+        for variable in self.model.variables:
+            variable.assign(state["model"][variable.path])
+        for variable in self._optimizer_variables():
+            variable.assign(state["optimizer"][variable.path])
+        self.samples = int(state["samples"])
+
+    def use_execution(self, settings: Execution) -> None:
+        """Compute with these execution settings from now on; keep what was traced for them."""
+        self.execution = settings
+        # An "auto" that autotuning has not replaced yet computes in float32.
+        precision = settings.precision if settings.precision in POLICIES else "fp32"
+        self.set_precision(precision)
+        key = (precision, settings.compile)
+        if key not in self._traced:
+            use_xla = settings.compile == "on"
+            self._traced[key] = {
+                name: tf.function(computation, jit_compile=use_xla)
+                for name, computation in self.computations().items()
+            }
+        self.traced = self._traced[key]
+
+    def step_on_noise(self, settings: Execution) -> str:
+        """Run one step on noise with these execution settings; return an empty string."""
+        self.use_execution(settings)
+        self._set_epsilon(1)
+        batch = self.make_noise_arrays(self.config.global_batch_size)
+        self.traced["train"](*map(tf.constant, batch)).numpy()
+        return ""
+
+    def _make_adam(self, prefix: str, variables: Sequence[Any]) -> Any:
+        values: AdamHyperparameters = self.hyperparameters
+        optimizer = keras.optimizers.Adam(
+            values.opt_base_learning_rate,  # set at each step
+            beta_1=values.opt_adam_beta_1,
+            beta_2=values.opt_adam_beta_2,
+            global_clipnorm=self.clip_norm(prefix),
+            name=f"{prefix.removeprefix('opt_')}adam",  # otherwise numbered; states have the names
+        )
+        optimizer.build(variables)
+        optimizer.epsilon = self._epsilon
+        return optimizer
+
+    def _optimizer_variables(self) -> list[Any]:
+        return [variable for each in self.optimizers.values() for variable in each.variables]
+
+    def _set_epsilon(self, step: int) -> None:
+        """Set Adam's epsilon for a step, counted from 1.
+
+        PyTorch adds epsilon after the bias correction (Kingma & Ba 2015, algorithm 1), Keras
+        before; so Keras gets another epsilon at each step.
+        """
+        values: AdamHyperparameters = self.hyperparameters
+        factor = math.sqrt(1 - values.opt_adam_beta_2**step)
+        self._epsilon.assign(values.opt_adam_epsilon * factor)
+
+
+def _read_variables(variables: Any) -> dict[str, np.ndarray]:
+    return {variable.path: variable.numpy() for variable in variables}

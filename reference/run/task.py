@@ -1,0 +1,35 @@
+"""The base of all tasks: configuration, typed hyperparameters and the prepared dataset."""
+
+from typing import Any
+
+from reference import data
+from reference.data import store
+from reference.run.config import RunConfig
+from reference.run.hyperparameters import parse_hyperparameters
+from reference.run.ranks import Ranks
+
+
+class BenchmarkTask:
+    """A task with a configuration, ranks and a prepared dataset; independent of the framework.
+
+    A subclass sets ``hyperparameter_type`` to its dataclass of hyperparameters and annotates
+    ``hyperparameters`` with it. ``samples`` counts the samples trained over all ranks.
+    """
+
+    hyperparameter_type: type[Any] | None = None
+    hyperparameters: Any
+    ranks: Any
+
+    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
+        self.config, self.definition, self.ranks = config, config.definition, ranks
+        if self.hyperparameter_type is not None:
+            self.hyperparameters = parse_hyperparameters(
+                self.hyperparameter_type, config.hyperparameters
+            )
+        self.folder = data.folder(config.definition.data, config.data_root)
+        self.data_digest = store.read_manifest(self.folder).digest
+        self.samples = 0
+
+    def drop_caches(self) -> None:
+        """Drop the dataset from the file caches of the operating system (rule T6)."""
+        store.drop_caches(self.folder)

@@ -1,0 +1,175 @@
+"""Batch normalisation over samples of several ranks, also on CPUs.
+
+``torch.nn.SyncBatchNorm`` refuses CPU tensors.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional
+
+from reference.torch.distributed import Span, all_reduce
+
+
+class GroupBatchNorm2d(nn.Module):
+    """Batch normalisation over the global batch, on any device, with Keras' conventions.
+
+    The sums are reduced over all ranks, so that one and N ranks agree at equal global batch size.
+    As in Keras and unlike PyTorch, ``momentum`` is the share that the running statistics keep, and
+    their variance is biased.
+    """
+
+    running_mean: Tensor
+    running_variance: Tensor
+
+    def __init__(self, channels: int, epsilon: float, momentum: float) -> None:
+        super().__init__()
+        self.epsilon, self.momentum = epsilon, momentum
+        # Not a decorator: importing this module would then load the compiler, which is slow.
+        self._compute_group_moments = torch.compiler.disable(_compute_group_moments)
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_variance", torch.ones(channels))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalise ``images``, (batch, channels, height, width), equally large on all ranks.
+
+        The result is float32 and has the same shape.
+        """
+        images = images.float()
+        scale, shift = self.scale_and_shift(images)
+        return images * scale[:, None, None] + shift[:, None, None]
+
+    def scale_and_shift(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the factor and the summand that normalise each channel, both (channels,).
+
+        ``images`` are float32, (batch, channels, height, width). In training the running statistics
+        are updated.
+        """
+        if not self.training:
+            mean, variance = self.running_mean, self.running_variance
+        elif dist.is_initialized() and dist.get_world_size() > 1:
+            mean, variance = self._compute_group_moments(images)
+            self._update_running_statistics(mean, variance)
+        else:
+            variance, mean = torch.var_mean(images, dim=(0, 2, 3), correction=0)
+            self._update_running_statistics(mean, variance)
+        scale = self.weight * torch.rsqrt(variance + self.epsilon)
+        return scale, self.bias - mean * scale
+
+    @torch.no_grad()
+    def _update_running_statistics(self, mean: Tensor, variance: Tensor) -> None:
+        self.running_mean.lerp_(mean, 1 - self.momentum)
+        self.running_variance.lerp_(variance, 1 - self.momentum)
+
+
+class SpanBatchNorm2d(nn.BatchNorm2d):
+    """Batch normalisation over each span of consecutive samples, with PyTorch's conventions.
+
+    The statistics cover a part of a rank's samples, all of them, or those of several ranks
+    (distributed batch normalisation: Ying et al. 2018, arXiv:1811.06992, section 3.4). The running
+    statistics of a rank are the mean over its own groups. ``TorchRanks.average`` turns them into
+    the mean over all groups, at any time, because they are linear in each group.
+
+    ``batch_moments`` is the mean and the variance of each of this rank's groups in the last
+    training batch, (groups, channels) each; None where one group is this rank's batch.
+    """
+
+    batch_moments: tuple[Tensor, Tensor] | None = None
+
+    def __init__(self, channels: int, over: Span, epsilon: float, momentum: float) -> None:
+        super().__init__(channels, eps=epsilon, momentum=momentum)
+        self.over = over
+        self._compute_group_moments = torch.compiler.disable(_compute_group_moments)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalise ``images``, (share of this rank, channels, height, width), in their type."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        if not self.training:
+            return self._normalize(images, self.running_mean, self.running_var, training=False)
+        if self.over.group is not None:
+            return self._normalize_over_ranks(images)
+        if self.over.local_groups == 1:
+            return self._normalize(images, self.running_mean, self.running_var, self.momentum)
+        parts, means, variances = [], [], []
+        for part in images.chunk(self.over.local_groups):
+            mean, variance = torch.zeros_like(self.running_mean), torch.ones_like(self.running_var)
+            # With a momentum of 1 the running statistics are the group's own.
+            parts.append(self._normalize(part, mean, variance, 1.0))
+            means.append(mean)
+            variances.append(variance)
+        mean, variance = torch.stack(means), torch.stack(variances)
+        count = images.numel() // images.shape[1] // self.over.local_groups
+        self.batch_moments = mean, variance * ((count - 1) / count)
+        self._update_running_statistics(mean.mean(0), variance.mean(0))
+        return torch.cat(parts)
+
+    def _normalize(
+        self,
+        images: Tensor,
+        mean: Tensor,
+        variance: Tensor,
+        momentum: float | None = 0.0,
+        training: bool = True,
+    ) -> Tensor:
+        assert momentum is not None
+        normalized: Tensor = functional.batch_norm(
+            images, mean, variance, self.weight, self.bias, training, momentum, self.eps
+        )
+        return normalized
+
+    def _normalize_over_ranks(self, images: Tensor) -> Tensor:
+        """Normalise in float32 and return the type of ``images``."""
+        exact = images.float()
+        mean, variance = self._compute_group_moments(exact, self.over.group)
+        self.batch_moments = mean.detach()[None], variance.detach()[None]
+        count = self.over.ranks * images.numel() // images.shape[1]
+        self._update_running_statistics(mean, variance * count / max(1, count - 1))
+        scale = self.weight * torch.rsqrt(variance + self.eps)
+        shift = self.bias - mean * scale
+        normalized: Tensor = exact * scale[:, None, None] + shift[:, None, None]
+        return normalized.to(images.dtype)
+
+    @torch.no_grad()
+    def _update_running_statistics(self, mean: Tensor, variance: Tensor) -> None:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.momentum is not None
+        self.running_mean.lerp_(mean, self.momentum)
+        self.running_var.lerp_(variance, self.momentum)
+
+
+def _compute_group_moments(images: Tensor, group: Any = None) -> tuple[Tensor, Tensor]:
+    """Return the mean and the biased variance per channel over all ranks, or those of ``group``.
+
+    Gradients flow through both, (channels,) each.
+    """
+    count = dist.get_world_size(group) * images.numel() // images.shape[1]
+    mean = _sum_over_ranks(images.sum((0, 2, 3)), group) / count
+    deviation = images - mean[:, None, None]
+    return mean, _sum_over_ranks(deviation.square().sum((0, 2, 3)), group) / count
+
+
+def _sum_over_ranks(values: Tensor, group: Any = None) -> Tensor:
+    total: Tensor = _SumOverRanks.apply(values, group)
+    return total
+
+
+class _SumOverRanks(torch.autograd.Function):
+    """A sum over all ranks whose gradient is the sum of the ranks' gradients.
+
+    torch's own differentiable collectives are being renamed between the versions we support.
+    """
+
+    @staticmethod
+    def forward(context: Any, values: Tensor, group: Any) -> Tensor:
+        context.group = group
+        return all_reduce(values.clone(), group)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return all_reduce(gradient.clone(), context.group), None

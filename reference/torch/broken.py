@@ -1,0 +1,26 @@
+"""Broken variants that several benchmarks share; ``benchmarks/<name>/broken.py`` mixes them in."""
+
+import numpy as np
+
+from reference.run.seeding import generator
+from reference.torch.galaxies import TorchGalaxyTask
+from reference.torch.task import TorchTask
+
+
+class Frozen(TorchTask):
+    """The weights stay as initialised."""
+
+    def apply_gradients(self) -> None:
+        """Count the samples and change nothing."""
+        self.samples += self.config.global_batch_size
+        self.optimizer.zero_grad()
+
+
+class ShuffledLabels(TorchGalaxyTask):
+    """Training labels belong to other galaxies: only the prior can be learnt."""
+
+    def open_data(self) -> None:
+        """Open the data, then permute the training labels."""
+        super().open_data()
+        order = generator(self.config.seed, "shuffled labels").permutation(self.training_rows)
+        self.labels = np.concatenate([self.labels[order], self.labels[self.evaluation_rows]])

@@ -1,0 +1,82 @@
+"""The base of the galaxy benchmarks on torch: tensors of the stamps, Adam and its update."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from reference.galaxies.shapes import ShapeTask
+from reference.galaxies.task import GalaxyTask
+from reference.run.report import Table
+from reference.torch.distributed import TorchRanks
+from reference.torch.task import TorchTask
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class TorchGalaxyTask(GalaxyTask, TorchTask):
+    """A task on torch that trains on stamps of galaxies."""
+
+    ranks: TorchRanks
+    fused_optimizer: bool | None = True  # None: torch's own choice
+
+    def parameters_by_prefix(self) -> Mapping[str, Iterable[nn.Parameter]]:
+        """Return the trained parameters, by the prefix of their hyperparameters."""
+        return {"opt_": self.model.parameters()}
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """Return Adam with a group of parameters for each prefix."""
+        groups = [{"params": list(part)} for part in self.parameters_by_prefix().values()]
+        options = self.hyperparameters.torch_options
+        return torch.optim.Adam(groups, fused=self.fused_optimizer, **options)
+
+    def next_batch(self) -> tuple[Tensor, Tensor]:
+        """Return ``next_arrays`` as tensors on this rank's device."""
+        inputs, targets = self.next_arrays()
+        return self.to_device(inputs), self.to_device(targets)
+
+    def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return ``make_noise_arrays`` as tensors; ``generator`` is not needed."""
+        inputs, targets = self.make_noise_arrays(count)
+        return torch.from_numpy(inputs), torch.from_numpy(targets)
+
+    def prepare_update(self) -> None:
+        """Clip the gradients and set the rates of the step that completes ``samples``."""
+        groups = self.optimizer.param_groups
+        for prefix, group in zip(self.parameters_by_prefix(), groups, strict=True):
+            norm = self.hyperparameters.clip_norm(prefix)
+            torch.nn.utils.clip_grad_norm_(group["params"], norm)
+            self.repair_gradients(group["params"])
+            group["lr"] = self.learning_rate_of(prefix)
+
+    def repair_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Leave the clipped gradients of a part as they are."""
+
+
+class TorchShapeTask(ShapeTask, TorchGalaxyTask):
+    """A task whose network predicts means (n, d) and scale matrices (n, d, d) of shapes."""
+
+    def predict(self, stamps: Tensor, /) -> tuple[Tensor, Tensor]:
+        """Return means (n, d) and scale matrices (n, d, d) for stamps (n, bands, y, x)."""
+        with self.autocast():
+            mean, scale = self.model(stamps)
+        return mean, scale
+
+    @torch.no_grad()
+    def estimate_batch(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return means (n, d) and scale matrices (n, d, d) of one evaluation batch of stamps."""
+        mean, scale = self.compiled_predict(self.to_device(stamps))
+        return mean.cpu().numpy(), scale.cpu().numpy()
+
+    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
+        """Return shear bias, PSF leakage, and errors by signal-to-noise and size."""
+        self.model.eval()
+        return super().report(on_progress)
+
+    def pictures(self) -> "Figure":
+        """Return a figure of the estimates of some galaxies of the evaluation set."""
+        self.model.eval()
+        return super().pictures()
