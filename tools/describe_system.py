@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.run.placement import end_rank, placement
+from reference.run.placement import end_rank, find_placement
 from rules.definition import NAME
 from rules.documents import FILL_IN, find_unfilled
 from rules.errors import UserError
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = EXIT_FINDINGS if told.differences else EXIT_FINE
         if ranks.is_first:
             _tell(dict(told.content), told.differences, arguments.output)
-    if placement().world_size > 1:
+    if find_placement().world_size > 1:
         end_rank(code)
     return code
 

@@ -12,7 +12,7 @@ from rules import definition
 from rules.errors import UserError
 from tools.arguments import command_parser
 from tools.cli import EXIT_FINE, run_tool
-from tools.writing import new_folder
+from tools.writing import make_new_folder
 
 TEMPLATES = Path(__file__).parent / "templates" / "benchmark"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f'--title {title[:100]!r}: expected one line without any of " \\ : # {{ }}')
     folder = definition.locate_benchmarks() / name
     words = {"name": name, "title": title, "class_name": name.title().replace("_", "")}
-    with new_folder(folder) as made:
+    with make_new_folder(folder) as made:
         for template in sorted(TEMPLATES.iterdir()):
             text = Template(template.read_text(encoding="utf-8")).substitute(words)
             (made / template.name.removesuffix(".template")).write_text(text, encoding="utf-8")

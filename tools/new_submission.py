@@ -14,7 +14,7 @@ from rules.errors import UserError, did_you_mean
 from rules.events import CHOICES
 from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINE, run_tool
-from tools.writing import new_folder, write_new
+from tools.writing import make_new_folder, write_new
 
 TEMPLATES = Path(__file__).parent / "templates" / "submission"
 DIVISIONS = CHOICES["submission_division"]
@@ -114,7 +114,7 @@ def _words(chosen: Definition, arguments: argparse.Namespace, system: str) -> di
 
 def _write_code(folder: Path, words: dict[str, str]) -> None:
     """The task and what it imports, README and run script: all of it or nothing."""
-    with new_folder(folder) as made:
+    with make_new_folder(folder) as made:
         for name, text in starter(words["benchmark"]).items():
             (made / name).write_text(text, encoding="utf-8")
         for template in sorted(TEMPLATES.iterdir()):

@@ -63,12 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from reference import data
     from reference.data import store
-    from tools.progress import counted, prepare_data
+    from tools.progress import prepare_data, show_count
 
     console = Console(highlight=False, soft_wrap=True)
     if arguments.verify:
         folder = data.folder(chosen.data, arguments.data)
-        with counted("verifying", "samples", console) as on_progress:
+        with show_count("verifying", "samples", console) as on_progress:
             manifest = store.verify(folder, on_progress)
     else:
         folder = prepare_data(chosen, arguments.data, console)
@@ -123,11 +123,11 @@ def _benchmark(name: str, scale: str) -> str:
 def _export(chosen: Definition, folder: Path, output: Path, console: "Console") -> None:
     from reference.data import galaxies
     from reference.data.galaxies import fits
-    from tools.progress import counted
+    from tools.progress import show_count
 
     sky = galaxies.load(folder)
     parameters = galaxies.parameters_of(chosen.data)
-    with counted("exporting", "images", console) as on_progress:
+    with show_count("exporting", "images", console) as on_progress:
         fits.export(sky, parameters, chosen.train_samples, output, on_progress)
     console.print(f"{output}: {output.stat().st_size / 2**20:,.0f} MiB of FITS")
 

@@ -21,7 +21,7 @@ REFRESH_SECONDS = 0.5  # drawing takes milliseconds, and a run is being timed
 
 
 @contextmanager
-def counted(title: str, unit: str, console: Console) -> Iterator[Callable[[int, int], None]]:
+def show_count(title: str, unit: str, console: Console) -> Iterator[Callable[[int, int], None]]:
     """A bar for work that is counted; yields a function to call with (done, total)."""
     with _bar(console) as bar:
         task = None
@@ -48,7 +48,7 @@ def prepare_data(chosen: Definition, data_root: Path, console: Console) -> Path:
 
     Raises UserError as ``reference.data.prepare`` does.
     """
-    with counted("preparing data", "samples", console) as on_progress:
+    with show_count("preparing data", "samples", console) as on_progress:
         return data.prepare(chosen.data, data_root, on_progress)
 
 
@@ -156,7 +156,7 @@ def _times_line(times: Times) -> str:
     )
 
 
-def display_of(definition: Definition, console: Console) -> AbstractContextManager[OnProgress]:
+def show_run(definition: Definition, console: Console) -> AbstractContextManager[OnProgress]:
     """Return the display for runs of this kind of benchmark."""
     if definition.kind == "generate":
         return GenerationDisplay(definition, console)

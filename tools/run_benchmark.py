@@ -8,7 +8,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
-from reference.run.placement import end_rank, leave_quietly, placement
+from reference.run.placement import end_rank, find_placement, leave_quietly
 from rules import definition
 from rules.errors import UserError
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from tools.run.console import ConsoleObserver
 
     observer = ConsoleObserver(
-        Console(quiet=placement().rank != 0, highlight=False, soft_wrap=True)
+        Console(quiet=find_placement().rank != 0, highlight=False, soft_wrap=True)
     )
     with start_session(request, observer) as session:
         if arguments.dry_run:
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             end = session.make_runs()
             is_fine = end.all_reached and os.environ.get(EARLIER_RUNS, REACHED) == REACHED
             code, runs_left = EXIT_FINE if is_fine else EXIT_FINDINGS, end.runs_left
-    if placement().world_size > 1:
+    if find_placement().world_size > 1:
         end_rank(code)
     if runs_left:
         _restart_process(runs_left, REACHED if code == EXIT_FINE else MISSED)
@@ -79,7 +79,7 @@ def _restart_process(runs: int, earlier: str) -> NoReturn:
 @contextmanager
 def _print_wrong_use_once() -> Iterator[None]:
     """Let only the first rank of each machine print wrong use, which all ranks notice."""
-    if placement().local_rank == 0:
+    if find_placement().local_rank == 0:
         yield
         return
     try:

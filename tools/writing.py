@@ -18,10 +18,10 @@ def write_new(path: Path, text: str) -> None:
     """
     if os.path.lexists(path):
         raise UserError(f"{path}: is there already; delete it or choose another name")
-    replace(path, text)
+    replace_file(path, text)
 
 
-def replace(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
     """Write ``text`` in place of what a tool of ours wrote there before.
 
     Raises UserError where it cannot be written; then what was there is as it was.
@@ -34,7 +34,7 @@ def replace(path: Path, text: str) -> None:
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def make_new_folder(path: Path) -> Iterator[Path]:
     """A folder to fill, which is called ``path`` when it is whole, and is gone if it fails.
 
     It is filled beside the parent of ``path``, where nobody takes it for one of those that lie

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from benchmarks.galaxy_bnn.model import GaussianWeight, get_gaussian_weight
 from benchmarks.galaxy_shape.model import NormalisedConv2d, ShapeNetwork
-from reference.run.seeding import generator
+from reference.run.seeding import make_generator
 from rules.errors import UserError, did_you_mean
 
 PLAIN = "reparameterisation"
@@ -157,5 +157,5 @@ class SampleNoise:
         if not self.values.shape[1]:
             return
         for number, row in enumerate(self.values, first_sample):
-            key = int(generator(seed, "sample noise", number).integers(2**63))
+            key = int(make_generator(seed, "sample noise", number).integers(2**63))
             row.normal_(generator=self._random.manual_seed(key))

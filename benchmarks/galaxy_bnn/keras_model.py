@@ -6,7 +6,7 @@ from typing import Any
 
 from reference.keras.backend import keras, tf
 from reference.keras.task import Tensor
-from reference.run.seeding import generator
+from reference.run.seeding import make_generator
 
 ops = keras.ops
 
@@ -81,7 +81,7 @@ class WeightNoise:
 
     def draw(self, seed: int, purpose: str, *keys: int) -> None:
         """A new draw of all weights at once."""
-        self._fill(tf.constant(int(generator(seed, purpose, *keys).integers(2**63)), tf.int64))
+        self._fill(tf.constant(int(make_generator(seed, purpose, *keys).integers(2**63)), tf.int64))
 
     def _fill_noise(self, key: Tensor) -> None:
         sizes = [part.shape.num_elements() for part in self.parts]

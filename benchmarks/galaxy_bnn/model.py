@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from reference.run.seeding import generator
+from reference.run.seeding import make_generator
 
 
 class GaussianWeight(nn.Module):
@@ -110,5 +110,5 @@ class WeightNoise:
 
     def draw(self, seed: int, purpose: str, *keys: int) -> None:
         """A new draw of all weights at once."""
-        key = int(generator(seed, purpose, *keys).integers(2**63))
+        key = int(make_generator(seed, purpose, *keys).integers(2**63))
         self.values.normal_(generator=self._random.manual_seed(key))

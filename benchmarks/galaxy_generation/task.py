@@ -25,7 +25,7 @@ from reference.galaxies.task import crop_middle
 from reference.run.config import Execution, RunConfig
 from reference.run.generate import Times
 from reference.run.report import Table
-from reference.run.seeding import generator
+from reference.run.seeding import make_generator
 from reference.run.task import BenchmarkTask
 from reference.torch import execution, precision
 from reference.torch.compilation import Compiled
@@ -229,7 +229,7 @@ class GalaxyGeneration(BenchmarkTask):
         name, distance = max(distances.items(), key=lambda item: item[1])
         if distance <= LARGEST_DISTANCE:
             return requested
-        return requested.having("precision", "fp32", f"bf16 moves {name} by {distance:.2g}")
+        return requested.with_setting("precision", "fp32", f"bf16 moves {name} by {distance:.2g}")
 
     def _measure(self, images: Tensor) -> np.ndarray:
         data = self.definition.data
@@ -237,7 +237,7 @@ class GalaxyGeneration(BenchmarkTask):
 
     def draw_noise(self, purpose: str, count: int, repetition: int = 0) -> Tensor:
         """Draw N(0, 1) for ``count`` latent vectors, (count, latents)."""
-        random = generator(self.config.seed, purpose, count, repetition)
+        random = make_generator(self.config.seed, purpose, count, repetition)
         shape = (count, self.definition.model["latents"])
         noise = random.standard_normal(shape, dtype=np.float32)
         return torch.from_numpy(noise).to(self.ranks.device)

@@ -17,7 +17,7 @@ from reference.galaxies.task import (
 )
 from reference.run.ranks import Ranks, SingleProcess
 from reference.run.report import Table
-from reference.run.seeding import generator
+from reference.run.seeding import make_generator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,7 +112,7 @@ class VaeTask(GalaxyTask):
 
     def draw_normal(self, count: int, purpose: str, *keys: int) -> np.ndarray:
         """Draw N(0, 1) for ``count`` latent vectors, (count, latents), the same on every rank."""
-        random = generator(self.config.seed, purpose, *keys)
+        random = make_generator(self.config.seed, purpose, *keys)
         shape = (count, self.definition.model["latents"])
         return random.standard_normal(shape, dtype=np.float32)
 

@@ -23,7 +23,7 @@ from reference.optim.kfac import KFAC
 from reference.optim.lars import Lars
 from reference.run.config import RunConfig
 from reference.run.report import Table
-from reference.run.seeding import generator
+from reference.run.seeding import make_generator
 from reference.torch.distributed import TorchRanks, detect_lost_rank
 from reference.torch.parallel import clear_optimizer_state
 
@@ -121,13 +121,13 @@ class PreconditionedResNet50(ResNet50):
         images, labels = super().next_batch()
         values, seed = self.hyperparameters, self.config.seed
         if probability := values.random_erasing_probability:
-            noise = generator(seed, "erasing", self.samples)
+            noise = make_generator(seed, "erasing", self.samples)
             first = self.ranks.rank * self.batch_per_rank
             batch = self.config.global_batch_size
             images = erase_rectangles(images, probability, noise, first, batch)
         if not values.mixup_alpha:
             return images, labels
-        mixing = generator(seed, "mixup", self.samples)
+        mixing = make_generator(seed, "mixup", self.samples)
         share = float(mixing.beta(values.mixup_alpha, values.mixup_alpha))
         one_hot = functional.one_hot(labels, self.classes)
         self.mixed = mix_with_previous((images.float(), one_hot.float()), self.mixed, share)

@@ -10,7 +10,7 @@ from torch import nn
 
 from benchmarks.resnet50.task import ResNet50
 from reference.run.config import RunConfig
-from reference.run.seeding import generator
+from reference.run.seeding import make_generator
 from reference.torch import broken
 from reference.torch.distributed import TorchRanks
 
@@ -25,7 +25,9 @@ class ShuffledLabels(ResNet50):
         super().open_data()
         train = self.definition.train_samples
         labels = self.images.labels
-        labels[:train] = generator(self.config.seed, "shuffled labels").permutation(labels[:train])
+        labels[:train] = make_generator(self.config.seed, "shuffled labels").permutation(
+            labels[:train]
+        )
 
 
 class Frozen(broken.Frozen, ResNet50):

@@ -13,7 +13,7 @@ from benchmarks.transformer.model import Memory, Transformer
 from benchmarks.transformer.task import Translation
 from reference.data.wmt.pairs import Tokens
 from reference.run.config import RunConfig
-from reference.run.seeding import generator
+from reference.run.seeding import make_generator
 from reference.torch import broken
 from reference.torch.distributed import TorchRanks
 
@@ -26,7 +26,7 @@ class ShuffledTargets(Translation):
         super().open_data()
         train, target = self.definition.train_samples, self.pairs.target
         order = np.arange(len(target.ends))
-        order[:train] = generator(self.config.seed, "shuffled targets").permutation(train)
+        order[:train] = make_generator(self.config.seed, "shuffled targets").permutation(train)
         rows = [target.row(int(row)) for row in order]
         dealt = Tokens(np.concatenate(rows), np.cumsum([len(row) for row in rows]))
         self.pairs = replace(self.pairs, target=dealt)

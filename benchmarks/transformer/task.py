@@ -266,7 +266,7 @@ class Translation(ParallelTask):
     def _seed_dropout(self) -> None:
         """Seed by samples and rank, so that a resumed run has the same dropout."""
         if self.shape.dropout:
-            seeds = seeding.generator(self.config.seed, "dropout", self.samples, self.ranks.rank)
+            seeds = seeding.make_generator(self.config.seed, "dropout", self.samples, self.ranks.rank)
             torch.manual_seed(int(seeds.integers(2**63)))
 
 

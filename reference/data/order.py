@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from reference.run.seeding import generator
+from reference.run.seeding import make_generator
 
 ORIENTATIONS = 8  # of a square: flip x, flip y, transpose
 
@@ -31,6 +31,8 @@ class SampleStream:
         return np.concatenate(samples), np.concatenate(orientations)
 
     def _draw_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        order = generator(self.seed, "order", epoch).permutation(self.size)
-        codes = generator(self.seed, "orientation", epoch).integers(ORIENTATIONS, size=self.size)
+        order = make_generator(self.seed, "order", epoch).permutation(self.size)
+        codes = make_generator(self.seed, "orientation", epoch).integers(
+            ORIENTATIONS, size=self.size
+        )
         return order, codes

@@ -117,9 +117,9 @@ def autotune(asked: Execution, step: Step, ranks: Ranks) -> Execution:
     graphs. On CPUs processor time counts, which other work does not move.
     """
     clock = time.perf_counter if ranks.accelerator else time.process_time
-    chosen = asked.having("compile", "off")
+    chosen = asked.with_setting("compile", "off")
     if asked.precision == "auto":
         chosen = pick_fastest(chosen, "precision", tuple(POLICIES), step, ranks, clock)
     if asked.compile == "auto":
         return pick_fastest(chosen, "compile", ("off", "on"), step, ranks, clock)
-    return chosen.having("compile", asked.compile)
+    return chosen.with_setting("compile", asked.compile)

@@ -90,7 +90,7 @@ class KerasTask(BenchmarkTask):
             for prefix, variables in self.variables_by_prefix().items()
         }
         self._traced: dict[tuple[str, str], dict[str, Any]] = {}
-        self.use_execution(self.config.execution.having("threads", threads))
+        self.use_execution(self.config.execution.with_setting("threads", threads))
         return sum(math.prod(weight.shape) for weight in self.model.trainable_variables)
 
     def warm_up(self) -> None:

@@ -31,14 +31,14 @@ def pick_fastest(
     the best time of each counts. The first rank decides for all ranks.
     """
     if len(values) == 1:
-        return execution.having(setting, values[0], "the only candidate")
+        return execution.with_setting(setting, values[0], "the only candidate")
     best = dict.fromkeys(values, math.inf)
     began = time.perf_counter()
     for turn in range(ROUNDS + 1):
         for value in values:
             ranks.barrier()
             started = clock()
-            step(execution.having(setting, value))
+            step(execution.with_setting(setting, value))
             ranks.barrier()
             if turn:  # the first turn warms up
                 best[value] = min(best[value], clock() - started)
@@ -46,7 +46,9 @@ def pick_fastest(
             break
     value = _pick_value(best)
     times = ", ".join(f"{value} {seconds * 1000:.1f} ms" for value, seconds in best.items())
-    chosen: Execution = ranks.broadcast(execution.having(setting, value, f"fastest step: {times}"))
+    chosen: Execution = ranks.broadcast(
+        execution.with_setting(setting, value, f"fastest step: {times}")
+    )
     return chosen
 
 

@@ -33,7 +33,7 @@ class Execution:
     because: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
 
-    def having(self, setting: str, value: str, reason: str = "") -> "Execution":
+    def with_setting(self, setting: str, value: str, reason: str = "") -> "Execution":
         """The same with another value of one setting, and the reason for it if there is one."""
         because = {**self.because, setting: reason} if reason else self.because
         if setting in self.own:
@@ -84,21 +84,21 @@ class RunConfig:
         """The name of the result's folder, e.g. ``galaxy_shape-mini-closed``."""
         return f"{self.definition.name}-{self.definition.scale}-{self.division}"
 
-    def on(
+    def name_system(
         self, submitter: str, system: str, code_digest: str, task_digest: str = ""
     ) -> "RunConfig":
         """The same for a submitter's system and the code that runs on it."""
         named = replace(self, submitter=submitter, system=system, code_digest=code_digest)
-        return replace(named, task_digest=task_digest).for_run(self.index)
+        return replace(named, task_digest=task_digest).select_run(self.index)
 
-    def for_run(self, index: int) -> "RunConfig":
+    def select_run(self, index: int) -> "RunConfig":
         """The same for run ``index``: derived seeds differ by the index, given ones count up."""
         if self.seed_origin == "given":
             return replace(self, seed=self.seed - self.index + index, index=index)
         seed = derive_seed(self.definition.digest, self.system, self.code_digest, index)
         return replace(self, seed=seed, index=index)
 
-    def shared_by_runs(self) -> dict[str, Any]:
+    def list_shared_settings(self) -> dict[str, Any]:
         """What all runs of a result have in common (rule T18), as plain JSON."""
         return {
             "round": rounds.CURRENT,
@@ -147,10 +147,10 @@ def configure(
     own = [key for key in definition.execution if key not in EXECUTION_CHOICES]
     execution = Execution(own=dict.fromkeys(own, ""))
     for key, choices in definition.execution.items():
-        execution = execution.having(key, choices[0])
+        execution = execution.with_setting(key, choices[0])
     for key, text in map(parse_override, overrides):
         if key in execution_choices:
-            execution = execution.having(key, _chosen(key, text, execution_choices[key]))
+            execution = execution.with_setting(key, _chosen(key, text, execution_choices[key]))
         elif key in definition.hyperparameters:
             values[key] = _allowed(definition.hyperparameters[key], text, division, own_code)
         else:
@@ -183,7 +183,7 @@ def configure(
         seed=0 if seed is None else seed,
         seed_origin="derived" if seed is None else "given",
     )
-    return config.for_run(0)
+    return config.select_run(0)
 
 
 def parse_override(override: str) -> tuple[str, str]:

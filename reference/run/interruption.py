@@ -9,11 +9,11 @@ AGAIN_SECONDS = 1.0
 
 
 class Interruption:
-    """While it is entered, both signals raise KeyboardInterrupt, but only within ``possible``.
+    """While it is entered, both signals raise KeyboardInterrupt, but only within ``allow``.
 
     One that comes at another moment, while a log gets its name for instance, waits for the next
-    ``possible``. Libraries swallow the exception now and then (torch's compiler does), so it is
-    raised again every second until ``possible`` is left.
+    ``allow``. Libraries swallow the exception now and then (torch's compiler does), so it is
+    raised again every second until ``allow`` is left.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Interruption:
             signal.signal(number, handler)
 
     @contextmanager
-    def possible(self) -> Iterator[None]:
+    def allow(self) -> Iterator[None]:
         """Work that may be broken off at any moment."""
         self._is_possible = True
         try:

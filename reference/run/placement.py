@@ -34,7 +34,7 @@ class RankEndedError(UserError):
         self.is_told = is_told
 
 
-def placement() -> Placement:
+def find_placement() -> Placement:
     """As torchrun, Slurm or MPI set it; without any of them one rank."""
     for rank, size, local in LAUNCHERS:
         if rank in os.environ and size in os.environ:

@@ -127,7 +127,7 @@ def open_result_folder(
             )
         described = output / "systems" / f"{config.system}.json"
         keep_or_compare(described, dict(system), "system", SAME_SYSTEM, T18)
-        shared, configuration = config.shared_by_runs(), folder / CONFIGURATION
+        shared, configuration = config.list_shared_settings(), folder / CONFIGURATION
         if [path.name for path in folder.iterdir()] == [CONFIGURATION]:
             configuration.unlink()  # no run was made with it, so a new one may differ
         keep_or_compare(configuration, shared, "configuration", tuple(shared), T18)

@@ -1,4 +1,4 @@
-"""Random numbers that depend on the run's seed and on what they are for, never on the rank."""
+"""Random numbers that depend on the run's seed and on their purpose, never on the rank."""
 
 import random
 import zlib
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def seed_everything(seed: int) -> None:
-    """Seed the global generators of Python, NumPy and torch; weights are initialised from these."""
+    """Seed the global generators of Python, NumPy and torch, from which weights are initialised."""
     import torch  # here, because data and their order need no framework
 
     random.seed(seed)
@@ -15,8 +15,8 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def generator(seed: int, purpose: str, *keys: int) -> np.random.Generator:
-    """A generator of its own for one purpose, e.g. ``generator(seed, "order", epoch)``.
+def make_generator(seed: int, purpose: str, *keys: int) -> np.random.Generator:
+    """Make a generator for one purpose, e.g. ``make_generator(seed, "order", epoch)``.
 
     The same arguments give the same numbers on every rank and for any number of ranks.
     """

@@ -50,7 +50,7 @@ class Session:
             indices = missing if self.ranks.world_size > 1 else missing[:1]
             all_reached = True
             for index in indices:
-                run = SingleRun(self, self.config.for_run(index), folder, sensors)
+                run = SingleRun(self, self.config.select_run(index), folder, sensors)
                 all_reached = run.make().reached and all_reached
                 self.tell_time_left(folder, sum(other > index for other in missing))
             # A rank that leaves with exit code 1 has torchrun end the others, reporting or not.
@@ -92,7 +92,7 @@ class Session:
     def prepare_data(self) -> None:
         """Prepare what is missing of the dataset. Raises UserError where that fails."""
         with (
-            self.interruption.possible(),
+            self.interruption.allow(),
             self.observer.count("preparing data", "samples") as on_count,
         ):
             data.prepare(self.config.definition.data, self.config.data_root, on_count)
@@ -139,7 +139,7 @@ def start_session(request: Request, observer: Observer) -> Iterator[Session]:
             digest_own_code(own.parent) if own else "",
         )
         # Hosts may differ, and seeds derive from these: the values of the first rank count.
-        config = config.on(*ranks.broadcast(identity))
+        config = config.name_system(*ranks.broadcast(identity))
         yield Session(request, config, described, backend, module, ranks, observer)
 
 

@@ -33,7 +33,7 @@ class SingleRun:
         name and the weights are written.
         """
         self.tell(f"run {self.index} of {self.config.result_name}, seed {self.config.seed}")
-        with self.session.interruption.possible():
+        with self.session.interruption.allow():
             config = self.adopt_execution()
             self.session.backend.free_earlier_tasks()
             task = self.create_task(config)
@@ -67,7 +67,7 @@ class SingleRun:
         live = session.observer.check_live(final_log) if final_log else None
         try:
             with (
-                session.interruption.possible(),
+                session.interruption.allow(),
                 meter,
                 session.observer.show_run(config.definition) as show,
             ):
@@ -84,7 +84,7 @@ class SingleRun:
         if self.folder and live and closed_log == final_log:
             live.judge_result()
             used = keep_power_log(meter, self.folder, self.index, session.observer)
-            with session.interruption.possible():
+            with session.interruption.allow():
                 keep_report(task, config, self.folder, used, session.observer)
                 keep_pictures(task, config, self.folder, session.observer)
         return outcome

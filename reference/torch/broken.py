@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from reference.run.seeding import generator
+from reference.run.seeding import make_generator
 from reference.torch.galaxies import TorchGalaxyTask
 from reference.torch.task import TorchTask
 
@@ -22,5 +22,5 @@ class ShuffledLabels(TorchGalaxyTask):
     def open_data(self) -> None:
         """Open the data, then permute the training labels."""
         super().open_data()
-        order = generator(self.config.seed, "shuffled labels").permutation(self.training_rows)
+        order = make_generator(self.config.seed, "shuffled labels").permutation(self.training_rows)
         self.labels = np.concatenate([self.labels[order], self.labels[self.evaluation_rows]])

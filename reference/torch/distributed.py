@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
-from reference.run.placement import Placement, RankEndedError, leave_quietly, placement
+from reference.run.placement import Placement, RankEndedError, find_placement, leave_quietly
 from rules.errors import UserError
 
 TIMEOUT = timedelta(minutes=30)  # the first rank may have data to prepare
@@ -165,7 +165,7 @@ def start_ranks() -> Iterator[TorchRanks]:
     reason and the others exit quietly. Unless the caller changes that, Ctrl-C and SIGTERM end one
     of several ranks immediately, even while it waits for another one.
     """
-    place = placement()
+    place = find_placement()
     ranks_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", _slurm_ranks_per_node(place)))
     device = torch.device("cpu")
     if torch.cuda.is_available():

@@ -33,18 +33,20 @@ def autotune(requested: Execution, step: Step, ranks: TorchRanks) -> Execution:
     first and is kept unless another is clearly faster, so that noise does not decide. The first
     rank decides for all ranks.
     """
-    chosen = requested.having("compile", "off")
+    chosen = requested.with_setting("compile", "off")
     if requested.threads == "auto":
         chosen = pick_fastest(chosen, "threads", list_thread_counts(ranks.device), step, ranks)
     if requested.precision == "auto":
         chosen = _pick_precision(chosen, step, ranks)
     if requested.compile != "auto":
-        return chosen.having("compile", requested.compile)
-    failure = step(chosen.having("compile", "on"))
+        return chosen.with_setting("compile", requested.compile)
+    failure = step(chosen.with_setting("compile", "on"))
     if ranks.is_true_everywhere(not failure):
         return pick_fastest(chosen, "compile", ("on", "off"), step, ranks)
     eager: Execution = ranks.broadcast(
-        chosen.having("compile", "off", f"torch.compile fails: {failure or 'on another rank'}")
+        chosen.with_setting(
+            "compile", "off", f"torch.compile fails: {failure or 'on another rank'}"
+        )
     )
     return eager
 
@@ -69,9 +71,9 @@ def _pick_precision(execution: Execution, step: Step, ranks: TorchRanks) -> Exec
     candidates = precision.list_candidates(ranks.device)
     if ranks.device.type != "cpu":
         return pick_fastest(execution, "precision", candidates, step, ranks)
-    one_thread = execution.having("threads", "1")
+    one_thread = execution.with_setting("threads", "1")
     tuned = pick_fastest(one_thread, "precision", candidates, step, ranks, time.thread_time)
-    return tuned.having("threads", execution.threads)
+    return tuned.with_setting("threads", execution.threads)
 
 
 @contextmanager

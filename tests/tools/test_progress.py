@@ -10,7 +10,7 @@ from rich.console import Console
 
 from reference.run.progress import Progress, Stage
 from rules import definition
-from tools.progress import RunDisplay, counted
+from tools.progress import RunDisplay, show_count
 
 MINI = definition.load("galaxy_shape", "mini")
 
@@ -33,7 +33,7 @@ def test_a_line_for_every_evaluation() -> None:
 
 def test_counted_work_says_what_and_how_long() -> None:
     output = io.StringIO()
-    with counted("preparing data", "samples", Console(file=output, width=200)) as on_progress:
+    with show_count("preparing data", "samples", Console(file=output, width=200)) as on_progress:
         for done in range(0, 1001, 250):
             on_progress(done, 1000)
     assert output.getvalue().splitlines() == [
@@ -44,6 +44,6 @@ def test_counted_work_says_what_and_how_long() -> None:
 
 def test_nothing_to_do_says_nothing() -> None:
     output = io.StringIO()
-    with counted("preparing data", "samples", Console(file=output)):
+    with show_count("preparing data", "samples", Console(file=output)):
         pass
     assert output.getvalue() == ""

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.run.placement import end_rank, placement
+from reference.run.placement import end_rank, find_placement
 from rules import definition as definitions
 from rules.errors import UserError
 from tools import writing
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     setup.refuse()
     _measure(setup, arguments.output, arguments.figures)
-    if placement().world_size > 1:
+    if find_placement().world_size > 1:
         end_rank(EXIT_FINE)
     return EXIT_FINE
 
@@ -110,7 +110,7 @@ def _measure(setup: "Setup", output: Path | None, figures: Path | None) -> None:
         terminal.warn_of_load(load)
         if output:
             facts = {**measured.as_json(setup), "load_before": load}
-            writing.replace(output, json.dumps(facts, indent=1) + "\n")
+            writing.replace_file(output, json.dumps(facts, indent=1) + "\n")
             terminal.say(f"written: {output}")
         if figures:
             for path in _draw(setup, measured, figures):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reference.run.frameworks import import_task
-from reference.run.placement import end_rank, placement
+from reference.run.placement import end_rank, find_placement
 from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.rounds < 3:
         raise UserError(f"--rounds {arguments.rounds}: expected 3 or more, for a spread")
     _measure(definition, speed.pick_measurements(definition, only), arguments)
-    if placement().world_size > 1:
+    if find_placement().world_size > 1:
         end_rank(EXIT_FINE)
     return EXIT_FINE
 
@@ -158,7 +158,7 @@ def _measure(
             "implementation": implementation,
             "load_before": load,
         }
-        writing.replace(arguments.output, json.dumps({**about, **facts}, indent=1) + "\n")
+        writing.replace_file(arguments.output, json.dumps({**about, **facts}, indent=1) + "\n")
         terminal.say(f"written: {arguments.output}")
 
 

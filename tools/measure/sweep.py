@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reference.measure.sweep_jobs import BATCH_SIZE, Job
-from reference.run.placement import placement
+from reference.run.placement import find_placement
 from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError
@@ -91,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure what is missing, print a table, write tables and figure."""
     arguments = parser().parse_args(argv)
-    if placement().world_size > 1:
+    if find_placement().world_size > 1:
         raise UserError("`cepheid measure sweep` measures one device: start it without a launcher")
     definition = definitions.load(arguments.benchmark, arguments.scale)
     measure = "training" if definition.kind == "train" else "generation"

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from reference.measure.reporter import Display, OnCount
 from rules.definition import Definition
-from tools.progress import counted, display_of, prepare_data
+from tools.progress import prepare_data, show_count, show_run
 
 BUSY_SHARE = 0.5  # of the processors: beyond that load other work disturbs the measurement
 
@@ -26,7 +26,7 @@ class Terminal:
 
     def count(self, title: str, unit: str) -> AbstractContextManager[OnCount]:
         """Show a bar that counts, with the time left."""
-        return counted(title, unit, self.console)
+        return show_count(title, unit, self.console)
 
     def prepare_data(self, definition: Definition, data_root: Path) -> None:
         """Prepare the dataset of a benchmark, with a bar."""
@@ -34,7 +34,7 @@ class Terminal:
 
     def display(self, definition: Definition) -> Display:
         """Show the progress of one run."""
-        return display_of(definition, self.console)
+        return show_run(definition, self.console)
 
     def warn_of_load(self, load: float) -> None:
         """Warn the reader if ``load``, measured beforehand, shows other work on the machine."""
@@ -49,4 +49,4 @@ def make_unseen_display() -> Callable[[Definition], Display]:
     """Return what makes displays that draw as on a terminal, where a display does most."""
     nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the process ends
     console = Console(file=nowhere, force_terminal=True)
-    return lambda definition: display_of(definition, console)
+    return lambda definition: show_run(definition, console)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from reference.run.config import configure
 from reference.run.frameworks import find_framework, find_own_task, find_task_module
-from reference.run.placement import placement
+from reference.run.placement import find_placement
 from reference.run.request import Request, WantedRuns
 from rules import definition
 from rules.definition import Definition
@@ -107,10 +107,10 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
     framework = find_framework(arguments.framework)
     if arguments.task is None:
         find_task_module(chosen, arguments.framework)
-    if placement().world_size > 1 and not framework.takes_ranks:
+    if find_placement().world_size > 1 and not framework.takes_ranks:
         raise UserError(
             f"--framework {arguments.framework} runs in one process, but this is one of "
-            f"{placement().world_size} ranks: start it without a launcher"
+            f"{find_placement().world_size} ranks: start it without a launcher"
         )
     return Request(
         config=config,

@@ -13,7 +13,7 @@ from reference.run.observer import OnCount
 from reference.run.progress import OnProgress
 from reference.run.report import Table, Value
 from rules.definition import Definition
-from tools.progress import counted, display_of
+from tools.progress import show_count, show_run
 from tools.run.live_check import LiveCheck
 
 
@@ -29,11 +29,11 @@ class ConsoleObserver:
 
     def count(self, title: str, unit: str) -> AbstractContextManager[OnCount]:
         """Return a progress bar for work that is counted."""
-        return counted(title, unit, self.console)
+        return show_count(title, unit, self.console)
 
     def show_run(self, definition: Definition) -> AbstractContextManager[OnProgress]:
         """Return the display for a run of this kind of benchmark."""
-        return display_of(definition, self.console)
+        return show_run(definition, self.console)
 
     def show_table(self, table: Table) -> None:
         """Print one table of a report."""

@@ -29,7 +29,7 @@ class Plan:
     def describe(self) -> str:
         """Return the plan as text."""
         config, missing = self.config, self.folder.missing(self.count)
-        seeds = ", ".join(str(config.for_run(index).seed) for index in missing)
+        seeds = ", ".join(str(config.select_run(index).seed) for index in missing)
         values = ", ".join(f"{key}={value}" for key, value in config.hyperparameters.items())
         present = f"{len(self.folder.present())} of {self.count} are present"
         lines = [

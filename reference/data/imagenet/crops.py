@@ -15,7 +15,7 @@ import numpy as np
 
 from reference.data.imagenet.images import Images
 from reference.data.order import SampleStream
-from reference.run.seeding import generator
+from reference.run.seeding import make_generator
 
 ATTEMPTS = 10  # to draw a part that lies within the image
 BLOCK = 256  # samples whose random numbers are drawn together
@@ -101,4 +101,4 @@ def _drawn(seed: int, first: int, count: int) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _block(seed: int, block: int) -> np.ndarray:
-    return generator(seed, "crop", block).random((BLOCK, 2 * ATTEMPTS + 3))
+    return make_generator(seed, "crop", block).random((BLOCK, 2 * ATTEMPTS + 3))

@@ -114,25 +114,25 @@ def test_code_digest_covers_the_benchmarks_that_are_imported(tmp_path: Path) -> 
 
 
 def test_derived_seeds_differ_by_run_system_and_code() -> None:
-    config = configure(MINI).on("who", "a", "c")
-    seeds = {config.for_run(index).seed for index in range(5)}
+    config = configure(MINI).name_system("who", "a", "c")
+    seeds = {config.select_run(index).seed for index in range(5)}
     assert len(seeds) == 5
-    assert config.for_run(0).seed == configure(MINI).on("who", "a", "c").seed
-    assert config.seed != configure(MINI).on("who", "b", "c").seed
-    assert config.seed != replace(config, code_digest="d").for_run(0).seed
+    assert config.select_run(0).seed == configure(MINI).name_system("who", "a", "c").seed
+    assert config.seed != configure(MINI).name_system("who", "b", "c").seed
+    assert config.seed != replace(config, code_digest="d").select_run(0).seed
 
 
 def test_given_seeds_count_up_and_are_marked() -> None:
     config = configure(MINI, seed=100)
-    assert [config.for_run(index).seed for index in (0, 1, 4)] == [100, 101, 104]
-    assert config.for_run(4).for_run(2).seed == 102
+    assert [config.select_run(index).seed for index in (0, 1, 4)] == [100, 101, 104]
+    assert config.select_run(4).select_run(2).seed == 102
     assert config.seed_origin == "given"
 
 
 def test_runs_of_a_result_share_all_but_the_seed() -> None:
     config = configure(MINI, seed=100)
-    assert config.for_run(3).shared_by_runs() == config.shared_by_runs()
-    assert configure(MINI, seed=101).shared_by_runs() != config.shared_by_runs()
+    assert config.select_run(3).list_shared_settings() == config.list_shared_settings()
+    assert configure(MINI, seed=101).list_shared_settings() != config.list_shared_settings()
 
 
 def test_unknown_division() -> None:
@@ -146,7 +146,7 @@ def test_a_definition_may_add_settings_of_execution_and_choices() -> None:
     assert config.execution.own == {"all_reduce": "two_level"}
     assert config.execution.precision == "fp16"
     assert configure(chosen).execution.own == {"all_reduce": "flat"}
-    assert config.execution.having("all_reduce", "flat").own == {"all_reduce": "flat"}
+    assert config.execution.with_setting("all_reduce", "flat").own == {"all_reduce": "flat"}
     with pytest.raises(UserError, match="expected one of flat, two_level"):
         configure(chosen, overrides=["all_reduce=ring"])
     with pytest.raises(UserError, match="expected one of auto, fp32, bf16"):

@@ -32,16 +32,17 @@ from tests.reference.run.test_train import GOOD, POOR, ScriptedTask
 
 def main():
     output = pathlib.Path(sys.argv[1])
-    config = configure(definition.load("galaxy_shape", "mini"), seed=7).on("local", "box", "code")
+    config = configure(definition.load("galaxy_shape", "mini"), seed=7)
+    config = config.name_system("local", "box", "code")
     system = {"submitter": "local", "system": "box"}
     with open_result_folder(output, config, system) as folder, Interruption() as signals:
         print("ready", flush=True)
         for index in folder.missing(100_000):
             log = RunLogWriter(folder.log(index))
             try:
-                with signals.possible():
+                with signals.allow():
                     task = ScriptedTask([POOR, GOOD])
-                    run(config.definition, task, config.for_run(index), log)
+                    run(config.definition, task, config.select_run(index), log)
             finally:
                 if log.close() == folder.log(index):
                     folder.log(index).with_suffix(".kept").touch()
@@ -100,12 +101,12 @@ def test_signals_wait_while_they_may_not_come() -> None:
 
     def work() -> None:
         with Interruption() as signals:
-            with signals.possible():
+            with signals.allow():
                 reached.append("possible")
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.05)
             reached.append("not possible")
-            with signals.possible():
+            with signals.allow():
                 reached.append("too late")
 
     with pytest.raises(KeyboardInterrupt, match="stopped by SIGTERM"):
@@ -118,7 +119,7 @@ def test_an_interruption_that_a_library_swallows_comes_again() -> None:
     swallowed = []
 
     def work() -> None:
-        with Interruption() as signals, signals.possible():
+        with Interruption() as signals, signals.allow():
             try:
                 os.kill(os.getpid(), signal.SIGINT)
                 time.sleep(1)

@@ -26,7 +26,7 @@ MINI = definition.load("galaxy_shape", "mini")
 
 @pytest.fixture
 def config() -> RunConfig:
-    return configure(MINI, seed=1).on("local", "box", "code")
+    return configure(MINI, seed=1).name_system("local", "box", "code")
 
 
 def description(config: RunConfig) -> dict[str, object]:
@@ -64,7 +64,9 @@ def test_another_configuration_is_refused_and_nothing_is_touched(
 ) -> None:
     with open_result_folder(tmp_path, config, description(config)) as folder:
         folder.log(0).write_text("done")
-    other = configure(MINI, seed=1, overrides=["global_batch_size=16"]).on("local", "box", "code")
+    other = configure(MINI, seed=1, overrides=["global_batch_size=16"]).name_system(
+        "local", "box", "code"
+    )
     with (
         pytest.raises(UserError, match=r"global_batch_size.*choose another --output"),
         open_result_folder(tmp_path, other, description(other)),
@@ -76,7 +78,9 @@ def test_another_configuration_is_refused_and_nothing_is_touched(
 def test_a_configuration_that_no_run_had_binds_nothing(config: RunConfig, tmp_path: Path) -> None:
     with open_result_folder(tmp_path, config, description(config)):
         pass
-    other = configure(MINI, seed=1, overrides=["global_batch_size=16"]).on("local", "box", "code")
+    other = configure(MINI, seed=1, overrides=["global_batch_size=16"]).name_system(
+        "local", "box", "code"
+    )
     with open_result_folder(tmp_path, other, description(other)) as folder:
         kept = json.loads((folder.path / "configuration.json").read_text())
     assert kept["hyperparameters"]["global_batch_size"] == 16

@@ -17,7 +17,7 @@ from reference.data.wmt.grammar.trees import (
     NounPhrase,
     Sentence,
 )
-from reference.run.seeding import generator
+from reference.run.seeding import make_generator
 
 Item = TypeVar("Item")
 
@@ -26,7 +26,7 @@ class Drawn:
     """Draws trees; all choices come from one generator."""
 
     def __init__(self, seed: int, part: str, index: int) -> None:
-        self._random = generator(seed, f"sentence of {part}", index)
+        self._random = make_generator(seed, f"sentence of {part}", index)
 
     def one(self, items: Sequence[Item]) -> Item:
         return items[int(self._random.random() * len(items))]
