@@ -266,7 +266,8 @@ class Translation(ParallelTask):
     def _seed_dropout(self) -> None:
         """Seed by samples and rank, so that a resumed run has the same dropout."""
         if self.shape.dropout:
-            seeds = seeding.make_generator(self.config.seed, "dropout", self.samples, self.ranks.rank)
+            place = (self.samples, self.ranks.rank)
+            seeds = seeding.make_generator(self.config.seed, "dropout", *place)
             torch.manual_seed(int(seeds.integers(2**63)))
 
 
