@@ -25,8 +25,11 @@ class Condition:
     asked: Mapping[str, Any]
 
     def holds(self, value: object) -> bool:
-        """True when the value is as asked."""
-        return all(CONDITIONS[name][1](value, operand) for name, operand in self.asked.items())
+        """Return whether a value is as asked."""
+        for name, operand in self.asked.items():  # noqa: SIM110 (all() takes twice as long)
+            if not CONDITIONS[name][1](value, operand):
+                return False
+        return True
 
     def __str__(self) -> str:
         """As a finding says it: ``at least 0.759, below 1.0``."""

@@ -1,7 +1,9 @@
 """T3: the events of a log follow each other in order."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from compliance.checks.log.structure import PHASE_PLACES, find_whole_definition
 from compliance.checks.registry import Needs, Place, make_finding, rule
@@ -90,8 +92,8 @@ def check_order(run: RunLog, place: Place) -> Iterator[Finding]:
 
 def _check_end(run: RunLog) -> Iterator[Finding]:
     stop = run.first("run_stop")
-    after = [event for event in run.events if stop and event.line > stop.line]
-    after = [event for event in after if not _belongs_after(event)]
+    first_after = bisect_right(run.events, stop.line, key=itemgetter(0)) if stop else 0
+    after = [event for event in run.events[first_after:] if not _belongs_after(event)]
     if stop and after:
         yield make_finding(
             run.path,

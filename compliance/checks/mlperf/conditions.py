@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import compress
 from typing import Any
 
 from compliance.checks.registry import Place
@@ -13,23 +14,34 @@ from rules.requirements import Metadata, Requirement, Requirements
 from rules.rounds import Round
 
 
-def find_requirements(run: RunLog, place: Place) -> Sequence[tuple[Requirement, Requirements]]:
-    """Return the requirements of the round that apply to a log, each with its conditions."""
-    return _find_requirements_in(run, place.round)
-
-
-@lru_cache(maxsize=1)  # every rule calls it once per log
-def _find_requirements_in(
-    run: RunLog, round_name: str
+def find_requirements(
+    run: RunLog, place: Place, *parts: str
 ) -> Sequence[tuple[Requirement, Requirements]]:
+    """Return the requirements of the round that apply to a log, each with its conditions.
+
+    Of the requirements, only those that ask for one of ``parts``, names of their fields.
+    """
+    return _keep_parts(place.round, _find_applicable(run, place.round), parts)
+
+
+@lru_cache(maxsize=1)  # every rule asks for the same log
+def _find_applicable(run: RunLog, round_name: str) -> tuple[bool, ...]:
+    """Return for each group of requirements of a round whether it applies to the log."""
     judged_in = rounds.load(round_name)
-    return [
-        (asked, group)
-        for group in judged_in.requirements
-        if all(_has_value(run, key, value, judged_in) for key, value in group.when.items())
+    return tuple(
+        all(_has_value(run, key, value, judged_in) for key, value in group.when.items())
         and not any(_has_value(run, key, value, judged_in) for key, value in group.unless.items())
-        for asked in group.of_keys
-    ]
+        for group in judged_in.requirements
+    )
+
+
+@lru_cache(maxsize=1000)  # most logs are of few kinds
+def _keep_parts(
+    round_name: str, applies: tuple[bool, ...], parts: tuple[str, ...]
+) -> Sequence[tuple[Requirement, Requirements]]:
+    groups = compress(rounds.load(round_name).requirements, applies)
+    found = [(asked, group) for group in groups for asked in group.of_keys]
+    return [(asked, group) for asked, group in found if any(getattr(asked, p) for p in parts)]
 
 
 def _has_value(run: RunLog, key: str, value: object, judged_in: Round) -> bool:
@@ -42,13 +54,13 @@ def _has_value(run: RunLog, key: str, value: object, judged_in: Round) -> bool:
 
 def find_lacking(needs: Metadata, events: Sequence[Event]) -> list[tuple[Event, str]]:
     """Return the records whose metadata are not as required, and what they should have."""
-    lacks_of: dict[tuple[str, ...], str] = {}  # by fields: most records of a log have the same
+    different = {tuple(event.metadata) for event in events}  # most records have the same fields
+    lacks_of = {fields: _list_lacking_fields(needs, fields) for fields in different}
+    if not needs.values and not any(lacks_of.values()):
+        return []
     wrong = []
     for event in events:
-        fields = tuple(event.metadata)
-        if fields not in lacks_of:
-            lacks_of[fields] = _list_lacking_fields(needs, fields)
-        lacks = lacks_of[fields] or (needs.values and _find_wrong_value(needs, event.metadata))
+        lacks = lacks_of[tuple(event.metadata)] or _find_wrong_value(needs, event.metadata)
         if lacks:
             wrong.append((event, lacks))
     return wrong

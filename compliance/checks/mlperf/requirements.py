@@ -23,7 +23,7 @@ from rules.rounds import RoundBenchmark
 def check_counts(run: RunLog, place: Place) -> Iterator[Finding]:
     """Check that every required record is there, as often as required (M1)."""
     told: set[frozenset[str]] = set()
-    for asked, why in find_requirements(run, place):
+    for asked, why in find_requirements(run, place, "count"):
         events = run.all(asked.key)
         if asked.count is None or (len(events) == 1 and asked.count != "never"):
             continue
@@ -82,7 +82,7 @@ def _report_too_many(
 @rule("M2", Needs.RECORDS)
 def check_values(run: RunLog, place: Place) -> Iterator[Finding]:
     """Check that every value is one that the round allows (M2)."""
-    for asked, why in find_requirements(run, place):
+    for asked, why in find_requirements(run, place, "value"):
         if asked.value is None:
             continue
         wrong = [event for event in run.all(asked.key) if not asked.value.holds(event.value)]
@@ -101,7 +101,7 @@ def check_values(run: RunLog, place: Place) -> Iterator[Finding]:
 @rule("M3", Needs.RECORDS)
 def check_metadata(run: RunLog, place: Place) -> Iterator[Finding]:
     """Check that the metadata of records have the required fields (M3)."""
-    for asked, _ in find_requirements(run, place):
+    for asked, _ in find_requirements(run, place, "metadata"):
         if asked.metadata is None:
             continue
         wrong = find_lacking(asked.metadata, run.all(asked.key))
@@ -121,7 +121,7 @@ def check_metadata(run: RunLog, place: Place) -> Iterator[Finding]:
 @rule("M4", Needs.RECORDS)
 def check_places(run: RunLog, place: Place) -> Iterator[Finding]:
     """Check that records stand after the records that must precede them (M4)."""
-    for asked, _ in find_requirements(run, place):
+    for asked, _ in find_requirements(run, place, "after", "not_after"):
         events = run.all(asked.key)
         if not events:
             continue
@@ -151,7 +151,7 @@ def _report_misplaced(run: RunLog, event: Event, where: str, key: str) -> Findin
 @rule("M5", Needs.RECORDS)
 def check_times(run: RunLog, place: Place) -> Iterator[Finding]:
     """Check that initialisation ends in time and that a run takes some time (M5)."""
-    for asked, why in find_requirements(run, place):
+    for asked, why in find_requirements(run, place, "later_than", "within"):
         event = run.first(asked.key)
         if event is None:
             continue
@@ -186,7 +186,7 @@ def check_times(run: RunLog, place: Place) -> Iterator[Finding]:
 @rule("M6", Needs.RECORDS)
 def check_target(run: RunLog, place: Place) -> Iterator[Finding]:
     """Check that qualities are numbers, and that a success reached the target (M6)."""
-    for asked, why in find_requirements(run, place):
+    for asked, why in find_requirements(run, place, "some_value"):
         events = run.all(asked.key)
         if asked.some_value is None or not events:
             continue
