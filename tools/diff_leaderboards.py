@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compare two builds. Exit code 1 where they differ."""
     arguments = parser().parse_args(argv)
     old, new = index.read(arguments.old), index.read(arguments.new)
-    found = list(index.changes(old, new))
+    found = list(index.find_changes(old, new))
     if arguments.format == "json":
         text = json.dumps([asdict(change) for change in found], indent=2)
     else:

@@ -19,7 +19,7 @@ class Hardware:
     framework: str
 
     def __str__(self) -> str:
-        """The accelerators, or the processor where there are none: ``8 x NVIDIA H200``."""
+        """Return the accelerators, or the processor where there are none: ``8 x NVIDIA H200``."""
         if self.accelerators and self.accelerator:
             return f"{self.accelerators} x {self.accelerator}"
         return self.processor or "unknown"

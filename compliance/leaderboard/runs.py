@@ -43,8 +43,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Energy:
-    """The energy of a run in joules (rule T23), None where a power log is missing, and what the
-    power logs leave out."""
+    """The energy of a run in joules (rule T23), and what the power logs leave out.
+
+    ``joules`` is None where a power log is missing.
+    """
 
     joules: float | None
     not_measured: str

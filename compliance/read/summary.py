@@ -92,8 +92,11 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class ResultSummary:
-    """What remains of the logs of a result. ``digests`` has the SHA-256 of each file by its
-    absolute path; ``not_measured`` is what the power logs leave out, None without power logs."""
+    """What remains of the logs of a result.
+
+    ``digests`` has the SHA-256 of each file by its absolute path. ``not_measured`` is what the
+    power logs leave out, None without power logs.
+    """
 
     runs: tuple[RunSummary, ...] = ()
     not_measured: str | None = None

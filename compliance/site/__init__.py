@@ -1,7 +1,7 @@
 """The leaderboard as a static site: complete in itself, from a disk and from any web server.
 
-Every page is made by a module of its own from frozen data and a template; ``build`` gives all files
-one by one. The same results give the same bytes: nothing here looks at a clock.
+A module for each kind of page makes it from frozen data and a template; ``build`` yields all files
+one by one. The same results give the same bytes: nothing here reads a clock.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,31 +29,31 @@ _PAGES = (round_page, benchmark_page, system_page, result_page, compare_page, el
 
 
 def build(site: Site) -> Iterator[tuple[str, bytes]]:
-    """Every file of the site, its name and content, ``files.txt`` with all names last."""
+    """Yield every file of the site, its name and content, with ``files.txt`` last."""
     names = [FILE_LIST]
-    for name, content in _contents(site):
+    for name, content in _write_files(site):
         names.append(name)
         yield name, content
     yield FILE_LIST, "".join(f"{name}\n" for name in sorted(names)).encode()
 
 
-def _contents(site: Site) -> Iterator[tuple[str, bytes]]:
+def _write_files(site: Site) -> Iterator[tuple[str, bytes]]:
     for kind in _PAGES:
         for name, text in kind.pages(site):
-            yield name, _encoded(text)
-    yield from _pictures(site.entries)
+            yield name, _encode(text)
+    yield from _read_pictures(site.entries)
     for name in ("site.css", "site.js"):
         yield name, (HERE / "static" / name).read_bytes()
-    yield "results.csv", _encoded(write_csv([entry.row for entry in site.entries]) + "\n")
-    yield index.FILE, _encoded(index.index(site) + "\n")
-    yield index.SCHEMA_FILE, _encoded(index.schema() + "\n")
+    yield "results.csv", _encode(write_csv([entry.row for entry in site.entries]) + "\n")
+    yield index.FILE, _encode(index.write_index(site) + "\n")
+    yield index.SCHEMA_FILE, _encode(index.read_schema() + "\n")
 
 
-def _pictures(found: Sequence[Entry]) -> Iterator[tuple[str, bytes]]:
+def _read_pictures(found: Sequence[Entry]) -> Iterator[tuple[str, bytes]]:
     for entry in found:
         if entry.picture is not None:
             yield str(Path(entry.page).with_suffix("")) + ".png", entry.picture.read_bytes()
 
 
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return text.encode("utf-8", errors="backslashreplace")

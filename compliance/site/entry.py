@@ -56,7 +56,7 @@ class Entry:
 
     @property
     def page(self) -> str:
-        """Where its page stands in the site."""
+        """The file of its page in the site."""
         return f"results/{self.id}.html"
 
     @property
@@ -66,19 +66,21 @@ class Entry:
 
     @property
     def system_page(self) -> str:
-        """Where the page of its system stands."""
+        """The file of its system's page."""
         return f"systems/{self.system_id}.html"
 
     @property
     def tab(self) -> str:
-        """The table of the round that it stands in: scale and division."""
-        return f"{slug(self.row.names.scale or 'all')}-{slug(self.row.names.division)}"
+        """The table of the round that it belongs to: scale and division."""
+        return f"{make_slug(self.row.names.scale or 'all')}-{make_slug(self.row.names.division)}"
 
     @property
     def benchmark_page(self) -> str:
-        """Where the page of its benchmark stands."""
+        """The file of its benchmark's page."""
         name = "-".join(
-            filter(None, (slug(self.row.names.benchmark), slug(self.row.names.scale or "")))
+            filter(
+                None, (make_slug(self.row.names.benchmark), make_slug(self.row.names.scale or ""))
+            )
         )
         return f"benchmarks/{name}.html"
 
@@ -89,12 +91,12 @@ class Entry:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is such a benchmark in the round."""
+        """True where the round has such a benchmark."""
         return self.definition is not None or self.row.judged.benchmark is not None
 
 
-def slug(name: str) -> str:
-    """``name`` as part of a file's name and of an address; another name never gives the same."""
+def make_slug(name: str) -> str:
+    """Turn ``name`` into a part of file names and addresses; no other name gives the same."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:64]
     if plain == name and not plain.startswith("."):
         return plain
@@ -103,14 +105,14 @@ def slug(name: str) -> str:
 
 
 def list_entries(judgement: Judgement) -> list[Entry]:
-    """All results in the order of their tables, each under a name of its own."""
+    """List all results in the order of their tables, each under a name of its own."""
     found = [_make_entry(result) for result in _drop_repeated(judgement.results)]
     found.sort(key=lambda entry: (place_in_table(entry.row), _locate(entry.row.judged)))
     return list(_number_twins(found))
 
 
 def _drop_repeated(results: Iterable[JudgedResult]) -> Iterable[JudgedResult]:
-    """Results whose folder was given twice are read once."""
+    """Drop results whose folder was given twice."""
     return {_locate(result): result for result in results}.values()
 
 
@@ -119,7 +121,7 @@ def _locate(result: JudgedResult) -> str:
 
 
 def _number_twins(found: Sequence[Entry]) -> Iterable[Entry]:
-    """Two systems may bear one name; file systems that know no case see more of those."""
+    """Tell results of one name apart; file systems that ignore case see more of those."""
     order = sorted(found, key=lambda entry: _locate(entry.row.judged))
     numbers: dict[int, int] = {}
     seen: Counter[str] = Counter()
@@ -159,7 +161,7 @@ def _make_run(summary: RunSummary, counts: bool) -> Run:
 
 def _make_id(row: Row) -> str:
     task = "-".join(filter(None, (row.names.benchmark, row.names.scale, row.names.division)))
-    return "/".join(map(slug, (row.names.submitter, row.names.system, task)))
+    return "/".join(map(make_slug, (row.names.submitter, row.names.system, task)))
 
 
 def _read_availability(system: Mapping[str, object]) -> str:
@@ -179,7 +181,7 @@ def _measure_level(kind: BenchmarkKind, runs: Sequence[RunSummary], held: Runs) 
 
 
 def _find_picture(runs: Sequence[RunSummary]) -> Path | None:
-    """The picture of the first run that has one, if it is one and not too large."""
+    """Find the picture of the first run that has one, if it is a picture and not too large."""
     for run in runs:
         path = run.path.with_name(f"pictures_{run.number}.png")
         if path.is_symlink() or not path.is_file() or path.stat().st_size > PICTURE_BYTES_MAX:

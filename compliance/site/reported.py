@@ -1,8 +1,8 @@
 """Numbers from the literature and from published logs: data files, each with its source.
 
-Nothing here was run or checked by this project but the scores whose logs its own scorer has read
-(``scored_here``). The files stand in ``reported/``; the times that figures of the cosmology paper
-draw stand beside the benchmarks, in ``benchmarks/<name>/published.yaml``.
+This project has run or checked none of them, except the scores that its own scorer computed from
+the logs (``scored_here``). The files are in ``reported/``. The times behind the figures of the
+cosmology paper are beside the benchmarks, in ``benchmarks/<name>/published.yaml``.
 """
 
 import csv
@@ -41,7 +41,7 @@ class ReportedTable:
 
 @dataclass(frozen=True)
 class ReportedSet:
-    """What one source reports. ``about`` names the benchmarks of ours that it speaks of."""
+    """The numbers of one source. ``about`` names our benchmarks that they concern."""
 
     name: str
     title: str
@@ -53,14 +53,14 @@ class ReportedSet:
 
 
 @cache
-def load() -> tuple[ReportedSet, ...]:
-    """Everything there is: the cosmology paper, then the other sources, then scores of MLPerf."""
-    papers = [_paper(path) for path in sorted(FOLDER.glob("*.yaml"))]
-    return (*_figures(), *papers, *_mlperf())
+def load_sets() -> tuple[ReportedSet, ...]:
+    """Load all sets: the cosmology paper, then the other sources, then scores of MLPerf."""
+    papers = [_read_paper(path) for path in sorted(FOLDER.glob("*.yaml"))]
+    return (*_read_figures(), *papers, *_list_mlperf())
 
 
-def _figures() -> Iterator[ReportedSet]:
-    """Figures 2 to 4 of the cosmology paper: times, and the ratio of the two machines."""
+def _read_figures() -> Iterator[ReportedSet]:
+    """Read figures 2 to 4 of the cosmology paper: times, and the ratio of the two machines."""
     found = [
         (path, yaml.safe_load(path.read_text(encoding="utf-8")))
         for path in definition.locate_benchmarks().glob("*/published.yaml")
@@ -70,15 +70,15 @@ def _figures() -> Iterator[ReportedSet]:
         size, seconds = _SIZES[measure], _SECONDS[measure]
         machines = {m: facts["seconds"] for m, facts in document["machines"].items()}
         rows = [
-            [f"{n:,}", *(_cell(times.get(n)) for times in machines.values())]
+            [f"{n:,}", *(_format_cell(times.get(n)) for times in machines.values())]
             for n in sorted({n for times in machines.values() for n in times})
         ]
         beyond = (
-            f"Beyond {max(document['in_figure'])} the numbers stand in the author's notebook only."
+            f"Beyond {max(document['in_figure'])} the numbers are only in the author's notebook."
         )
         tables = [
             ReportedTable(
-                f"{name}-times", seconds.capitalize(), (size, *machines), _texts(rows), beyond
+                f"{name}-times", seconds.capitalize(), (size, *machines), _make_texts(rows), beyond
             )
         ]
         yield ReportedSet(
@@ -88,11 +88,11 @@ def _figures() -> Iterator[ReportedSet]:
             source=document["source"],
             caveats=tuple(document["caveats"]),
             tables=tuple(tables),
-            plots=tuple(_figure_plots(name, machines, size, tables[0])),
+            plots=tuple(_draw_figure(name, machines, size, tables[0])),
         )
 
 
-def _figure_plots(
+def _draw_figure(
     name: str, machines: Mapping[str, Mapping[int, float]], size: str, times: ReportedTable
 ) -> Iterator[Plot]:
     series = [
@@ -126,7 +126,7 @@ def _figure_plots(
     yield from (found for found in drawn if found)
 
 
-def _paper(path: Path) -> ReportedSet:
+def _read_paper(path: Path) -> ReportedSet:
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     raw = {entry["id"]: entry for entry in document["tables"]}
     tables = [
@@ -134,12 +134,12 @@ def _paper(path: Path) -> ReportedSet:
             name,
             entry["title"],
             tuple(entry["columns"]),
-            _texts([_cell(value) for value in row] for row in entry["rows"]),
+            _make_texts([_format_cell(value) for value in row] for row in entry["rows"]),
             entry.get("note", ""),
         )
         for name, entry in raw.items()
     ]
-    made = [_paper_plot(path.stem, asked, raw) for asked in document.get("plots", ())]
+    made = [_draw_paper(path.stem, asked, raw) for asked in document.get("plots", ())]
     return ReportedSet(
         name=path.stem.replace("_", "-"),
         title=document["title"],
@@ -151,15 +151,19 @@ def _paper(path: Path) -> ReportedSet:
     )
 
 
-def _paper_plot(
+def _draw_paper(
     name: str, asked: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]
 ) -> Plot | None:
-    """``scaling``: time against devices, a line for each value of a column. ``throughput``: the
-    same of rates, a line for each table; as times they have the same ideal and efficiency."""
+    """Draw a plot of a paper.
+
+    ``scaling`` is time against devices, with a line for each value of a column. ``throughput`` is
+    the same for rates, with a line for each table; as times they have the same ideal line.
+    """
     if asked["kind"] == "throughput":
         families = [
             Family(
-                label, {n: 1e6 / rate for n, rate in _columns(raw[table], asked["x"], asked["y"])}
+                label,
+                {n: 1e6 / rate for n, rate in _pair_columns(raw[table], asked["x"], asked["y"])},
             )
             for table, label in zip(asked["tables"], asked["labels"], strict=True)
         ]
@@ -170,7 +174,7 @@ def _paper_plot(
         Family(
             label,
             dict(
-                _columns(
+                _pair_columns(
                     {**entry, "rows": [row for row in entry["rows"] if row[by] == label]},
                     asked["x"],
                     asked["y"],
@@ -182,15 +186,15 @@ def _paper_plot(
     return scaling_plot(families, name, asked["x"], asked["y"])
 
 
-def _columns(entry: Mapping[str, Any], x: str, y: str) -> list[tuple[int, float]]:
-    """Pairs of two columns; of several rows with the same number the fastest."""
+def _pair_columns(entry: Mapping[str, Any], x: str, y: str) -> list[tuple[int, float]]:
+    """Return the pairs of two columns; of several rows with the same number, the fastest."""
     at, of = entry["columns"].index(x), entry["columns"].index(y)
     return sorted(((row[at], row[of]) for row in entry["rows"]), key=lambda p: (p[0], -p[1]))
 
 
 @dataclass(frozen=True)
 class PublishedScore:
-    """A score of MLPerf. ``cores`` is given for TPUs, whose systems are called by it."""
+    """A score of MLPerf. ``cores`` is known for TPUs, whose systems are named after it."""
 
     round: str
     benchmark: str
@@ -204,13 +208,13 @@ class PublishedScore:
 
     @property
     def cores(self) -> int | None:
-        """Of ``tpu-v3-1024``."""
+        """The number in ``tpu-v3-1024``."""
         kind, _, number = self.system.rpartition("-")
         return int(number) if kind == "tpu-v3" and number.isdigit() else None
 
 
-def scores() -> list[PublishedScore]:
-    """The scores of published rounds, computed from their logs."""
+def load_scores() -> list[PublishedScore]:
+    """Load the scores of published rounds, which were computed from their logs."""
     with SCORES.open(encoding="utf-8", newline="") as file:
         return [
             PublishedScore(
@@ -228,9 +232,9 @@ def scores() -> list[PublishedScore]:
         ]
 
 
-def _mlperf() -> Iterator[ReportedSet]:
+def _list_mlperf() -> Iterator[ReportedSet]:
     found: dict[str, list[PublishedScore]] = {}
-    for one in scores():
+    for one in load_scores():
         found.setdefault(one.round, []).append(one)
     for name, members in found.items():
         header = ("benchmark", "submitter", "system", "batch size", "runs", "minutes", "epochs",
@@ -248,34 +252,36 @@ def _mlperf() -> Iterator[ReportedSet]:
             )
             for one in members
         ]
-        tables = (ReportedTable(name, "Olympic mean of the times to train", header, _texts(rows)),)
+        tables = (
+            ReportedTable(name, "Olympic mean of the times to train", header, _make_texts(rows)),
+        )
         yield ReportedSet(
             name=name,
-            title=f"{_title(name)}: scores computed from the published logs",
+            title=f"{_make_title(name)}: scores computed from the published logs",
             about=("resnet50", "transformer", "ssd", "mask_rcnn", "gnmt"),
             source=(
-                f"run logs of {_title(name)}, mlcommons' results repositories (Apache-2.0); the "
-                "logs are not part of this project"
+                f"run logs of {_make_title(name)}, mlcommons' results repositories (Apache-2.0); "
+                "the logs are not part of this project"
             ),
             caveats=(
-                "A run that did not end in success counts as the slowest. No verdict of ours "
-                "stands behind these numbers: they were judged by MLPerf's own review.",
-                "“Scored here”: this project's scorer has read the logs and gives this number. "
+                "A run that did not end in success counts as the slowest. We have not judged "
+                "these results: MLPerf's own review has.",
+                "“Scored here”: this project's scorer computed this number from the logs. "
                 "The others were computed from the published logs in the same way.",
             ),
             tables=tables,
-            plots=tuple(_tpu_plots(members)) if name == "mlperf-training-0.6" else (),
+            plots=tuple(_draw_tpus(members)) if name == "mlperf-training-0.6" else (),
         )
 
 
-def _title(name: str) -> str:
+def _make_title(name: str) -> str:
     return name.replace("mlperf-training-", "MLPerf Training v").replace(
         "mlperf-hpc-", "MLPerf HPC v"
     )
 
 
-def _tpu_plots(members: Sequence[PublishedScore]) -> Iterator[Plot]:
-    """Figures 7 to 9 of the TPU paper: batch size, epochs and seconds of Google's results."""
+def _draw_tpus(members: Sequence[PublishedScore]) -> Iterator[Plot]:
+    """Draw figures 7 to 9 of the TPU paper: batch size, epochs, seconds of Google's results."""
     mine: dict[str, list[PublishedScore]] = {}
     for one in sorted((one for one in members if one.cores), key=lambda one: one.cores or 0):
         mine.setdefault(one.benchmark, []).append(one)
@@ -298,7 +304,7 @@ def _tpu_plots(members: Sequence[PublishedScore]) -> Iterator[Plot]:
             Axis("TPU v3 cores", is_log=True),
             Axis("global batch size", is_log=True),
             batches,
-            table=_points(batches, ("benchmark", "cores", "batch size")),
+            table=_tabulate(batches, ("benchmark", "cores", "batch size")),
         ),
         plot(
             "tpu-epochs",
@@ -306,20 +312,20 @@ def _tpu_plots(members: Sequence[PublishedScore]) -> Iterator[Plot]:
             Axis("global batch size", is_log=True),
             Axis("epochs to the target, mean", is_log=True),
             epochs,
-            table=_points(epochs, ("benchmark", "batch size", "epochs")),
+            table=_tabulate(epochs, ("benchmark", "batch size", "epochs")),
         ),
         scaling_plot(families, "tpu-seconds", "TPU v3 cores", "seconds"),
     )
     yield from (found for found in drawn if found)
 
 
-def _points(series: Sequence[Series], header: tuple[str, ...]) -> Table:
+def _tabulate(series: Sequence[Series], header: tuple[str, ...]) -> Table:
     return table(
         header, ((one.label, f"{x:,.0f}", f"{y:,.4g}") for one in series for x, y in one.points)
     )
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -327,5 +333,5 @@ def _cell(value: object) -> str:
     return str(value)
 
 
-def _texts(rows: Any) -> tuple[tuple[str, ...], ...]:
+def _make_texts(rows: Any) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(str(cell) for cell in row) for row in rows)

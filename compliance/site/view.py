@@ -35,7 +35,7 @@ class Tab:
 
     @property
     def page(self) -> str:
-        """Where it stands."""
+        """The file of its page."""
         return f"{self.name}.html"
 
     @property
@@ -47,8 +47,10 @@ class Tab:
 
 @dataclass(frozen=True)
 class Site:
-    """Everything that pages are made of. ``folder`` is where the site will stand: links to the logs
-    are relative to it."""
+    """Everything that pages are made of.
+
+    ``folder`` is where the site will stand, so that links to the logs can be relative to it.
+    """
 
     round: str
     entries: tuple[Entry, ...]
@@ -58,7 +60,7 @@ class Site:
     @cached_property
     def tabs(self) -> tuple[Tab, ...]:
         """The tables of the round, the official one first."""
-        return tuple(_tabs(self.entries))
+        return tuple(_list_tabs(self.entries))
 
     @cached_property
     def benchmarks(self) -> tuple[tuple[str, str, str], ...]:
@@ -71,8 +73,8 @@ class Site:
         return tuple(found.values())
 
 
-def _tabs(entries: Iterable[Entry]) -> Iterable[Tab]:
-    """Full scale before others, closed before open; last what has no benchmark of the round."""
+def _list_tabs(entries: Iterable[Entry]) -> Iterable[Tab]:
+    """List the tables: full scale first, closed before open, unknown benchmarks last."""
     found: dict[str, list[Entry]] = {}
     for entry in entries:
         found.setdefault(entry.tab, []).append(entry)
@@ -88,8 +90,8 @@ def _tabs(entries: Iterable[Entry]) -> Iterable[Tab]:
 
 
 @cache
-def environment() -> "jinja2.Environment":
-    """The templates; names and reasons come from whoever wrote the logs, so all is escaped."""
+def load_templates() -> "jinja2.Environment":
+    """Load the templates; names and reasons come from whoever wrote the logs, so all is escaped."""
     import jinja2
 
     made = jinja2.Environment(
@@ -109,21 +111,24 @@ def environment() -> "jinja2.Environment":
 
 
 def _escape_text(value: object) -> object:
-    """No direction mark or control character of a name reaches a page; markup is ours."""
+    """Escape direction marks and control characters of a name; markup is our own."""
     return escape(value) if type(value) is str else value
 
 
 def render(site: Site, template: str, page: str, **context: Any) -> str:
-    """A page as text. ``page`` is where it will stand, ``root`` in a template the way back up."""
+    """Render a page as text.
+
+    ``page`` is the file that it will be, ``root`` in a template the way back to the top.
+    """
     depth = page.count("/")
-    made = environment().get_template(template)
+    made = load_templates().get_template(template)
     return made.render(site=site, page=page, root="../" * depth, **context) + "\n"
 
 
-def link_from(page: str, folder: Path, path: Path) -> str:
-    """The relative link from a page of the site to a file beside it.
+def make_link(page: str, folder: Path, path: Path) -> str:
+    """Make the relative link from a page of the site to a file beside it.
 
-    Quoted, so that no folder's name can be taken for a scheme or for markup.
+    It is quoted, so that no folder's name can be taken for a scheme or for markup.
     """
     here = os.path.dirname(os.path.join(os.path.abspath(folder), page))
     relative = os.path.relpath(os.path.abspath(path), here)
@@ -244,12 +249,12 @@ def _draw_dot(
 
 
 def choose_colours(entries: Sequence[Entry]) -> dict[str, int]:
-    """A colour for each result that is not rejected, the best first."""
+    """Choose a colour for each result that is not rejected, the best first."""
     shown = [entry for entry in entries if not entry.row.standing.is_rejected]
     return {entry.id: colour(number) for number, entry in enumerate(shown)}
 
 
-def name_of(entry: Entry) -> str:
-    """``submitter/system``, with a number where others bear the name too."""
+def name_entry(entry: Entry) -> str:
+    """Name an entry ``submitter/system``, with a number where others have the name too."""
     number = f" ({entry.twin})" if entry.twin > 1 else ""
     return f"{entry.row.names.submitter}/{entry.row.names.system}{number}"

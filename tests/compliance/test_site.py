@@ -14,8 +14,8 @@ from compliance import site
 from compliance.judge.judgement import judge
 from compliance.read import package
 from compliance.site import index
-from compliance.site.entry import slug
-from compliance.site.reported import load, scores
+from compliance.site.entry import make_slug
+from compliance.site.reported import load_scores, load_sets
 from rules import definition, rounds
 from rules.definition import ROOT, Definition
 from rules.documents import find_schema_problem
@@ -298,7 +298,7 @@ def test_no_value_of_a_log_breaks_the_site(value: object, star_shape: Definition
 
 @pytest.mark.parametrize("name", ["a/b", "..", "", "x" * 65, "ünïcode", ".hidden", "a b", "a:b"])
 def test_slugs_are_safe_and_differ(name: str) -> None:
-    made = slug(name)
+    made = make_slug(name)
     assert re.fullmatch(r"([A-Za-z0-9_-][A-Za-z0-9._-]*)?", made)
     assert made != name or not name
     assert len(made) <= 80
@@ -347,12 +347,12 @@ def test_there_is_no_aggregate_of_one_benchmark(mixed: dict[str, str]) -> None:
 def test_what_changed_between_two_builds(star_shape: Definition) -> None:
     write_mixed(Path("out"), star_shape)
     old = json.loads(built(Path("out"))["results.json"])
-    assert list(index.changes(old, old)) == []
+    assert list(index.find_changes(old, old)) == []
     write_result(Path("out"), star_shape, block_ms=15_000)
     write_result(Path("out"), star_shape, system={**SYSTEM, "system": "new"})
     new = json.loads(built(Path("out"))["results.json"])
     new["results"] = [r for r in new["results"] if r["division"] != "open"]
-    found = {change.id: change for change in index.changes(old, new)}
+    found = {change.id: change for change in index.find_changes(old, new)}
     assert found["acme/new/star_shape-mini-closed"].kind == "added"
     assert found["acme/box/star_shape-mini-open"].kind == "removed"
     changed = found["acme/box/star_shape-mini-closed"]
@@ -369,13 +369,13 @@ def test_what_is_no_index(text: str, tmp_path: Path) -> None:
 
 
 def test_reported_numbers_have_sources() -> None:
-    for found in load():
+    for found in load_sets():
         assert found.source
         assert found.caveats
         assert found.tables
         for table in found.tables:
             assert all(len(row) == len(table.header) for row in table.rows), table.id
-    ids = [table.id for found in load() for table in found.tables]
+    ids = [table.id for found in load_sets() for table in found.tables]
     asked = {"kfac-1", "kfac-2", "kfac-3", "tpu-1", *(f"guide-{n}" for n in (4, 6, 8, 9, 13))}
     assert asked <= set(ids)
     assert len(ids) == len(set(ids))
@@ -387,7 +387,7 @@ def test_scores_of_published_logs_are_those_of_our_scorer() -> None:
     expected = ROOT.parent / "shared" / "published_logs" / "expected_scores.csv"
     if not expected.is_file():
         pytest.skip("the published logs are not beside the checkout")
-    known = {(one.round, one.submitter, one.system, one.benchmark): one for one in scores()}
+    known = {(one.round, one.submitter, one.system, one.benchmark): one for one in load_scores()}
     with expected.open(encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     for row in found:  # test_published.py holds our scorer to the same numbers

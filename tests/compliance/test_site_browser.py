@@ -14,7 +14,7 @@ from compliance.judge.judgement import judge
 from compliance.read import package
 from compliance.score.comparison import describe, ratio
 from compliance.site import Entry
-from compliance.site.view import name_of
+from compliance.site.view import name_entry
 from rules import rounds
 from tests.compliance import small
 from tests.compliance.browser import Visitor, chromium
@@ -212,7 +212,7 @@ def test_compare_says_what_python_says(visitor: Visitor) -> None:
     for first, other in ((scored[a], scored[b]) for a, b in pairs):
         assert first.level is not None
         assert other.level is not None
-        said = describe(name_of(other), name_of(first), ratio(other.level, first.level))
+        said = describe(name_entry(other), name_entry(first), ratio(other.level, first.level))
         page = visitor.open(f"compare.html#r={first.id}&r={other.id}")
         assert page.locator(".sentence").all_inner_texts() == [said]
 

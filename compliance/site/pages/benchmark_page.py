@@ -17,7 +17,7 @@ from compliance.site.view import (
     choose_colours,
     find_half_width,
     make_score_cell,
-    name_of,
+    name_entry,
     render,
 )
 from rules.definition import Definition
@@ -104,7 +104,7 @@ def _division(name: str, entries: Sequence[Entry], definition: Definition | None
         Line(
             entry,
             rank,
-            name_of(entry),
+            name_entry(entry),
             of.get(entry.id),
             make_score_cell(entry, half_width),
             _behind(best, entry),

@@ -9,7 +9,7 @@ from typing import Any
 
 from compliance.score.comparison import DEGREES_MAX, find_quantile
 from compliance.site.entry import Entry
-from compliance.site.view import Site, make_score_cell, name_of, render
+from compliance.site.view import Site, make_score_cell, name_entry, render
 
 PAGE = "compare.html"
 
@@ -30,7 +30,7 @@ def _result(entry: Entry) -> dict[str, Any]:
     cell = make_score_cell(entry, 1.0)
     return {
         "id": entry.id,
-        "name": name_of(entry),
+        "name": name_entry(entry),
         "group": ", ".join(filter(None, (row.names.benchmark, row.names.scale))),
         "division": row.names.division,
         "hardware": str(row.hardware),

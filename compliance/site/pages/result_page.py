@@ -12,7 +12,14 @@ from compliance.site.entry import Entry, Run
 from compliance.site.kinds import PAGES
 from compliance.site.plots import scaling
 from compliance.site.plots.plot import Scale, Tick
-from compliance.site.view import Site, find_half_width, link_from, make_score_cell, name_of, render
+from compliance.site.view import (
+    Site,
+    find_half_width,
+    make_link,
+    make_score_cell,
+    name_entry,
+    render,
+)
 
 FINDINGS_MAX = 200
 LINE_WIDTH, LINE_LEFT, LINE_HEIGHT = 720.0, 62.0, 26.0
@@ -81,7 +88,7 @@ def _page(site: Site, entry: Entry) -> str:
         entry.page,
         entry=entry,
         row=row,
-        name=name_of(entry),
+        name=name_entry(entry),
         cell=make_score_cell(entry, find_half_width([entry])),
         definition=definition,
         metrics=metrics,
@@ -94,8 +101,8 @@ def _page(site: Site, entry: Entry) -> str:
         findings=row.findings[:FINDINGS_MAX],
         findings_left=max(0, len(row.findings) - FINDINGS_MAX),
         place=_place_of(site, entry),
-        code=link_from(entry.page, site.folder, entry.code) if entry.code else "",
-        folder=link_from(entry.page, site.folder, row.judged.folder.path),
+        code=make_link(entry.page, site.folder, entry.code) if entry.code else "",
+        folder=make_link(entry.page, site.folder, row.judged.folder.path),
         picture=f"{entry.id.rsplit('/', 1)[-1]}.png" if entry.picture else "",
     )
 
@@ -106,7 +113,7 @@ def _place_of(site: Site, entry: Entry) -> "dict[int, tuple[str, str]]":
     root = entry.row.judged.folder.path
     for number, finding in enumerate(entry.row.findings[:FINDINGS_MAX]):
         place = _nearest_there(finding.path)  # a file may be what is missing
-        found[number] = (_short(finding, root), link_from(entry.page, site.folder, place))
+        found[number] = (_short(finding, root), make_link(entry.page, site.folder, place))
     return found
 
 
@@ -126,7 +133,7 @@ def _run_line(site: Site, entry: Entry, run: Run, metrics: list[str]) -> RunLine
     fate = "dropped" if is_dropped else ""
     return RunLine(
         run,
-        link_from(entry.page, site.folder, run.summary.path),
+        make_link(entry.page, site.folder, run.summary.path),
         fate,
         "" if run.summary.seconds is None else format_minutes(run.summary.seconds / 60),
         "" if run.summary.samples is None else f"{run.summary.samples:,}",

@@ -13,7 +13,7 @@ from compliance.site.view import (
     Tab,
     find_half_width,
     make_score_cell,
-    name_of,
+    name_entry,
     render,
 )
 
@@ -74,7 +74,7 @@ def _page(site: Site, tab: Tab, page: str) -> str:
         unranked=[entry for entry in tab.entries if not entry.row.has_score],
         twins=[entry for entry in tab.entries if entry.twin > 1],
         runs=sum(len(entry.runs) for entry in tab.entries),
-        name_of=name_of,
+        name_entry=name_entry,
     )
 
 
@@ -117,7 +117,7 @@ def _rows(
         ratio = total.ratios.get(key)
         yield SystemRow(
             first,
-            name_of(first),
+            name_entry(first),
             " ".join(entry.id for entry in found if entry and entry.level),
             tuple(make_score_cell(e, widths[e.row.names.benchmark]) if e else None for e in found),
             ratio,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from compliance.finding import escape
 from compliance.site.entry import Entry
-from compliance.site.view import Site, find_half_width, make_score_cell, name_of, render
+from compliance.site.view import Site, find_half_width, make_score_cell, name_entry, render
 
 TEXT_MAX = 2000
 
@@ -28,7 +28,7 @@ def _page(site: Site, page: str, entries: Sequence[Entry]) -> str:
         row=entries[0].row,
         facts=list(facts(described)),
         lines=[
-            (entry, name_of(entry), make_score_cell(entry, find_half_width([entry])))
+            (entry, name_entry(entry), make_score_cell(entry, find_half_width([entry])))
             for entry in entries
         ],
     )

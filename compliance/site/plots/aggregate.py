@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from compliance.score.comparison import Level, Ratio, format_ratio, mean_ratio
 from compliance.site.entry import Entry
 from compliance.site.plots.plot import COLOURS, Axis, Plot, Series, plot, table
-from compliance.site.view import Tab, name_of
+from compliance.site.view import Tab, name_entry
 
 REFERENCE_SUBMITTER = "cepheid"
 BENCHMARKS_MIN = 2  # of one, the aggregate would be its speed-up
@@ -86,7 +86,7 @@ def profiles(tab: Tab) -> Plot | None:
         system: sorted(math.exp(found[name].log_mean - best[name]) for name in found)
         for system, found in levels.items()
     }
-    names = {key_of(entry): name_of(entry) for entry in tab.entries}
+    names = {key_of(entry): name_entry(entry) for entry in tab.entries}
     order = sorted(ratios, key=lambda system: (-_area(ratios[system], len(benchmarks)), system))
     series = [
         Series(names[system], _steps(ratios[system], len(benchmarks)), number, mark="none")

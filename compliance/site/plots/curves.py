@@ -18,7 +18,7 @@ from compliance.site.plots.plot import (
     plot,
     table,
 )
-from compliance.site.view import name_of
+from compliance.site.view import name_entry
 from rules.definition import QualityTarget
 
 RESULTS_MAX = 200  # drawn in one plot
@@ -74,7 +74,7 @@ def _series(entry: Entry, run: Run, metric: str, colour: int) -> Series:
         for point in run.course.curve
         if metric in point.metrics
     )
-    name = name_of(entry)
+    name = name_entry(entry)
     line: Line = "solid" if run.summary.converged else "dashed"
     return Series(name, points, colour, line, "none", in_legend=colour < COLOURS)
 
@@ -84,7 +84,7 @@ def _numbers(entries: Sequence[Entry], metric: str) -> Table:
         ("result", "run", "minutes", "samples", metric),
         (
             (
-                name_of(entry),
+                name_entry(entry),
                 run.summary.number,
                 format_minutes(point.seconds / 60),
                 f"{point.samples:,}",
@@ -119,7 +119,7 @@ def other_targets(entries: Sequence[Entry], target: QualityTarget) -> Table | No
     return table(
         ("result", *(f"{target.metric} {sign} {value:g}" for value in levels)),
         (
-            (name_of(entry), *(_median_minutes(entry, target, value) for value in levels))
+            (name_entry(entry), *(_median_minutes(entry, target, value) for value in levels))
             for entry in told
         ),
     )
@@ -166,7 +166,12 @@ def generation_plots(entries: Sequence[Entry], colours: Mapping[str, int], name:
     numbers = table(
         ("result", "images at a time", "seconds", "images/s"),
         (
-            (name_of(entry), f"{images:,}", format_number(seconds), format_number(images / seconds))
+            (
+                name_entry(entry),
+                f"{images:,}",
+                format_number(seconds),
+                format_number(images / seconds),
+            )
             for entry in drawn
             if colours[entry.id] < COLOURS
             for images, seconds in medians[entry.id].items()
@@ -180,7 +185,7 @@ def generation_plots(entries: Sequence[Entry], colours: Mapping[str, int], name:
     for kind, title, label, value in kinds:
         series = [
             Series(
-                name_of(entry),
+                name_entry(entry),
                 tuple((images, value(images, s)) for images, s in medians[entry.id].items()),
                 colours[entry.id],
                 in_legend=colours[entry.id] < COLOURS,

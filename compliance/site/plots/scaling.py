@@ -11,7 +11,7 @@ from compliance.score.convergence import Expected, list_expected
 from compliance.score.kinds import MINUTES
 from compliance.site.entry import Entry
 from compliance.site.plots.plot import COLOURS, Axis, Plot, Series, colour, plot, table
-from compliance.site.view import name_of
+from compliance.site.view import name_entry
 from rules import rcp
 from rules.definition import Definition
 
@@ -100,10 +100,12 @@ def convergence_plot(
         number = colours[entry.id]
         point = ((float(entry.batch_size), median),)
         series.append(
-            Series(name_of(entry), point, number, "none", ends=(pair,), in_legend=number < COLOURS)
+            Series(
+                name_entry(entry), point, number, "none", ends=(pair,), in_legend=number < COLOURS
+            )
         )
         if number < COLOURS:
-            row = (name_of(entry), f"{entry.batch_size:,}", format_number(median))
+            row = (name_entry(entry), f"{entry.batch_size:,}", format_number(median))
             rows.append((*row, f"{format_number(pair[0])} to {format_number(pair[1])}"))
     known_points = reference_points(definition) if definition else ()
     reference = tuple((float(p.batch_size), p.mean / samples_in_epoch) for p in known_points)
@@ -140,12 +142,12 @@ def energy_plot(entries: Sequence[Entry], colours: Mapping[str, int], name: str)
         if entry.row.kilojoules is not None
     ]
     series = [
-        Series(name_of(entry), ((time, energy),), colours[entry.id], "none")
+        Series(name_entry(entry), ((time, energy),), colours[entry.id], "none")
         for entry, energy, time in measured
         if time is not None
     ]
     rows = [
-        (name_of(entry), format_number(energy), entry.row.energy.not_measured)
+        (name_entry(entry), format_number(energy), entry.row.energy.not_measured)
         for entry, energy, _ in measured
         if entry.row.energy
     ]
