@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.transformer.model import Memory, Transformer
-from reference.data.wmt.pairs import END, PADDING
+from reference.data.wmt.vocabulary import END, PADDING
 
 LOWEST = float("-inf")
 

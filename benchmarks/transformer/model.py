@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding, linear, scaled_dot_product_attention
 
-from reference.data.wmt.pairs import END, PADDING
+from reference.data.wmt.vocabulary import END, PADDING
 
 Norm = Literal["pre", "post"]
 LONGEST_WAVE = 10_000.0

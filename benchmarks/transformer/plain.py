@@ -14,7 +14,7 @@ from torch.nn.functional import linear, pad
 
 from benchmarks.transformer.model import Shape, make_positions
 from benchmarks.transformer.task import Translation
-from reference.data.wmt.pairs import END, PADDING
+from reference.data.wmt.vocabulary import END, PADDING
 from reference.run.config import RunConfig
 from reference.torch.distributed import TorchRanks
 from rules.errors import UserError

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from benchmarks.transformer import plain, task
 from benchmarks.transformer.model import Transformer
-from reference.data.wmt.pairs import END, PADDING
 from reference.data.wmt.sentence_batches import by_length, padded
+from reference.data.wmt.vocabulary import END, PADDING
 from reference.measure.speed import (
     Measure,
     Measurement,

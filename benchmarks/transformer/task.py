@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy
 from benchmarks.transformer.beam import Search, translate
 from benchmarks.transformer.model import Shape, Transformer
 from reference.data import wmt
-from reference.data.wmt.pairs import PADDING, UNKNOWN
 from reference.data.wmt.sentence_batches import Batch, Batches, Pass, by_length, padded
+from reference.data.wmt.vocabulary import PADDING, UNKNOWN
 from reference.optim.schedules import inverse_square_root
 from reference.run import seeding
 from reference.run.config import Execution, RunConfig

@@ -12,17 +12,12 @@ import errno
 import json
 import os
 import shutil
-import signal
-import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -30,7 +25,7 @@ from filelock import FileLock, Timeout
 from reference.data import store
 from reference.data.columns import Column, Fixed, Ragged, Rows
 from reference.data.store import Manifest, OnProgress, StoreError
-from rules.host import usable_processors
+from reference.data.workers import map_in_processes
 
 JOURNAL = "journal.jsonl"
 DISK_RESERVE_BYTES = 2**20  # for manifest, journal and file headers
@@ -38,11 +33,9 @@ CANNOT_WRITE = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.EIO,
     errno.ENAMETOOLONG,
 )  # fmt: skip
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 Draw = Callable[[range], Mapping[str, Rows]]
 Layout = Mapping[str, tuple[np.dtype, tuple[int, ...]] | Ragged]
-Result = TypeVar("Result")
 Judge = Callable[[Path], None]
 
 
@@ -83,7 +76,7 @@ def prepare(
     on_progress = on_progress or (lambda done, total: None)
     if folder.exists():
         return _existing(folder, plan)
-    with told_plainly(folder), _locked(folder):
+    with explain_disk_errors(folder), _locked(folder):
         if folder.exists():  # another preparation finished it while we came here
             return _existing(folder, plan)
         unfinished = _partial_folder(folder)
@@ -94,7 +87,7 @@ def prepare(
         on_progress(done, rows)
         with (
             open(unfinished / JOURNAL, "ab") as journal,
-            closing(in_processes(write, todo, processes, unfinished)) as written,
+            closing(map_in_processes(write, todo, processes, unfinished)) as written,
         ):
             for chunk, digests in written:
                 finished[chunk] = digests
@@ -254,43 +247,6 @@ def _reserve(descriptor: int, size_bytes: int) -> None:
             raise
 
 
-def in_processes(
-    work: Callable[[int], Result], todo: Sequence[int], processes: int | None, folder: Path
-) -> Generator[tuple[int, Result], None, None]:
-    """``work`` on each of ``todo``, which ends up in ``folder``; yields each with its result, in
-    any order. ``processes`` defaults to the usable processors; 1 is this process.
-
-    Raises StoreError if a process was killed.
-    """
-    count = min(processes or usable_processors(), len(todo))
-    if count <= 1:
-        for item in todo:
-            yield item, work(item)
-        return
-    waiting = list(reversed(todo))
-    running: dict[Future[Result], int] = {}
-    # Spawned, not forked: the caller may have started threads, of torch for instance.
-    with (
-        _one_thread_per_child(),
-        ProcessPoolExecutor(count, get_context("spawn"), _start_worker, (work,)) as pool,
-    ):
-        try:
-            # No more than one item per worker is under way, so that an interruption is quick.
-            while waiting or running:
-                while waiting and len(running) < count:
-                    item = waiting.pop()
-                    running[pool.submit(_done_by_worker, item)] = item
-                ready, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in ready:
-                    yield running.pop(future), future.result()
-        except BrokenProcessPool as error:
-            raise StoreError(
-                f"{folder}: a worker process ended too early. It was killed, perhaps for lack "
-                f"of memory, or could not start; then its own message is above this one. Prepare "
-                f"again with fewer processes (1 needs no worker); finished chunks are kept."
-            ) from error
-
-
 def _write_chunk(unfinished: Path, plan: _Plan, draw: Draw, chunk: int) -> dict[str, str]:
     """Draw one chunk and write it through to the disk; returns the digest of each array's rows."""
     rows = plan.chunks[chunk]
@@ -366,45 +322,7 @@ def _judged(unfinished: Path, judge: Judge) -> None:
         raise
 
 
-# Processes ----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _one_thread_per_child() -> Iterator[None]:
-    """Children started meanwhile use one thread each; they read these variables as they start."""
-    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-_work: Callable[[int], Any]
-"""What this process does, if it is a worker: told once, because a plan may be large."""
-
-
-def _start_worker(work: Callable[[int], Any]) -> None:
-    """Ctrl-C is the parent's to handle; a worker ends when its parent does, however that was."""
-    global _work
-    _work = work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-    assert parent is not None
-
-    def end_with_parent() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def _done_by_worker(item: int) -> Any:
-    return _work(item)
+# The disk -----------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -426,7 +344,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def told_plainly(folder: Path) -> Iterator[None]:
+def explain_disk_errors(folder: Path) -> Iterator[None]:
     """Turns what the system says about the disk of ``folder`` into a StoreError; bugs pass."""
     try:
         yield

@@ -24,8 +24,8 @@ from benchmarks.transformer.model import Norm, Shape, Transformer
 from benchmarks.transformer.plain import Peer
 from benchmarks.transformer.task import Translation, create, format_bleu_signature
 from reference import data
-from reference.data.wmt.pairs import END, PADDING
 from reference.data.wmt.sentence_batches import Batches
+from reference.data.wmt.vocabulary import END, PADDING
 from reference.measure.speed import Subject, make_plain_task
 from reference.optim.schedules import inverse_square_root
 from reference.run.config import RunConfig, configure

@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from tabulate import tabulate
 
-    from reference.data.preparation import told_plainly
+    from reference.data.preparation import explain_disk_errors
     from reference.measure import packing
     from reference.measure.formats import (
         check_space,
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = []
     contents = make_contents(arguments.files)
     total = sum(map(len, contents))
-    with told_plainly(arguments.data):
+    with explain_disk_errors(arguments.data):
         arguments.data.mkdir(parents=True, exist_ok=True)
         check_space(arguments.data, total)
         for way in packing.PACKINGS:

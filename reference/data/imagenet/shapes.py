@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from reference.data.preparation import in_processes, told_plainly
+from reference.data.preparation import explain_disk_errors
 from reference.data.store import OnProgress
+from reference.data.workers import map_in_processes
 from rules.host import atomic_path
 
 GENERATOR_VERSION = 1  # to be raised by every change that draws other pictures
@@ -65,14 +66,14 @@ def draw_files(
     be written or a process is killed.
     """
     parts = [part for part, count in samples.items() for _ in range(count)]
-    with told_plainly(folder):
+    with explain_disk_errors(folder):
         for part in samples:
             for name in classes:
                 (folder / part / name).mkdir(parents=True, exist_ok=True)
         draw = partial(_draw_piece, folder, seed, classes, parts)
         done = 0
         pieces = range(-(-len(parts) // PIECE))
-        for _, count in in_processes(draw, pieces, processes, folder):
+        for _, count in map_in_processes(draw, pieces, processes, folder):
             done += count
             on_progress(done, len(parts))
 

@@ -24,10 +24,9 @@ Stored arrays
 """
 
 import hashlib
-import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +37,24 @@ from reference.data import dataset, preparation, store
 from reference.data.columns import Ragged
 from reference.data.store import Manifest, OnProgress, StoreError
 from reference.data.wmt import grammar, parallel_text
+from reference.data.wmt.cleaning import (
+    EMPTY,
+    PIECE,
+    TOO_LONG,
+    check_evaluation,
+    count_tokens,
+    locate_first_empty,
+    select_pairs,
+)
 from reference.data.wmt.parallel_text import LANGUAGES, Corpus
+from reference.data.wmt.vocabulary import END, TOKEN, UNKNOWN, Encoding, train_vocabulary
+from reference.data.workers import map_in_processes
 from rules.host import atomic_write
 
 GENERATOR = "wmt"
 GENERATOR_VERSION = 1  # to be raised by every change that stores something else
 GRAMMAR, REAL = "grammar", "WMT17"
-PADDING, END, UNKNOWN = 0, 1, 2
-TOKEN = np.dtype(np.uint16)
 VOCABULARY = "vocabulary.model"
-VOCABULARY_PAIRS = 1_000_000
-PIECE = 5000  # pairs that a process takes at a time, and rows of a chunk
-EMPTY, TOO_LONG = -1, -2  # instead of a length
 
 
 @dataclass(frozen=True)
@@ -189,17 +194,17 @@ def prepare(
         parallel_text.opened(source, parameters.train_files),
         parallel_text.opened(source, parameters.evaluation_files),
     ]
-    _check_evaluation(parts[1], parameters)
+    check_evaluation(parts[1], parameters.evaluation_samples)
     digests = [parallel_text.digest(corpus) for corpus in parts]
     made_of = f"{GENERATOR_VERSION}-{parameters.vocabulary}-{digests[0][:8]}"
     vocabulary = folder.with_name(f"{GENERATOR}-vocabulary-{made_of}.model")
-    _train_vocabulary(vocabulary, parts[0], parameters.vocabulary)
-    encoding = _Encoding(vocabulary)
+    train_vocabulary(vocabulary, parts[0], parameters.vocabulary)
+    encoding = Encoding(vocabulary)
     lengths = [
-        _lengths(encoding, parts[0], parameters.longest_tokens, processes, progress(1)),
-        _lengths(encoding, parts[1], None, processes, lambda done, total: None),
+        count_tokens(encoding, parts[0], parameters.longest_tokens, processes, progress(1)),
+        count_tokens(encoding, parts[1], None, processes, lambda done, total: None),
     ]
-    rows = _Rows(encoding, tuple(parts), _kept(parts, lengths, parameters))
+    rows = _Rows(encoding, tuple(parts), select_pairs(parts, lengths, parameters.train_samples))
     counted = [of[kept] for of, kept in zip(lengths, rows.kept, strict=True)]
     source_ends, target_ends = np.cumsum(np.concatenate(counted), axis=0).T * TOKEN.itemsize
     return preparation.prepare(
@@ -213,7 +218,7 @@ def prepare(
                 "empty": int(np.count_nonzero(lengths[0] == EMPTY) // 2),
                 "too_long": int(np.count_nonzero(lengths[0] == TOO_LONG) // 2),
             },
-            **_first_empty(parts[0], lengths[0]),
+            **locate_first_empty(parts[0], lengths[0]),
         },
         {
             "source": Ragged(np.ascontiguousarray(source_ends)),
@@ -282,21 +287,10 @@ def remarks(folder: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Encoding:
-    """How text becomes token numbers; can be pickled."""
-
-    vocabulary: Path
-
-    def tokens(self, text: str) -> list[int]:
-        numbers: list[int] = _processor(self.vocabulary).encode(text)
-        return [*numbers, END]
-
-
-@dataclass(frozen=True)
 class _Rows:
     """The pairs of both parts that are kept, by their numbers, in the order of the rows."""
 
-    encoding: _Encoding
+    encoding: Encoding
     parts: tuple[Corpus, ...]
     kept: tuple[np.ndarray, ...]
 
@@ -317,11 +311,6 @@ class _Rows:
         return sizes
 
 
-@lru_cache(maxsize=4)
-def _processor(vocabulary: Path) -> Any:
-    return sentencepiece.SentencePieceProcessor(model_file=str(vocabulary))
-
-
 def _write_text(
     folder: Path, parameters: TextParameters, processes: int | None, on_progress: OnProgress
 ) -> None:
@@ -331,7 +320,7 @@ def _write_text(
         grammar.EVALUATION: parameters.evaluation_samples,
     }
     done, total = 0, sum(counts.values())
-    with preparation.told_plainly(folder):
+    with preparation.explain_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for part, count in counts.items():
             paths = [folder / f"{part}.{language}" for language in LANGUAGES]
@@ -339,7 +328,7 @@ def _write_text(
                 pieces = range(-(-count // PIECE))
                 written: dict[int, list[tuple[str, str]]] = {}
                 work = partial(_sentences, parameters.seed, part, count)
-                for piece, pairs in preparation.in_processes(work, pieces, processes, folder):
+                for piece, pairs in map_in_processes(work, pieces, processes, folder):
                     written[piece] = pairs
                     on_progress(done + sum(map(len, written.values())), total)
                 for side, path in enumerate(paths):
@@ -353,135 +342,13 @@ def _sentences(seed: int, part: str, count: int, piece: int) -> list[tuple[str, 
     return [grammar.pair(seed, part, row) for row in rows]
 
 
-def _train_vocabulary(path: Path, corpus: Corpus, size: int) -> None:
-    """Write it to ``path``, unless it is there."""
-    if path.exists():
-        return
-
-    def text() -> Iterator[str]:
-        for number in range(0, len(corpus), -(-len(corpus) // VOCABULARY_PAIRS)):
-            try:
-                yield from corpus.pair(number)
-            except StoreError as error:
-                told.append(error)  # sentencepiece makes an error of its own of it
-                raise
-
-    told: list[StoreError] = []
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=text(),
-            model_writer=model,
-            model_type="bpe",
-            vocab_size=size,
-            hard_vocab_limit=False,  # little text has fewer
-            character_coverage=1.0,
-            pad_id=PADDING,
-            eos_id=END,
-            unk_id=UNKNOWN,
-            bos_id=-1,
-            num_threads=1,
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        if told:
-            raise told[0] from error
-        if "required_chars" in str(error):
-            raise StoreError(
-                f"{corpus.folder}: the training text has more characters than data.vocabulary: "
-                f"{size:,} has room for, and each needs a token (sentencepiece: {error}). Expected "
-                "a larger vocabulary."
-            ) from error
-        if not any("".join(corpus.pair(number)) for number in range(len(corpus))):
-            raise StoreError(
-                f"{corpus.folder}: all lines of the training text are empty. Unpack these files "
-                "again."
-            ) from error
-        raise
-    with preparation.told_plainly(path):
-        atomic_write(path, model.getvalue())
-
-
-def _check_evaluation(corpus: Corpus, parameters: TextParameters) -> None:
-    """Raises StoreError for text that cannot be evaluated, before hours go into the rest."""
-    for number in range(len(corpus)):
-        if not all(corpus.pair(number)):
-            raise StoreError(
-                f"{corpus.folder / corpus.where_empty(number)}: it is empty. All of the "
-                "evaluation set is evaluated: unpack these files again."
-            )
-    if len(corpus) != parameters.evaluation_samples:
-        raise StoreError(
-            f"{corpus.folder}: {len(corpus):,} pairs to evaluate, but the definition says "
-            f"evaluation_samples: {parameters.evaluation_samples:,}. Unpack these files again."
-        )
-
-
-def _lengths(
-    encoding: _Encoding,
-    corpus: Corpus,
-    longest: int | None,
-    processes: int | None,
-    on_progress: OnProgress,
-) -> np.ndarray:
-    """Tokens of both sides, or EMPTY or TOO_LONG twice; int64 (pairs, 2)."""
-    lengths = np.zeros((len(corpus), 2), np.int64)
-    pieces = range(-(-len(corpus) // PIECE))
-    work = partial(_lengths_of_piece, encoding, corpus, longest)
-    done = 0
-    for piece, found in preparation.in_processes(work, pieces, processes, corpus.folder):
-        lengths[piece * PIECE : piece * PIECE + len(found)] = found
-        done += len(found)
-        on_progress(done, len(corpus))
-    return lengths
-
-
-def _lengths_of_piece(
-    encoding: _Encoding, corpus: Corpus, longest: int | None, piece: int
-) -> np.ndarray:
-    lengths = []
-    for number in range(piece * PIECE, min((piece + 1) * PIECE, len(corpus))):
-        sides = corpus.pair(number)
-        counts = [len(encoding.tokens(side)) for side in sides]
-        if not all(sides):
-            counts = [EMPTY, EMPTY]
-        elif longest and max(counts) > longest:
-            counts = [TOO_LONG, TOO_LONG]
-        lengths.append(counts)
-    return np.array(lengths, np.int64)
-
-
-def _first_empty(corpus: Corpus, lengths: np.ndarray) -> dict[str, str]:
-    """For the manifest, which says nothing of what there is not."""
-    empty = np.flatnonzero(lengths[:, 0] == EMPTY)
-    return {"first_empty": corpus.where_empty(int(empty[0]))} if len(empty) else {}
-
-
-def _kept(
-    parts: Sequence[Corpus], lengths: Sequence[np.ndarray], parameters: TextParameters
-) -> tuple[np.ndarray, ...]:
-    """The numbers of the pairs that are used. Raises StoreError where these are not as many as the
-    definition says, or one that is to be evaluated is empty."""
-    train = np.flatnonzero(lengths[0][:, 0] > 0)
-    if len(train) != parameters.train_samples:
-        raise StoreError(
-            f"{parts[0].folder}: {len(train):,} of {len(parts[0]):,} training pairs are left after "
-            f"cleaning, but the definition says train_samples: {parameters.train_samples:,}. "
-            "Nothing was packed. If these files are the ones it means, put these lines into its "
-            "benchmark.yaml, which counts epochs by them, and prepare again:\n"
-            f"      train_samples: {len(train):_}\n"
-            f"    timing: {{eval_every_samples: {len(train):_}, max_samples: …}}    # each epoch"
-        )
-    return train, np.arange(len(parts[1]))
-
-
 def _draw(rows: _Rows, numbers: range) -> dict[str, bytes]:
     """The stored arrays of some rows."""
     drawn: dict[str, list[bytes]] = {"source": [], "target": [], "reference": []}
     for row in numbers:
         first, second = rows.pair(row)
-        drawn["source"].append(np.array(rows.encoding.tokens(first), TOKEN).tobytes())
-        drawn["target"].append(np.array(rows.encoding.tokens(second), TOKEN).tobytes())
+        drawn["source"].append(np.array(rows.encoding.encode(first), TOKEN).tobytes())
+        drawn["target"].append(np.array(rows.encoding.encode(second), TOKEN).tobytes())
         drawn["reference"].append(second.encode() if row >= len(rows.kept[0]) else b"")
     return {name: b"".join(values) for name, values in drawn.items()}
 

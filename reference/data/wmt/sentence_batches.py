@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from reference.data.order import SampleStream
-from reference.data.wmt.pairs import PADDING, Pairs, Tokens
+from reference.data.wmt.pairs import Pairs, Tokens
+from reference.data.wmt.vocabulary import PADDING
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.data import preparation, store
+from reference.data import preparation, store, workers
 from reference.data.store import StoreError
 from tests.full_disk import files_end_after
 from tests.reference.data.numbered import (
@@ -50,7 +50,7 @@ def draw_from_killed_worker(rows: range) -> dict[str, np.ndarray]:
 
 
 def threads_of_worker(rows: range) -> dict[str, np.ndarray]:
-    threads = [int(os.environ[name]) for name in preparation.THREAD_VARIABLES]
+    threads = [int(os.environ[name]) for name in workers.THREAD_VARIABLES]
     return {**draw(rows), "numbers": np.full(len(rows), max(threads), np.int64)}
 
 

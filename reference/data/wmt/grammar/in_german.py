@@ -1,7 +1,7 @@
 """A tree put into German words."""
 
-from reference.data.wmt.grammar import lexicon
-from reference.data.wmt.grammar.lexicon import PLURAL, ending
+from reference.data.wmt.grammar import inflection
+from reference.data.wmt.grammar.inflection import PLURAL, find_ending
 from reference.data.wmt.grammar.trees import (
     COPULA,
     LIKE_DIESER,
@@ -129,13 +129,13 @@ def _adverbial(adverbial: Adverbial | None) -> list[str]:
     if not adverbial:
         return []
     words = _nominal(adverbial.phrase, adverbial.case)
-    contracted = lexicon.CONTRACTIONS.get(f"{adverbial.german} {words[0]}")
+    contracted = inflection.CONTRACTIONS.get(f"{adverbial.german} {words[0]}")
     return [contracted, *words[1:]] if contracted else [adverbial.german, *words]
 
 
 def _nominal(nominal: Nominal, case: str, is_none: bool = False) -> list[str]:
     if isinstance(nominal, Pronoun):
-        return [nominal.german[lexicon.CASES.index(case)]]
+        return [nominal.german[inflection.CASES.index(case)]]
     gender = PLURAL if nominal.plural else nominal.noun.gender
     determiner = nominal.determiner
     words, adjective_ending = _determiner("no" if is_none else determiner, case, gender)
@@ -150,24 +150,24 @@ def _nominal(nominal: Nominal, case: str, is_none: bool = False) -> list[str]:
 
 def _determiner(determiner: str, case: str, gender: str) -> tuple[list[str], str]:
     """The determiner, and the ending that it leaves to adjectives."""
-    weak, mixed = lexicon.WEAK_ADJECTIVE, lexicon.MIXED_ADJECTIVE
+    weak, mixed = inflection.WEAK_ADJECTIVE, inflection.MIXED_ADJECTIVE
     if determiner == "the":
-        return [ending(lexicon.DEFINITE, case, gender)], ending(weak, case, gender)
+        return [find_ending(inflection.DEFINITE, case, gender)], find_ending(weak, case, gender)
     if determiner in LIKE_DIESER:
-        word = LIKE_DIESER[determiner] + ending(lexicon.LIKE_DIESER, case, gender)
-        return [word], ending(weak, case, gender)
+        word = LIKE_DIESER[determiner] + find_ending(inflection.LIKE_DIESER, case, gender)
+        return [word], find_ending(weak, case, gender)
     if determiner in LIKE_EIN:
-        word = LIKE_EIN[determiner] + ending(lexicon.LIKE_EIN, case, gender)
-        return [word], ending(mixed, case, gender)
+        word = LIKE_EIN[determiner] + find_ending(inflection.LIKE_EIN, case, gender)
+        return [word], find_ending(mixed, case, gender)
     number = [NUMBERS[determiner]] if determiner else []
-    return number, lexicon.STRONG_PLURAL_ADJECTIVE[case]
+    return number, inflection.STRONG_PLURAL_ADJECTIVE[case]
 
 
 def _relative(gender: str, relative: Clause, plural: bool) -> list[str]:
     if relative.subject:
-        pronoun = ending(lexicon.RELATIVE, relative.verb.case, gender)
+        pronoun = find_ending(inflection.RELATIVE, relative.verb.case, gender)
         return [",", pronoun, *_verb_last(relative), ","]
-    pronoun = ending(lexicon.RELATIVE, "nominative", gender)
+    pronoun = find_ending(inflection.RELATIVE, "nominative", gender)
     head = Pronoun(("", ""), (pronoun, "", ""), 3, plural)
     agreeing = Clause(relative.verb, relative.tense, head, direct=relative.direct)
     return [",", *_verb_last(agreeing), ","]

@@ -12,8 +12,9 @@ pytest.importorskip("sentencepiece", reason="needs the extra translation")
 from reference.data import store, wmt
 from reference.data.store import StoreError
 from reference.data.wmt import parallel_text
-from reference.data.wmt.pairs import END, PADDING, REAL, Pairs, TextParameters
+from reference.data.wmt.pairs import REAL, Pairs, TextParameters
 from reference.data.wmt.sentence_batches import Batches, by_length, padded
+from reference.data.wmt.vocabulary import END, PADDING
 
 DRAWN = TextParameters("grammar", 300, 80, train_samples=60, evaluation_samples=9, seed=5)
 GIVEN = replace(
@@ -73,7 +74,7 @@ def test_digest_does_not_depend_on_processes_or_interruptions(
     def stop(*arguments: object) -> None:
         raise InterruptedError
 
-    for step in ("_train_vocabulary", "_draw"):
+    for step in ("train_vocabulary", "_draw"):
         with monkeypatch.context() as patch:
             patch.setattr(f"reference.data.wmt.pairs.{step}", stop)
             with pytest.raises(InterruptedError):
@@ -122,7 +123,7 @@ def test_what_is_wrong_with_the_text_is_told(
 
 def test_a_vocabulary_without_room_for_the_characters_is_told(tmp_path: Path) -> None:
     write_text(tmp_path)
-    with pytest.raises(StoreError, match=r"more characters than data\.vocabulary: 12 has room for"):
+    with pytest.raises(StoreError, match=r"more different characters than the 12 tokens"):
         made(tmp_path, replace(GIVEN, vocabulary=12))
 
 

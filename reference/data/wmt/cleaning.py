@@ -1,0 +1,97 @@
+"""Which pairs of sentences are used: training pairs that are empty or too long are left out."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from reference.data.store import OnProgress, StoreError
+from reference.data.wmt.parallel_text import Corpus
+from reference.data.wmt.vocabulary import Encoding
+from reference.data.workers import map_in_processes
+
+PIECE = 5000  # pairs that a process takes at a time, and rows of a chunk
+EMPTY, TOO_LONG = -1, -2  # instead of a length
+
+
+def check_evaluation(corpus: Corpus, evaluation_samples: int) -> None:
+    """Check the evaluation text before hours of work go into the training text.
+
+    Raises StoreError if a side of a pair is empty or the number of pairs is not as defined.
+    """
+    for number in range(len(corpus)):
+        if not all(corpus.pair(number)):
+            raise StoreError(
+                f"{corpus.folder / corpus.where_empty(number)}: it is empty. All of the "
+                "evaluation set is evaluated: unpack these files again."
+            )
+    if len(corpus) != evaluation_samples:
+        raise StoreError(
+            f"{corpus.folder}: {len(corpus):,} pairs to evaluate, but the definition says "
+            f"evaluation_samples: {evaluation_samples:,}. Unpack these files again."
+        )
+
+
+def count_tokens(
+    encoding: Encoding,
+    corpus: Corpus,
+    longest: int | None,
+    processes: int | None,
+    on_progress: OnProgress,
+) -> np.ndarray:
+    """Return the tokens of both sides of each pair, END included; int64 (pairs, 2).
+
+    A pair with an empty side has EMPTY twice. A pair with a side of more than ``longest`` tokens
+    has TOO_LONG twice.
+    """
+    lengths = np.zeros((len(corpus), 2), np.int64)
+    pieces = range(-(-len(corpus) // PIECE))
+    work = partial(_count_tokens_of_piece, encoding, corpus, longest)
+    done = 0
+    for piece, found in map_in_processes(work, pieces, processes, corpus.folder):
+        lengths[piece * PIECE : piece * PIECE + len(found)] = found
+        done += len(found)
+        on_progress(done, len(corpus))
+    return lengths
+
+
+def _count_tokens_of_piece(
+    encoding: Encoding, corpus: Corpus, longest: int | None, piece: int
+) -> np.ndarray:
+    lengths = []
+    for number in range(piece * PIECE, min((piece + 1) * PIECE, len(corpus))):
+        sides = corpus.pair(number)
+        counts = [len(encoding.encode(side)) for side in sides]
+        if not all(sides):
+            counts = [EMPTY, EMPTY]
+        elif longest and max(counts) > longest:
+            counts = [TOO_LONG, TOO_LONG]
+        lengths.append(counts)
+    return np.array(lengths, np.int64)
+
+
+def locate_first_empty(corpus: Corpus, lengths: np.ndarray) -> dict[str, str]:
+    """Return the entry of the manifest for the first empty line, or nothing if there is none."""
+    empty = np.flatnonzero(lengths[:, 0] == EMPTY)
+    return {"first_empty": corpus.where_empty(int(empty[0]))} if len(empty) else {}
+
+
+def select_pairs(
+    parts: Sequence[Corpus], lengths: Sequence[np.ndarray], train_samples: int
+) -> tuple[np.ndarray, ...]:
+    """Return the numbers of the pairs that are used, int64 (pairs,) for each part.
+
+    ``lengths`` has one array of ``count_tokens`` for each part. Raises StoreError if the number of
+    training pairs is not as defined.
+    """
+    train = np.flatnonzero(lengths[0][:, 0] > 0)
+    if len(train) != train_samples:
+        raise StoreError(
+            f"{parts[0].folder}: {len(train):,} of {len(parts[0]):,} training pairs are left after "
+            f"cleaning, but the definition says train_samples: {train_samples:,}. "
+            "Nothing was packed. If these are the right files, put these lines into its "
+            "benchmark.yaml, which counts epochs by them, and prepare again:\n"
+            f"      train_samples: {len(train):_}\n"
+            f"    timing: {{eval_every_samples: {len(train):_}, max_samples: …}}    # each epoch"
+        )
+    return train, np.arange(len(parts[1]))

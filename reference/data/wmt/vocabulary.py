@@ -1,0 +1,90 @@
+"""The vocabulary of subwords: byte-pair encoding by sentencepiece, one for both languages."""
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentencepiece
+
+from reference.data.preparation import explain_disk_errors
+from reference.data.store import StoreError
+from reference.data.wmt.parallel_text import Corpus
+from rules.host import atomic_write
+
+PADDING, END, UNKNOWN = 0, 1, 2
+TOKEN = np.dtype(np.uint16)
+VOCABULARY_PAIRS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The encoding of text as token numbers by the vocabulary in a file; it can be pickled."""
+
+    vocabulary: Path
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token numbers of a sentence, END last."""
+        numbers: list[int] = _load_processor(self.vocabulary).encode(text)
+        return [*numbers, END]
+
+
+@lru_cache(maxsize=4)
+def _load_processor(vocabulary: Path) -> Any:
+    return sentencepiece.SentencePieceProcessor(model_file=str(vocabulary))
+
+
+def train_vocabulary(path: Path, corpus: Corpus, size: int) -> None:
+    """Train a vocabulary of ``size`` subwords on a corpus and write it, unless the file exists.
+
+    Raises StoreError if the text cannot be read, is empty, or needs a larger vocabulary.
+    """
+    if path.exists():
+        return
+
+    def read_text() -> Iterator[str]:
+        for number in range(0, len(corpus), -(-len(corpus) // VOCABULARY_PAIRS)):
+            try:
+                yield from corpus.pair(number)
+            except StoreError as error:
+                errors.append(error)  # sentencepiece replaces it by an error of its own
+                raise
+
+    errors: list[StoreError] = []
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=read_text(),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=size,
+            hard_vocab_limit=False,  # a short text has fewer subwords
+            character_coverage=1.0,
+            pad_id=PADDING,
+            eos_id=END,
+            unk_id=UNKNOWN,
+            bos_id=-1,
+            num_threads=1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        if errors:
+            raise errors[0] from error
+        if "required_chars" in str(error):
+            raise StoreError(
+                f"{corpus.folder}: the training text has more different characters than "
+                f"the {size:,} tokens of data.vocabulary, and each needs one (sentencepiece: "
+                f"{error}). "
+                "Choose a larger vocabulary."
+            ) from error
+        if not any("".join(corpus.pair(number)) for number in range(len(corpus))):
+            raise StoreError(
+                f"{corpus.folder}: all lines of the training text are empty. Unpack these files "
+                "again."
+            ) from error
+        raise
+    with explain_disk_errors(path):
+        atomic_write(path, model.getvalue())

@@ -1,0 +1,95 @@
+"""Worker processes that prepare data; they end with their parent, however it ends."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import connection, get_context, parent_process
+from pathlib import Path
+from typing import Any, TypeVar
+
+from reference.data.store import StoreError
+from rules.host import usable_processors
+
+# They are read when a process starts.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+Result = TypeVar("Result")
+
+
+def map_in_processes(
+    work: Callable[[int], Result], todo: Sequence[int], processes: int | None, folder: Path
+) -> Generator[tuple[int, Result], None, None]:
+    """Call ``work`` on each of ``todo``; yield each item with its result, in any order.
+
+    The work is for ``folder``, which messages name. ``processes`` defaults to the usable
+    processors; 1 means that this process does the work. Raises StoreError if a process was killed.
+    """
+    count = min(processes or usable_processors(), len(todo))
+    if count <= 1:
+        for item in todo:
+            yield item, work(item)
+        return
+    waiting = list(reversed(todo))
+    running: dict[Future[Result], int] = {}
+    # Spawned, not forked: the caller may have started threads, of torch for instance.
+    with (
+        _one_thread_per_child(),
+        ProcessPoolExecutor(count, get_context("spawn"), _start_worker, (work,)) as pool,
+    ):
+        try:
+            # Each worker has one item at a time, so that an interruption takes effect quickly.
+            while waiting or running:
+                while waiting and len(running) < count:
+                    item = waiting.pop()
+                    running[pool.submit(_do_in_worker, item)] = item
+                ready, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in ready:
+                    yield running.pop(future), future.result()
+        except BrokenProcessPool as error:
+            raise StoreError(
+                f"{folder}: a worker process ended too early. It was killed, perhaps for lack "
+                f"of memory, or it could not start and its own message is above this one. Prepare "
+                f"again with fewer processes (1 needs no worker); finished chunks are kept."
+            ) from error
+
+
+@contextmanager
+def _one_thread_per_child() -> Iterator[None]:
+    """Let processes that start in this block use one thread each."""
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+_work: Callable[[int], Any]
+"""The work of a worker process. It is sent once, because a plan may be large."""
+
+
+def _start_worker(work: Callable[[int], Any]) -> None:
+    """Prepare a worker: it ignores Ctrl-C, which its parent handles, and ends with its parent."""
+    global _work
+    _work = work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _do_in_worker(item: int) -> Any:
+    return _work(item)
