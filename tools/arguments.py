@@ -40,6 +40,12 @@ def add_set_option(
     )
 
 
+def add_benchmark(parser: argparse.ArgumentParser, which: str = "which benchmark") -> None:
+    """Add ``BENCHMARK`` and ``--scale``, by default mini, for a measurement of it."""
+    parser.add_argument("benchmark", help=which)
+    parser.add_argument("--scale", default="mini", help="mini (default) or full")
+
+
 def add_paths(parser: argparse.ArgumentParser, what: str) -> None:
     """Add ``PATH…``; ``what`` says what a path may be."""
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help=what)

@@ -9,7 +9,7 @@ from rules import rcp
 from rules.definition import Definition
 from rules.errors import UserError
 from rules.rcp import BATCH_SIZE, Point, ReferencePoints
-from tools.arguments import add_data_option, add_set_option, command_parser
+from tools.arguments import add_benchmark, add_data_option, add_set_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 DESCRIPTION = """\
@@ -38,9 +38,8 @@ exit codes: 0 every run reached the targets; 1 a run did not, or was interrupted
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid rcp`."""
     parser = command_parser("rcp", DESCRIPTION, EXAMPLES)
+    add_benchmark(parser)
     add = parser.add_argument
-    add("benchmark", help="which benchmark")
-    add("--scale", default="mini", help="mini (default) or full")
     add(
         "--batch-size",
         type=int,

@@ -6,7 +6,6 @@ A benchmark adds measurements of its own by a module ``benchmarks/<name>/speed.p
 
 import importlib
 import importlib.util
-import multiprocessing
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reference.measure.own_process import run_alone
 from reference.measure.reporter import Display
 from reference.measure.turns import (
     Comparison,
@@ -270,11 +270,18 @@ def _compare_generation(
 
 def measure_memory(subject: Subject) -> Measurement:
     """Measure the largest resident memory of a short run, in a process of its own."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        chosen = subject.config.definition
-        arguments = (chosen.name, chosen.scale, subject.overrides, subject.config.data_root)
-        peak_bytes = pool.apply(measure_peak_bytes, (*arguments, MEMORY_BLOCKS))
-    what = "each number of images once" if chosen.generation else f"run of {MEMORY_BLOCKS} blocks"
+    definition = subject.config.definition
+    peak_bytes = run_alone(
+        measure_peak_bytes,
+        definition.name,
+        definition.scale,
+        subject.overrides,
+        subject.config.data_root,
+        MEMORY_BLOCKS,
+    )
+    what = "each number of images once"
+    if definition.generation is None:
+        what = f"run of {MEMORY_BLOCKS} blocks"
     row = Row(what, f"peak {peak_bytes / MIB:,.0f} MiB")
     return Measurement([row], {"peak_resident_bytes": peak_bytes})
 

@@ -1,20 +1,17 @@
 """Measure the sizes of a sweep, each in a process of its own, and record them one by one."""
 
-import multiprocessing
 import os
-import signal
-import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reference.measure import own_process
 from reference.measure.reporter import Reporter
 from reference.run.frameworks import import_task
 from rules import definition as definitions
 from rules.definition import Definition, Generation
+from rules.errors import UserError
 from rules.host import usable_processors
 
 if TYPE_CHECKING:
@@ -82,13 +79,13 @@ def prepare_sweep(
 def measure_missing(
     jobs: Sequence[Job],
     folder: "SweepFolder",
-    measure: Callable[[Job], "Point | str"],
+    measure: Callable[[Job], "Point"],
     reporter: Reporter,
     describe: Callable[["Point"], str],
 ) -> list[int]:
     """Measure the sizes that are not recorded yet; return those that could not be measured.
 
-    ``measure`` runs in a process of its own and returns a point, or why there is none.
+    ``measure`` runs in a process of its own; it raises UserError if the size cannot be measured.
     """
     missing = folder.list_missing([job.size for job in jobs])
     if not missing:
@@ -98,9 +95,10 @@ def measure_missing(
         job = next(job for job in jobs if job.size == size)
         label = f"{job.label} ({number} of {len(missing)})"
         reporter.say(f"{label}: building, compiling, warming up")
-        point = run_alone(measure, job)
-        if isinstance(point, str):
-            reporter.say(f"{label}: not measured: {point}")
+        try:
+            point = own_process.run_alone(measure, job)
+        except UserError as error:
+            reporter.say(f"{label}: not measured: {error}")
             failed.append(size)
             continue
         folder.keep(point)
@@ -108,23 +106,8 @@ def measure_missing(
     return failed
 
 
-def run_alone(measure: Callable[[Job], "Point | str"], job: Job) -> "Point | str":
-    """Return what ``measure`` returns in a process of its own, or why that process died."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context, initializer=_end_silently) as executor:
-        try:
-            return executor.submit(measure, job).result()
-        except BrokenProcessPool:
-            return "its process was killed; was there enough memory?"
-
-
-def _end_silently() -> None:
-    """Let Ctrl-C end this process at once; the process that the user started reports it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def measure_size(job: Job, reporter: Reporter) -> "Point | str":
-    """Measure one size in this process; return "not enough memory" where that is the case."""
+def measure_size(job: Job, reporter: Reporter) -> "Point":
+    """Measure one size in this process. Raises UserError if the memory does not suffice."""
     from reference.machine import energy
     from reference.measure import sweep
     from reference.measure.speed import pick_create
@@ -155,5 +138,4 @@ def measure_size(job: Job, reporter: Reporter) -> "Point | str":
         except (MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and "memory" not in str(error):
                 raise
-            traceback.print_exc(limit=1)
-            return "not enough memory"
+            raise UserError(f"not enough memory ({error})") from error

@@ -12,7 +12,7 @@ from reference.run.placement import end_rank, find_placement
 from rules import definition as definitions
 from rules.errors import UserError
 from tools import writing
-from tools.arguments import add_data_option, add_set_option, command_parser
+from tools.arguments import add_benchmark, add_data_option, add_set_option, command_parser
 from tools.cli import EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
@@ -46,9 +46,8 @@ exit codes: 0 fine; 2 wrong use
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid measure costs`."""
     parser = command_parser("measure costs", DESCRIPTION, EXAMPLES)
+    add_benchmark(parser, "which benchmark; it needs a costs.yaml")
     add = parser.add_argument
-    add("benchmark", help="which benchmark; it needs a costs.yaml")
-    add("--scale", default="mini", help="mini (default) or full")
     add("--rounds", type=int, default=5, metavar="N", help="turns of each side (default: 5)")
     add(
         "--settle",
@@ -68,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print tables, draw figures."""
     from reference.measure.costs import Setup, load_costs, load_parts
+    from reference.measure.figures.drawing import make_folder
 
     arguments = parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
@@ -86,6 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.settle,
     )
     setup.refuse()
+    if arguments.figures:
+        make_folder(arguments.figures, "--figures")
     _measure(setup, arguments.output, arguments.figures)
     if find_placement().world_size > 1:
         end_rank(EXIT_FINE)
@@ -119,9 +121,7 @@ def _measure(setup: "Setup", output: Path | None, figures: Path | None) -> None:
 
 def _draw(setup: "Setup", measured: "MeasuredCosts", folder: Path) -> list[Path]:
     from reference.measure.figures.costs import draw_phases
-    from reference.measure.figures.drawing import make_folder
 
-    make_folder(folder, "--figures")
     where = f"{setup.definition.scale} scale, {measured.ranks} rank(s)"
     order = [*setup.parts.phases, "other"]
     phases = _list_phases(setup, measured)

@@ -12,7 +12,7 @@ from reference.measure.epochs import Arm, Comparison, Run
 from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError
-from tools.arguments import add_data_option, command_parser
+from tools.arguments import add_benchmark, add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 DESCRIPTION = """\
@@ -39,9 +39,8 @@ exit codes: 0 fine; 1 a run missed the targets; 2 wrong use
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid measure epochs`."""
     parser = command_parser("measure epochs", DESCRIPTION, EXAMPLES)
+    add_benchmark(parser, "which benchmark; it must train")
     add = parser.add_argument
-    add("benchmark", help="which benchmark; it must train")
-    add("--scale", default="mini", help="mini (default) or full")
     add("--compare", metavar="NAME", help="a comparison of epochs.yaml (default: by batch size)")
     add(
         "--seeds",

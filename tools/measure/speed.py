@@ -14,7 +14,7 @@ from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError
 from tools import writing
-from tools.arguments import add_data_option, add_set_option, command_parser
+from tools.arguments import add_benchmark, add_data_option, add_set_option, command_parser
 from tools.cli import EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
@@ -68,9 +68,8 @@ CODE_FACTS = ("training_step", "sampling", "decoding")
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid measure speed`."""
     parser = command_parser("measure speed", DESCRIPTION, EXAMPLES)
+    add_benchmark(parser)
     add = parser.add_argument
-    add("benchmark", help="which benchmark")
-    add("--scale", default="mini", help="mini (default) or full")
     add("--list", action="store_true", help="list what can be measured of this benchmark, and stop")
     add(
         "--only",

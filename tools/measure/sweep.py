@@ -201,7 +201,7 @@ def _sweep(
     return EXIT_FINDINGS if failed else EXIT_FINE
 
 
-def measure_on_terminal(job: Job) -> "Point | str":
+def measure_on_terminal(job: Job) -> "Point":
     """Measure one size in this process, which was started for it."""
     from reference.measure.sweep_jobs import measure_size
     from tools.measure.terminal import Terminal

@@ -10,7 +10,7 @@ from rules import evidence
 from rules.definition import Definition
 from rules.errors import UserError
 from rules.evidence import Curve, Evidence
-from tools.arguments import add_data_option, command_parser
+from tools.arguments import add_benchmark, add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 DESCRIPTION = """\
@@ -33,9 +33,8 @@ exit codes: 0 the targets separate correct from broken; 1 they do not; 2 wrong u
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid measure targets`."""
     parser = command_parser("measure targets", DESCRIPTION, EXAMPLES)
+    add_benchmark(parser)
     add = parser.add_argument
-    add("benchmark", help="which benchmark")
-    add("--scale", default="mini", help="mini (default) or full")
     add(
         "--seeds",
         type=int,

@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("matplotlib", reason="needs the extra site")
 
 from reference import data
-from reference.measure import sweep_jobs, sweep_records
+from reference.measure import own_process, sweep_records
 from reference.measure.figures import sweep as figures
 from reference.measure.published import load_published
 from reference.measure.sweep_jobs import Job
@@ -45,19 +45,20 @@ def job_of(size: int) -> Job:
     return Job("galaxy_shape", "mini", "training", size, 0.1, (), Path("data"))
 
 
-def killed(job: Job) -> str:
+def kill_process(job: Job) -> str:
     os.kill(os.getpid(), signal.SIGKILL)
     return ""
 
 
-def own_process(job: Job) -> str:
+def find_process(job: Job) -> str:
     return str(os.getpid())
 
 
 def test_each_size_has_a_process_of_its_own_and_may_lose_it() -> None:
-    first, second = (sweep_jobs.run_alone(own_process, job_of(2)) for _ in range(2))
+    first, second = (own_process.run_alone(find_process, job_of(2)) for _ in range(2))
     assert len({first, second, str(os.getpid())}) == 3
-    assert "memory?" in str(sweep_jobs.run_alone(killed, job_of(2)))
+    with pytest.raises(UserError, match=r"was killed; was there enough memory\?"):
+        own_process.run_alone(kill_process, job_of(2))
 
 
 def test_the_same_command_measures_what_is_missing(
@@ -65,11 +66,13 @@ def test_the_same_command_measures_what_is_missing(
 ) -> None:
     seen: list[int] = []
 
-    def measured(measure: object, job: Job) -> Any:
+    def measure(function: object, job: Job) -> Any:
         seen.append(job.size)
-        return "its process was killed" if job.size == 14 and len(seen) < 4 else point(job.size)
+        if job.size == 14 and len(seen) < 4:
+            raise UserError("its process was killed")
+        return point(job.size)
 
-    monkeypatch.setattr(sweep_jobs, "run_alone", measured)
+    monkeypatch.setattr(own_process, "run_alone", measure)
     monkeypatch.setattr(data, "prepare", lambda *arguments: None)
     out = tmp_path / "sweep"
     call = ["galaxy_shape", "--batch-sizes", "14,2,4", "--output", str(out)]
