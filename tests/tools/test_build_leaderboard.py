@@ -121,7 +121,7 @@ def test_what_changed_since_the_last_build(star_shape: Definition, capsys: Print
     assert diff_leaderboards.main(["old", "new", "--format", "json"]) == 1
     (change,) = json.loads(capsys.readouterr().out)
     assert change["kind"] == "changed"
-    with pytest.raises(UserError, match="there is no such file"):
+    with pytest.raises(UserError, match="nowhere: no such file"):
         diff_leaderboards.main(["old", "nowhere"])
 
 
