@@ -14,7 +14,7 @@ if __package__ in (None, ""):  # run as a file of a checkout that is not install
 
 from compliance.finding import Finding, has_error, sort_findings
 from compliance.judge import parallel
-from compliance.judge.judgement import judge, place_of, today_by_utc
+from compliance.judge.judgement import find_place, find_today, judge
 from compliance.read import package, waivers
 from compliance.report import formats as report
 from compliance.report import rulebook
@@ -106,15 +106,15 @@ def _follow(arguments: argparse.Namespace, judged_in: rounds.Round) -> int:
     )
 
     path = _one_log(arguments.paths)
-    who = package.around_log(path, judged_in.layout)
-    place = place_of(who.results[0], who, judged_in)
+    who = package.find_around_log(path, judged_in.layout)
+    place = find_place(who.results[0], who, judged_in)
     print_now = report.ONE_BY_ONE.get(arguments.format) if arguments.output is None else None
-    interrupted, today = threading.Event(), today_by_utc()
+    interrupted, today = threading.Event(), find_today()
     before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
     found: list[Finding] = []
     try:
         for certain in follow_log(path, place, judged_in, _tell, interrupted.wait):
-            (finding,) = waivers.applied([certain], who.waivers, who.path, judged_in, today)
+            (finding,) = waivers.apply_waivers([certain], who.waivers, who.path, judged_in, today)
             found.append(finding)
             if print_now:
                 print(print_now(finding), flush=True)

@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"not packed: mend the errors, then `cepheid pack {folder}` again")
         return EXIT_FINDINGS
     made = manifest_of(judged)
-    writing.replace_file(folder / FILE_NAME, manifest.text_of(made))
+    writing.replace_file(folder / FILE_NAME, manifest.format_manifest(made))
     for finding in findings:
         print(finding.text())
     results = f"{len(made.results)} result{'' if len(made.results) == 1 else 's'}"

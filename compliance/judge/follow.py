@@ -1,9 +1,9 @@
-"""Checking a run log while it is written: each finding as soon as it is certain.
+"""Check a run log while it is written, and report each finding as soon as it is certain.
 
-The rules are those of a finished log. What has been written is judged as the run that it would be
-if it were aborted now (``aborted_now``): a compliant run may be aborted at any record, so whatever
-is wrong with the lines that are there cannot be mended by lines that follow. What is merely not
-there yet is told when training has begun, for by then it comes too late.
+The rules are those of a finished log. The lines that are there are judged as if the run were
+aborted now (``abort_now``). A compliant run may be aborted at any record, so later lines cannot fix
+what is wrong with these. What is missing is reported when training has begun: then it is too late
+to add it.
 """
 
 import os
@@ -23,20 +23,20 @@ from rules.events import CLOCK_METADATA, STATUS_ABORTED, find_event_type
 from rules.rounds import Round
 
 POLL_SECONDS = 0.5
-QUIET_SECONDS = 3.0  # after run_stop, in a log that gets no other name
-JUDGING_SHARE = 0.1  # of the time, at most: long logs are judged less often
+QUIET_SECONDS = 3.0  # after run_stop, for a log that is never renamed
+JUDGING_SHARE = 0.1  # of the time at most, so long logs are judged less often
 
 _DOORS = ("init_start", "init_stop", "run_start", "run_stop")
 
 
 def check_growing_log(run: RunLog, lines: int, place: Place, judged_in: Round) -> list[Finding]:
-    """The findings about the first ``lines`` lines of a log that is not complete."""
+    """Return the findings about the first ``lines`` lines of a log that is not complete."""
     findings = check_log(abort_now(run, lines), place, judged_in)
     return [finding for finding in findings if finding.line and finding.line <= lines]
 
 
 def abort_now(run: RunLog, lines: int) -> RunLog:
-    """The log as it would be if its run were aborted after ``lines`` lines."""
+    """Return the log as it would be if its run were aborted after ``lines`` lines."""
     run = replace(run, grows=True)
     if not run.events or run.has_ended:
         return replace(run, ended=run.has_ended and not stops_early(run))
@@ -53,12 +53,13 @@ def abort_now(run: RunLog, lines: int) -> RunLog:
 
 
 def stops_early(run: RunLog) -> bool:
-    """True where run_stop stands before run_start: what lacks may follow all the same."""
+    """Return True where run_stop stands before run_start, so that missing records may follow."""
     start, stop = run.first("run_start"), run.first("run_stop")
     return stop is not None and (start is None or stop.line < start.line)
 
 
 def assume_event(key: str, line: int, last: Event, samples: int) -> Event:
+    """Return an event that a run would still write, right after the last one that it wrote."""
     metadata: dict[str, object] = {"file": "", "lineno": 0}
     if last.monotonic_ms is not None:
         metadata[CLOCK_METADATA] = last.monotonic_ms
@@ -82,9 +83,9 @@ class KnownFindings:
 
 @dataclass
 class GrowingLog:
-    """A run log that is being written. Reads only what is new, and keeps what ``Reading`` keeps.
+    """A run log that is being written. Only what is new is read, and only ``Reading`` is kept.
 
-    ``path`` is the file that is read: the one asked for, or that with ``.partial`` behind its name.
+    ``path`` is the file that is read: ``asked``, or the same name with ``.partial`` behind it.
     """
 
     asked: Path
@@ -95,9 +96,10 @@ class GrowingLog:
     _rest: bytes = b""  # the beginning of a line that has not ended
 
     def read_new(self) -> str:
-        """Read on. Returns what has happened: ``waiting``, ``opened``, ``grown``, ``quiet``,
-        ``renamed``, ``gone``, or ``anew``: another log under the same name, which is read from its
-        beginning.
+        """Read what is new, and return what happened to the file.
+
+        The answer is ``waiting``, ``opened``, ``grown``, ``quiet``, ``renamed``, ``gone``, or
+        ``anew`` for another log under the same name, which is read from its beginning.
         """
         if self._descriptor < 0:
             return "opened" if self._open() else "waiting"
@@ -106,19 +108,19 @@ class GrowingLog:
             return "anew"
         if self._read_on():
             return "grown"
-        return self._by_name()
+        return self._check_name()
 
     def log(self) -> RunLog:
-        """What has been read, whole lines only."""
+        """Return the log as far as it has been read, whole lines only."""
         return run_log(self.path or self.asked, self.reading)
 
     @property
     def is_partial(self) -> bool:
-        """True while the log has the name of one whose run goes on."""
+        """True while the name says that the run goes on."""
         return self.path is not None and self.path.name.endswith(PARTIAL)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
@@ -148,12 +150,12 @@ class GrowingLog:
             self.reading.more(self._rest + data[:first])
             self.reading.more(data[first:end])
             self._rest = b""
-        # Of a line that is too long, as much is kept as shows that it is.
+        # Of a line that is too long, enough is kept to see that it is too long.
         self._rest = (self._rest + data[end:])[: records.LINE_BYTES_MAX + 1]
         return bool(data)
 
-    def _by_name(self) -> str:
-        """Nothing is new: whether the name still is that of the file."""
+    def _check_name(self) -> str:
+        """Check, where nothing is new, whether the file still has its name."""
         assert self.path is not None
         opened = os.fstat(self._descriptor)
         try:
@@ -182,11 +184,11 @@ def follow_log(
     tell: Callable[[str], None],
     wait: Callable[[float], bool],
 ) -> Iterator[Finding]:
-    """The findings of a log that is being written, as they become certain, until its run has ended;
-    then those that only a finished log can have.
+    """Yield the findings of a log that is being written as they become certain.
 
-    ``tell`` is told what happens to the file. ``wait`` waits for some seconds and says whether to
-    stop there: the log is then judged as it stands.
+    When the run has ended, the findings follow that only a finished log can have. ``tell`` is
+    called with what happens to the file. ``wait`` waits for some seconds and returns True to stop:
+    the log is then judged as it stands.
     """
     growing, known = GrowingLog(path), KnownFindings()
     try:
@@ -197,14 +199,16 @@ def follow_log(
     finally:
         growing.close()
     if growing.path is None:
-        raise UserError(f"{path}: nobody has written such a log")
+        raise UserError(
+            f"{path}: no program wrote such a log; check the path, or start the run first"
+        )
     yield from known.add(check_log(read(growing.path), place, judged_in))
 
 
 def watch_states(
     growing: GrowingLog, tell: Callable[[str], None], wait: Callable[[float], bool]
 ) -> Iterator[RunLog]:
-    """The log each time that there is something new to judge, until its run has ended."""
+    """Yield the log whenever there is something new to judge, until its run has ended."""
     before, is_judged, has_ended = "", True, False
     changed = judge_at = time.monotonic()
     while True:
@@ -227,13 +231,14 @@ def watch_states(
 
 
 def report_event(event: str, growing: GrowingLog, tell: Callable[[str], None]) -> None:
+    """Report what happened to the file, where it concerns a person."""
     name = escape(str(growing.path or growing.asked))
-    said = {
-        "waiting": f"waiting for {name}, or {escape(growing.asked.name)}{PARTIAL}, to be there",
-        "opened": f"following {name} until its run has ended; Ctrl-C gives the verdict now",
-        "anew": f"{name} was written anew: it is read from its first line",
-        "renamed": f"the log is now {name}",
+    messages = {
+        "waiting": f"waiting for {name} or {escape(growing.asked.name)}{PARTIAL}",
+        "opened": f"following {name} until its run ends; press Ctrl-C for the verdict now",
+        "anew": f"{name} was replaced by another log, which is read from its first line",
+        "renamed": f"the log was renamed to {name}",
         "gone": f"{name} was removed; waiting for another one",
     }
-    if event in said:
-        tell(said[event])
+    if event in messages:
+        tell(messages[event])

@@ -101,7 +101,7 @@ def judge(
     ``each`` decides in which process the logs of a result are judged. ``today`` (UTC) decides
     which waivers still hold. ``with_course`` keeps what is needed to draw the runs.
     """
-    today = today or today_by_utc()
+    today = today or find_today()
     listed = [(package, who) for package in packages for who in package.submitters]
     units_of = [list_units(who, package, judged_in, with_course) for package, who in listed]
     answers = iter(list(each(judge_unit, [unit for units in units_of for unit in units])))
@@ -117,7 +117,7 @@ def judge(
     )
 
 
-def today_by_utc() -> datetime.date:
+def find_today() -> datetime.date:
     """Return the day that decides which waivers hold, which is the same everywhere."""
     return datetime.datetime.now(datetime.UTC).date()
 
@@ -129,7 +129,7 @@ def list_units(
     return [
         Unit(
             folder,
-            replace(place_of(folder, who, judged_in), in_result=not package.is_single_log),
+            replace(find_place(folder, who, judged_in), in_result=not package.is_single_log),
             judged_in,
             with_digests=who.files is not None,
             with_course=with_course,
@@ -138,7 +138,7 @@ def list_units(
     ]
 
 
-def place_of(folder: ResultFolder, who: Submitter, judged_in: Round) -> Place:
+def find_place(folder: ResultFolder, who: Submitter, judged_in: Round) -> Place:
     """Return what the logs of a folder must say because of where the folder lies."""
     system = who.systems.get(folder.system or "")
     if judged_in.layout == "mlperf":
@@ -179,18 +179,18 @@ def _judge_submitter(
         about_folder = sort_findings(about_folder)
     if who.is_whole:  # else the file that a waiver names may not have been read
         about_logs = [finding for _, answer in judged for finding in answer.findings]
-        about_folder += waivers.without_effect([*about_folder, *about_logs], *waived_in)
-    about_folder = waivers.applied(about_folder, *waived_in)
-    touching = _by_result(about_folder, who)
+        about_folder += waivers.find_ineffective([*about_folder, *about_logs], *waived_in)
+    about_folder = waivers.apply_waivers(about_folder, *waived_in)
+    touching = _sort_by_result(about_folder, who)
     findings, results = list(about_folder), []
     for unit, answer in judged:
-        about = waivers.applied(answer.findings, *waived_in)
+        about = waivers.apply_waivers(answer.findings, *waived_in)
         findings += about
-        results.append(_judged(unit, answer, who, [*touching[unit.folder.path], *about]))
+        results.append(_make_result(unit, answer, who, [*touching[unit.folder.path], *about]))
     return JudgedSubmitter(who, tuple(results), tuple(findings))
 
 
-def _judged(
+def _make_result(
     unit: Unit, answer: JudgedUnit, who: Submitter, findings: Sequence[Finding]
 ) -> JudgedResult:
     system = who.systems.get(unit.folder.system or "")
@@ -205,7 +205,7 @@ def _judged(
     )
 
 
-def _by_result(findings: Iterable[Finding], who: Submitter) -> Mapping[Path, list[Finding]]:
+def _sort_by_result(findings: Iterable[Finding], who: Submitter) -> Mapping[Path, list[Finding]]:
     """Sort the findings about a submitter's folder by the result that they touch.
 
     One about a result or a system touches that alone; one about anything else touches all results.

@@ -1,4 +1,4 @@
-"""Walks through folders of logs in the layout of our rounds, and in that of MLPerf.
+"""Walks through folders of logs in the layout of our rounds.
 
 Everything that was left out is in ``refused`` with the reason. Links are never followed, since a
 submission must not be able to show a file that is not in it. Only the paths of logs are listed
@@ -32,8 +32,7 @@ from compliance.read.records import FILE_BYTES_MAX as DIGESTED_BYTES_MAX
 from rules import digests
 from rules.documents import FILL_IN
 
-ENTRIES_MAX = 10_000  # of one folder
-FOLDERS_DEEP_MAX = 8  # how far below the given folder results of MLPerf are looked for
+ENTRIES_MAX = 10_000  # in one folder
 LOGS_MAX = 100  # of one result
 DESCRIPTION_BYTES_MAX = 2**20
 FILES_MAX = 100_000  # of one submission
@@ -47,7 +46,7 @@ _BESIDE_LOGS = re.compile(  # not read
 
 
 class Reader:
-    """Walks folders without following links. ``refused`` collects what was left out."""
+    """Walks through folders without following links; ``refused`` collects what was left out."""
 
     log_name = LOG_NAME
 
@@ -56,78 +55,80 @@ class Reader:
         self.keep_absolute = keep_absolute
         self.refused: list[Refused] = []
 
-    def shown(self, path: Path) -> Path:
-        """The path as the user would write it: relative if that is how the question was asked."""
+    def show(self, path: Path) -> Path:
+        """Return the path as the user would write it: relative if the given path was."""
         return path if self.keep_absolute else Path(os.path.relpath(path))
 
-    def submitters(self, folder: Path) -> Iterator[Submitter]:
-        """The submitter's folders that ``folder`` is, holds, or is a part of."""
-        names = {entry.name for entry in self.entries(folder, quiet=True)}
+    def find_submitters(self, folder: Path) -> Iterator[Submitter]:
+        """Yield the submitter's folders that ``folder`` is, holds, or is a part of."""
+        names = {entry.name for entry in self.list_entries(folder, quiet=True)}
         if any(LOG_NAME.fullmatch(name) for name in names) or self.is_in_layout(folder):
-            yield self.around_result(folder)
+            yield self.read_around_result(folder)
         elif "systems" in names or ("results" in names and self.is_root(folder)):
-            yield self.submitter(folder)
+            yield self.read_submitter(folder)
         elif folder.name == "results" and self.has_results(folder):
-            yield self.submitter(folder.parent)
+            yield self.read_submitter(folder.parent)
         elif folder.parent.name == "results" and self.has_results(folder.parent, folder.name):
-            yield self.submitter(folder.parent.parent, only_system=folder.name)
+            yield self.read_submitter(folder.parent.parent, only_system=folder.name)
         else:
-            yield from self.collection(folder)
+            yield from self.read_collection(folder)
 
-    def collection(self, folder: Path) -> Iterator[Submitter]:
-        found = False
-        for entry in self.entries(folder):
+    def read_collection(self, folder: Path) -> Iterator[Submitter]:
+        """Yield the submitters in a folder of submitters, or the result that the folder may be."""
+        has_submitter = False
+        for entry in self.list_entries(folder):
             inside = folder / entry.name
             if not entry.is_dir(follow_symlinks=False):
                 continue
-            names = {inner.name for inner in self.entries(inside, quiet=True)}
+            names = {inner.name for inner in self.list_entries(inside, quiet=True)}
             if names & {"results", "systems"} or folder.name == "submissions":
-                found = True
-                yield self.submitter(inside)
-        if not found:
-            yield self.around_result(folder)  # perhaps a result whose logs are misnamed
+                has_submitter = True
+                yield self.read_submitter(inside)
+        if not has_submitter:
+            yield self.read_around_result(folder)  # perhaps a result whose logs are misnamed
 
     def is_root(self, folder: Path) -> bool:
-        """Whether ``results`` in a folder is a submitter's; a checkout keeps several in its own."""
+        """Return True where ``results`` is a submitter's; a checkout keeps several in its own."""
         results = folder / "results"
         return folder.parent.name == "submissions" or self.has_results(results)
 
     def is_in_layout(self, folder: Path) -> bool:
-        """True for ``…/results/<system>/<benchmark>-<scale>-<division>``."""
+        """Return True for ``…/results/<system>/<benchmark>-<scale>-<division>``."""
         parents = folder.parents
         return len(parents) > 1 and parents[1].name == "results" and folder.name.count("-") >= 2
 
     def has_results(self, folder: Path, only_system: str | None = None) -> bool:
-        """Whether a folder named ``results`` has result folders two levels down."""
-        for system in self.folders(folder, quiet=True):
+        """Return True where a folder named ``results`` has result folders two levels down."""
+        for system in self.list_folders(folder, quiet=True):
             is_asked = only_system is None or system.name == only_system
-            inner = self.folders(system, quiet=True) if is_asked else []
+            inner = self.list_folders(system, quiet=True) if is_asked else []
             if any(result.name.count("-") >= 2 for result in inner):
                 return True
         return False
 
-    def submitter(self, root: Path, only_system: str | None = None) -> Submitter:
+    def read_submitter(self, root: Path, only_system: str | None = None) -> Submitter:
+        """Read a submitter's folder, or the results of one of its systems."""
         results = []
-        for system in self.folders(root / "results"):
+        for system in self.list_folders(root / "results"):
             if only_system in (None, system.name):
-                for folder in self.folders(system):
-                    results.append(self.result(folder, system.name))
+                for folder in self.list_folders(system):
+                    results.append(self.list_result(folder, system.name))
         left = [
-            self.shown(root / entry.name)
-            for entry in self.entries(root, quiet=True)
+            self.show(root / entry.name)
+            for entry in self.list_entries(root, quiet=True)
             if entry.name in LEFT_BY_TOOLS
         ]
         files = None
         if self.is_submission(root) and not only_system:
-            files = tuple(self.list_files(root, _hashed_later(results)))
+            files = tuple(self.list_files(root, _list_hashed_later(results)))
         listed = root / manifest.FILE_NAME
         has_manifest = files is not None and listed.is_file() and not listed.is_symlink()
         return replace(
-            self.made(root, self.systems(root), results),
+            self.make_submitter(root, self.read_systems(root), results),
             left_by_tools=tuple(left),
             is_whole=only_system is None,
             files=files,
-            manifest=manifest.read(self.shown(listed)) if has_manifest else None,
+            manifest=manifest.read(self.show(listed)) if has_manifest else None,
             unfilled=tuple(
                 file.name
                 for file in files or ()
@@ -136,7 +137,7 @@ class Reader:
         )
 
     def is_submission(self, root: Path) -> bool:
-        """Whether the rules for packages hold: under ``submissions/``, or with a manifest."""
+        """Return True where the rules for packages hold: in submissions/, or with a manifest."""
         return root.parent.name == "submissions" or (root / manifest.FILE_NAME).is_file()
 
     def list_files(self, root: Path, hashed_later: frozenset[str]) -> Iterator[SubmittedFile]:
@@ -148,23 +149,21 @@ class Reader:
         while waiting:
             folder = waiting.pop()
             is_deep = len(folder.relative_to(root).parts) >= DEPTH_MAX
-            for entry in self.entries(folder):
+            for entry in self.list_entries(folder):
                 count += 1
                 if count > FILES_MAX:
                     why = f"more than {FILES_MAX:,} files in one submission; the rest is not read"
-                    self.refused.append(Refused(self.shown(root), why))
+                    self.refused.append(Refused(self.show(root), why))
                     return
                 path, is_folder = folder / entry.name, entry.is_dir(follow_symlinks=False)
                 size_bytes = 0 if is_folder else entry.stat(follow_symlinks=False).st_size
                 name = PurePosixPath(path.relative_to(root))
-                is_hashed = not is_folder and not self.leaves_to_judge(
-                    path, size_bytes, hashed_later
-                )
-                sha256 = self.digest(path, size_bytes) if is_hashed else ""
+                is_left = is_folder or self.leaves_to_judge(path, size_bytes, hashed_later)
+                sha256 = "" if is_left else self.digest(path, size_bytes)
                 yield SubmittedFile(name, size_bytes, is_folder, sha256)
                 if is_folder and is_deep:
                     why = f"folders deeper than {DEPTH_MAX}"
-                    self.refused.append(Refused(self.shown(path), why))
+                    self.refused.append(Refused(self.show(path), why))
                 elif is_folder:
                     waiting.append(path)
 
@@ -173,7 +172,7 @@ class Reader:
         is_log = str(path) in hashed_later
         if is_log and not os.access(path, os.R_OK):
             why = f"cannot be read: {os.strerror(errno.EACCES)}"
-            self.refused.append(Refused(self.shown(path), why))
+            self.refused.append(Refused(self.show(path), why))
         return is_log and (path.suffix != ".csv" or size_bytes <= POWER_BYTES_MAX)
 
     def digest(self, path: Path, size_bytes: int) -> str:
@@ -184,49 +183,51 @@ class Reader:
             return digests.digest_file(path)
         except OSError as error:
             why = f"cannot be read: {error.strerror}"
-            self.refused.append(Refused(self.shown(path), why))
+            self.refused.append(Refused(self.show(path), why))
             return ""
 
-    def around_result(self, folder: Path) -> Submitter:
-        """One result: with its system's description where it lies in a submitter's folder."""
+    def read_around_result(self, folder: Path) -> Submitter:
+        """Read one result, with its system's description where it lies in a submitter's folder."""
         if not self.is_in_layout(folder):
-            return self.made(folder, {}, [self.result(folder, None)])
+            return self.make_submitter(folder, {}, [self.list_result(folder, None)])
         system, root = folder.parent.name, folder.parents[2]
-        result = self.result(folder, system)
-        return self.made(root, self.systems(root, system), [result])
+        result = self.list_result(folder, system)
+        return self.make_submitter(root, self.read_systems(root, system), [result])
 
-    def single_log(self, file: Path) -> Submitter:
-        runs = (self.shown(file),)
+    def read_single_log(self, file: Path) -> Submitter:
+        """Read what lies around one log, with that log alone."""
+        runs = (self.show(file),)
         folder = file.parent
         if not self.is_in_layout(folder):
-            return self.made(folder, {}, [ResultFolder(self.shown(folder), None, runs)])
+            return self.make_submitter(folder, {}, [ResultFolder(self.show(folder), None, runs)])
         system, root = folder.parent.name, folder.parents[2]
-        result = ResultFolder(self.shown(folder), system, runs)
-        return self.made(root, self.systems(root, system), [result])
+        result = ResultFolder(self.show(folder), system, runs)
+        return self.make_submitter(root, self.read_systems(root, system), [result])
 
-    def made(
+    def make_submitter(
         self, root: Path, systems: Mapping[str, SystemFile], results: list[ResultFolder]
     ) -> Submitter:
+        """Put together what was read of a submitter's folder, and everything that was refused."""
         is_listed = root.parent.name == "submissions"
         waiver_file = root / waivers.FILE_NAME
         has_waivers = waiver_file.is_file() and not waiver_file.is_symlink()
         refused, self.refused = tuple(dict.fromkeys(self.refused)), []
         return Submitter(
-            path=self.shown(root),
+            path=self.show(root),
             name=root.name if is_listed else None,
             in_submission=self.is_submission(root),
             systems=MappingProxyType(dict(systems)),
             results=tuple(results),
             refused=refused,
-            waivers=waivers.read(self.shown(waiver_file)) if has_waivers else None,
+            waivers=waivers.read(self.show(waiver_file)) if has_waivers else None,
         )
 
-    def result(self, folder: Path, system: str | None) -> ResultFolder:
-        """The logs of a folder in the order of their numbers, and what else lies there."""
+    def list_result(self, folder: Path, system: str | None) -> ResultFolder:
+        """List the logs of a folder in the order of their numbers, and what else lies there."""
         logs, unfinished, interrupted, unexpected, power = [], [], [], [], []
         has_readme = False
-        for entry in self.entries(folder):
-            name, path = entry.name, self.shown(folder / entry.name)
+        for entry in self.list_entries(folder):
+            name, path = entry.name, self.show(folder / entry.name)
             if self.log_name.fullmatch(name) and entry.is_file(follow_symlinks=False):
                 logs.append(path)
             elif _PARTIAL_NAME.fullmatch(name):
@@ -241,10 +242,10 @@ class Reader:
                 unexpected.append(path)
         if max(len(logs), len(interrupted), len(power)) > LOGS_MAX:
             why = f"more than {LOGS_MAX} run logs in one result; only the first ones are read"
-            self.refused.append(Refused(self.shown(folder), why))
+            self.refused.append(Refused(self.show(folder), why))
         logs.sort(key=lambda path: (len(path.name), path.name))
         return ResultFolder(
-            self.shown(folder),
+            self.show(folder),
             system,
             tuple(logs[:LOGS_MAX]),
             tuple(unfinished),
@@ -254,125 +255,56 @@ class Reader:
             has_readme,
         )
 
-    def systems(self, root: Path, only: str | None = None) -> dict[str, SystemFile]:
-        """The system descriptions, by name."""
+    def read_systems(self, root: Path, only: str | None = None) -> dict[str, SystemFile]:
+        """Read the system descriptions, by name."""
         found = {}
-        for entry in self.entries(root / "systems"):
+        for entry in self.list_entries(root / "systems"):
             name = entry.name.removesuffix(".json")
             is_description = entry.name.endswith(".json") and entry.is_file(follow_symlinks=False)
             if is_description and only in (None, name):
-                found[name] = _description(self.shown(root / "systems" / entry.name), name)
+                found[name] = _read_description(self.show(root / "systems" / entry.name), name)
         return found
 
-    def folders(self, folder: Path, quiet: bool = False) -> list[Path]:
-        """The folders in a folder; hidden ones are left out."""
+    def list_folders(self, folder: Path, quiet: bool = False) -> list[Path]:
+        """List the folders in a folder; hidden ones are left out."""
         return [
             folder / entry.name
-            for entry in self.entries(folder, quiet)
+            for entry in self.list_entries(folder, quiet)
             if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
         ]
 
-    def entries(self, folder: Path, quiet: bool = False) -> list[os.DirEntry[str]]:
-        """Files and folders in the order of their names; links and devices are refused.
+    def list_entries(self, folder: Path, quiet: bool = False) -> list[os.DirEntry[str]]:
+        """List files and folders in the order of their names; links and devices are refused.
 
-        A folder that is not there has no entries. ``quiet`` looks without recording refusals.
+        A folder that does not exist has no entries. ``quiet`` records no refusals.
         """
         kept: list[os.DirEntry[str]] = []
         refused: list[Refused] = []
-        if folder.is_symlink() and folder != self.asked:  # what was asked for may be a link
-            self.refused += [] if quiet else [Refused(self.shown(folder), "a link")]
+        if folder.is_symlink() and folder != self.asked:  # the given path itself may be a link
+            self.refused += [] if quiet else [Refused(self.show(folder), "a link")]
             return []
         try:
             with os.scandir(folder) as scanned:
                 for entry in scanned:
-                    why = _why_not_read(entry)
+                    why = _explain_refusal(entry)
                     if why:
-                        refused.append(Refused(self.shown(Path(entry.path)), why))
+                        refused.append(Refused(self.show(Path(entry.path)), why))
                     else:
                         kept.append(entry)
                     if len(kept) + len(refused) > ENTRIES_MAX:
                         why = f"more than {ENTRIES_MAX:,} files in one folder; the rest is not read"
-                        refused.append(Refused(self.shown(folder), why))
+                        refused.append(Refused(self.show(folder), why))
                         break
         except FileNotFoundError:
             return []
         except OSError as error:
-            refused.append(Refused(self.shown(folder), f"cannot be read: {error.strerror}"))
+            refused.append(Refused(self.show(folder), f"cannot be read: {error.strerror}"))
         if not quiet:
             self.refused += refused
         return sorted(kept, key=lambda entry: entry.name)
 
 
-class MlperfReader(Reader):
-    """Folders as the rounds of MLPerf have them, whatever is asked about: a tree of submitters, one
-    of them, a system, a result or a log.
-
-    ``<submitter>/systems/<system>.json``, ``<submitter>/results/<system>/<benchmark>/`` and in HPC
-    ``<submitter>/results/<system>/strong/<benchmark>/``. A result is a folder with logs in it.
-    """
-
-    log_name = re.compile(r"result_[^/]*\.txt")
-
-    def submitters(self, folder: Path) -> Iterator[Submitter]:
-        found: dict[Path, list[Path]] = {}
-        for result in self.result_folders(folder, FOLDERS_DEEP_MAX):
-            found.setdefault(self.root_of(result), []).append(result)
-        for root, folders in found.items():
-            results = [self.at(folder) for folder in folders]
-            yield self.made(root, self.described(root, results), results)
-
-    def single_log(self, file: Path) -> Submitter:
-        root = self.root_of(file.parent)
-        result = replace(self.at(file.parent, read=False), runs=(self.shown(file),))
-        return self.made(root, self.described(root, [result]), [result])
-
-    def described(self, root: Path, results: list[ResultFolder]) -> dict[str, SystemFile]:
-        """The descriptions by the names of the folders, which are not always those of the files:
-        some agree only with ``system_name``, or in another case.
-        """
-        found = self.systems(root)
-        by_other_name = {system.name.casefold(): system for system in found.values()}
-        by_other_name |= {(system.text("system_name") or ""): system for system in found.values()}
-        for name in {result.system for result in results if result.system} - found.keys():
-            other = by_other_name.get(name) or by_other_name.get(name.casefold())
-            if other is not None:
-                found[name] = other
-        return found
-
-    def result_folders(self, folder: Path, deep: int) -> Iterator[Path]:
-        """Every folder with run logs, below ``folder`` or itself."""
-        if any(self.log_name.fullmatch(entry.name) for entry in self.entries(folder, quiet=True)):
-            yield folder
-        inner = self.folders(folder, quiet=True) if deep else []
-        results = [path for path in inner if path.name == "results"]
-        for path in results or inner:  # beside results there may be much code, but no result
-            yield from self.result_folders(path, deep - 1)
-
-    def at(self, folder: Path, read: bool = True) -> ResultFolder:
-        """The result in a folder, with what the folder's place says about it."""
-        inside = self.inside(folder)
-        result = self.result(folder, None) if read else ResultFolder(self.shown(folder), None, ())
-        return replace(
-            result,
-            system=inside[0] if inside else None,
-            benchmark=folder.name,
-            scale=inside[-2] if len(inside) > 2 else None,
-        )
-
-    def root_of(self, folder: Path) -> Path:
-        """The submitter's folder around a result; the result itself where it lies in no layout."""
-        inside = self.inside(folder)
-        return folder.parents[len(inside)] if inside else folder
-
-    def inside(self, folder: Path) -> tuple[str, ...]:
-        """The names below ``results``: system, perhaps strong or weak, benchmark."""
-        for above, parent in enumerate(folder.parents):
-            if parent.name == "results" and 0 < above < FOLDERS_DEEP_MAX:
-                return folder.parts[-above - 1 :]
-        return ()
-
-
-def _hashed_later(results: Sequence[ResultFolder]) -> frozenset[str]:
+def _list_hashed_later(results: Sequence[ResultFolder]) -> frozenset[str]:
     """Return the absolute paths of all logs, which are hashed when they are judged."""
     return frozenset(
         os.path.abspath(path)
@@ -382,7 +314,7 @@ def _hashed_later(results: Sequence[ResultFolder]) -> frozenset[str]:
 
 
 def _holds(path: Path, text: str) -> bool:
-    """Whether the beginning of a file holds a text."""
+    """Return True where the beginning of a file holds a text."""
     try:
         with path.open("rb") as file:
             return text.encode() in file.read(DESCRIPTION_BYTES_MAX)
@@ -390,7 +322,7 @@ def _holds(path: Path, text: str) -> bool:
         return False
 
 
-def _why_not_read(entry: os.DirEntry[str]) -> str:
+def _explain_refusal(entry: os.DirEntry[str]) -> str:
     mode = entry.stat(follow_symlinks=False).st_mode
     if stat.S_ISLNK(mode):
         return "a link"
@@ -399,8 +331,8 @@ def _why_not_read(entry: os.DirEntry[str]) -> str:
     return ""
 
 
-def _description(path: Path, name: str) -> SystemFile:
-    """A system description, read with a bound. What is wrong with its content is S2's."""
+def _read_description(path: Path, name: str) -> SystemFile:
+    """Read a system description up to a bound; rule S2 judges its content."""
     try:
         with path.open("rb") as file:
             data = file.read(DESCRIPTION_BYTES_MAX + 1)

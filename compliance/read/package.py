@@ -20,7 +20,8 @@ from compliance.read.contents import (
     SystemFile,
     is_like_log,
 )
-from compliance.read.folders import MlperfReader, Reader
+from compliance.read.folders import Reader
+from compliance.read.mlperf_folders import MlperfReader
 from rules.errors import UserError
 from rules.rounds import Layout
 
@@ -34,7 +35,7 @@ __all__ = [
     "SubmittedFile",
     "Submitter",
     "SystemFile",
-    "around_log",
+    "find_around_log",
     "is_like_log",
     "read",
 ]
@@ -42,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Package:
-    """What lies under the path that somebody asked about: one log, or submitters' folders."""
+    """What lies under a path that was asked about: one log, or submitters' folders."""
 
     path: Path
     submitters: tuple[Submitter, ...]
@@ -55,10 +56,10 @@ class Package:
 
 
 def read(path: Path, layout: Layout = "cepheid") -> Package:
-    """Read what lies under ``path``, each log once; ``layout`` is that of the round's folders.
+    """List what lies under ``path``; ``layout`` is that of the round's folders.
 
     Raises UserError where there is nothing, or nothing that looks like run logs. A folder named
-    ``submissions`` may be empty: so is it before the first submission.
+    ``submissions`` may be empty, as it is before the first submission.
     """
     try:
         is_there = path.exists()
@@ -67,35 +68,38 @@ def read(path: Path, layout: Layout = "cepheid") -> Package:
     if not is_there:
         raise UserError(f"{path}: there is no such file or folder")
     absolute = Path(os.path.abspath(path))
-    reader = _reader(path, layout)
+    reader = _make_reader(path, layout)
     if not path.is_dir():
-        return Package(path, (reader.single_log(absolute),), is_single_log=True)
-    package = Package(path, tuple(reader.submitters(absolute)))
-    nothing_to_say = not any(who.refused or who.in_submission for who in package.submitters)
-    if package.logs == 0 and nothing_to_say:
-        almost = _almost_logs(path, package)
-        if absolute.name == "submissions" and not almost:
+        return Package(path, (reader.read_single_log(absolute),), is_single_log=True)
+    package = Package(path, tuple(reader.find_submitters(absolute)))
+    has_no_finding = not any(who.refused or who.in_submission for who in package.submitters)
+    if package.logs == 0 and has_no_finding:
+        advice = _explain_unread_logs(path, package)
+        if absolute.name == "submissions" and not advice:
             return Package(path, ())
-        raise UserError(almost or _no_logs(path))
+        raise UserError(advice or _explain_missing_logs(path))
     return package
 
 
-def around_log(path: Path, layout: Layout = "cepheid") -> Submitter:
-    """What a run log lies in, with that log alone. Neither need be there yet; nothing is raised."""
-    return _reader(path, layout).single_log(Path(os.path.abspath(path)))
+def find_around_log(path: Path, layout: Layout = "cepheid") -> Submitter:
+    """Find the folder around a run log, with that log alone.
+
+    Neither needs to exist yet, and nothing is raised.
+    """
+    return _make_reader(path, layout).read_single_log(Path(os.path.abspath(path)))
 
 
-def _reader(path: Path, layout: Layout) -> Reader:
+def _make_reader(path: Path, layout: Layout) -> Reader:
     reader_of = {"cepheid": Reader, "mlperf": MlperfReader}[layout]
     return reader_of(Path(os.path.abspath(path)), keep_absolute=path.is_absolute())
 
 
-def _almost_logs(path: Path, package: Package) -> str:
-    """What to do about logs that cannot be read yet, or an empty text."""
+def _explain_unread_logs(path: Path, package: Package) -> str:
+    """Say what to do about logs that cannot be read yet, or return an empty text."""
     results = [result for who in package.submitters for result in who.results]
     unfinished = sum(len(result.unfinished) for result in results)
     if unfinished:
-        return f"{path}: no run has ended yet, {unfinished} still going or killed; wait for it"
+        return f"{path}: no run has ended yet; {unfinished} still running or killed; wait for it"
     for entry in (entry for result in results for entry in result.unexpected):
         if is_like_log(entry):
             name = escape(entry.name)
@@ -103,7 +107,7 @@ def _almost_logs(path: Path, package: Package) -> str:
     return ""
 
 
-def _no_logs(path: Path) -> str:
+def _explain_missing_logs(path: Path) -> str:
     return (
         f"{path}: no run logs here; give a log, a folder with result_0.txt …, or the folder "
         "that `cepheid run --output` wrote, with results/ in it"

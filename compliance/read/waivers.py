@@ -1,7 +1,8 @@
 """Waivers: exceptions that the organisers granted, in ``waivers.yaml`` of a submitter's folder.
 
-A waiver turns the errors of one rule, in one file or folder, into warnings that say who waived them
-and why. It hides nothing, ends on its day, and is a finding itself where it does nothing (rule S9).
+A waiver turns the errors of one rule in one file or folder into warnings that name the person who
+waived them and the reason. It hides nothing and expires on its day. A waiver without effect is a
+finding itself (rule S9).
 """
 
 import datetime
@@ -26,9 +27,9 @@ WAIVERS_MAX = 100
 
 @dataclass(frozen=True)
 class Waiver:
-    """One exception: ``line`` is where it stands, ``until`` the last day on which it holds.
+    """One exception, which stands on ``line`` of its file and holds until the end of ``until``.
 
-    ``place`` is the file or folder that it is about, relative to the submitter's folder.
+    ``place`` is the file or folder that it covers, relative to the submitter's folder.
     """
 
     line: int
@@ -39,9 +40,9 @@ class Waiver:
     until: datetime.date
 
     def covers(self, finding: Finding, root: Path) -> bool:
-        """True for an error of the waiver's rule in its file, or in a file of its folder.
+        """Return True for an error of the waiver's rule in its file, or in a file of its folder.
 
-        A log that is still written is meant by the name that it will have.
+        A log that is still being written goes by the name that it will have.
         """
         place = Path(os.path.abspath(root / self.place))
         found = Path(os.path.abspath(finding.path))
@@ -52,7 +53,7 @@ class Waiver:
 
 @dataclass(frozen=True)
 class WaiverProblem:
-    """What is wrong with the file of waivers, on a line of it or (None) as a whole."""
+    """A problem of the file of waivers, on a line of it or (None) as a whole."""
 
     line: int | None
     message: str
@@ -61,7 +62,7 @@ class WaiverProblem:
 
 @dataclass(frozen=True)
 class Waivers:
-    """The waivers of one file; with a problem, those that could be read all the same."""
+    """The waivers of one file that could be read, and the problems with the others."""
 
     path: Path
     waivers: tuple[Waiver, ...]
@@ -69,42 +70,44 @@ class Waivers:
 
 
 def read(path: Path) -> Waivers:
-    """Read a file of waivers, with bounds. What is wrong with it is in ``problems``."""
+    """Read a file of waivers within bounds; what is wrong with it is in ``problems``."""
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
         if len(data) > FILE_BYTES_MAX:
-            return _broken(path, None, f"the file is larger than {FILE_BYTES_MAX // 2**10} KiB")
+            return _refuse(path, None, f"the file is larger than {FILE_BYTES_MAX // 2**10} KiB")
         text = data.decode("utf-8")
-        problem = _unsafe(text)
+        problem = _find_unsafe(text)
         if problem is not None:
             return Waivers(path, (), (problem,))
         document = yaml.compose(text, Loader=yaml.BaseLoader)
     except OSError as error:
-        return _broken(path, None, f"the file cannot be read: {error.strerror}")
+        return _refuse(path, None, f"the file cannot be read: {error.strerror}")
     except UnicodeDecodeError:
-        return _broken(path, None, "the file is not UTF-8 text")
+        return _refuse(path, None, "the file is not UTF-8 text")
     except yaml.MarkedYAMLError as error:
-        return _broken(path, _line(error.problem_mark), f"the file is not YAML: {error.problem}")
+        return _refuse(
+            path, _find_line(error.problem_mark), f"the file is not YAML: {error.problem}"
+        )
     except yaml.YAMLError as error:
-        return _broken(path, None, f"the file is not YAML: {str(error)[:100]}")
-    return _of_document(path, document)
+        return _refuse(path, None, f"the file is not YAML: {str(error)[:100]}")
+    return _read_document(path, document)
 
 
-def _broken(path: Path, line: int | None, message: str) -> Waivers:
+def _refuse(path: Path, line: int | None, message: str) -> Waivers:
     return Waivers(path, (), (WaiverProblem(line, message),))
 
 
-def _line(mark: Any) -> int | None:
-    """The line of a mark, counted from 1; libyaml and PyYAML have a class of marks each."""
+def _find_line(mark: Any) -> int | None:
+    """Return the line of a mark from 1; libyaml and PyYAML have a class of marks each."""
     return mark.line + 1 if mark is not None else None
 
 
-def _unsafe(text: str) -> WaiverProblem | None:
-    """YAML that grows when it is read, or that names types: neither is needed here."""
+def _find_unsafe(text: str) -> WaiverProblem | None:
+    """Find YAML that grows when it is read, or that names types: neither is needed here."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.BaseLoader):
-        line = _line(event.start_mark)
+        line = _find_line(event.start_mark)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             return WaiverProblem(line, "anchors and aliases (& and *) are not allowed")
         if getattr(event, "tag", None):
@@ -118,10 +121,10 @@ def _unsafe(text: str) -> WaiverProblem | None:
     return None
 
 
-def _of_document(path: Path, document: yaml.Node | None) -> Waivers:
-    """The waivers of a document of which every scalar is text."""
+def _read_document(path: Path, document: yaml.Node | None) -> Waivers:
+    """Read the waivers of a document of which every scalar is text."""
     problems: list[WaiverProblem] = []
-    content = _plain(document, problems) if document is not None else None
+    content = _make_plain(document, problems) if document is not None else None
     entries = content.get("waivers") if isinstance(content, dict) else None
     if not isinstance(entries, list):
         problem = find_schema_problem(content, "waivers") or "the file holds no waivers"
@@ -129,13 +132,13 @@ def _of_document(path: Path, document: yaml.Node | None) -> Waivers:
     assert isinstance(content, dict)
     unknown = [key for key in content if key != "waivers"]
     problems += [WaiverProblem(1, f"unknown field {format_value(key)}") for key in unknown]
-    lines = _lines_of_entries(document)
+    lines = _list_lines(document)
     if len(entries) > WAIVERS_MAX:
         message = f"the file holds more than {WAIVERS_MAX} waivers"
         return Waivers(path, (), (WaiverProblem(lines[WAIVERS_MAX], message),))
     found = []
     for line, entry in zip(lines, entries, strict=True):
-        waiver = _waiver(line, entry)
+        waiver = _read_waiver(line, entry)
         if isinstance(waiver, Waiver):
             found.append(waiver)
         else:
@@ -143,29 +146,29 @@ def _of_document(path: Path, document: yaml.Node | None) -> Waivers:
     return Waivers(path, tuple(found), tuple(problems))
 
 
-def _plain(node: yaml.Node, problems: list[WaiverProblem]) -> object:
-    """A node as text, list and dict; a key that is there twice is a problem."""
+def _make_plain(node: yaml.Node, problems: list[WaiverProblem]) -> object:
+    """Return a node as text, list and dict; a key that is there twice is a problem."""
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(item, problems) for item in node.value]
+        return [_make_plain(item, problems) for item in node.value]
     if isinstance(node, yaml.MappingNode):
         content: dict[str, object] = {}
         for key_node, value_node in node.value:
-            key = str(_plain(key_node, problems))
+            key = str(_make_plain(key_node, problems))
             if key in content:
                 line = key_node.start_mark.line + 1
                 problems.append(WaiverProblem(line, f"{format_value(key)} is there more than once"))
-            content.setdefault(key, _plain(value_node, problems))
+            content.setdefault(key, _make_plain(value_node, problems))
         return content
     return str(node.value)
 
 
-def _lines_of_entries(document: yaml.Node | None) -> list[int]:
+def _list_lines(document: yaml.Node | None) -> list[int]:
     assert isinstance(document, yaml.MappingNode)
     entries = next(value for key, value in document.value if key.value == "waivers")
     return [entry.start_mark.line + 1 for entry in entries.value]
 
 
-def _waiver(line: int, entry: object) -> Waiver | WaiverProblem:
+def _read_waiver(line: int, entry: object) -> Waiver | WaiverProblem:
     problem = find_schema_problem({"waivers": [entry]}, "waivers")
     if problem:
         return WaiverProblem(line, problem.removeprefix("waivers.0.").replace("waivers.0: ", ""))
@@ -173,34 +176,36 @@ def _waiver(line: int, entry: object) -> Waiver | WaiverProblem:
     place = PurePosixPath(entry["path"])
     leaves = place.is_absolute() or ".." in place.parts or not place.parts
     if leaves or any(character in entry["path"] for character in "\\\0"):
-        message = "path is no file or folder within the submitter's folder"
+        message = "path is not a file or folder within the submitter's folder"
         return WaiverProblem(line, message, format_value(entry["path"]))
     try:
         until = datetime.date.fromisoformat(entry["until"])
     except ValueError:
-        return WaiverProblem(line, "until is no day of the calendar", format_value(entry["until"]))
+        return WaiverProblem(
+            line, "until is not a day of the calendar", format_value(entry["until"])
+        )
     return Waiver(line, entry["rule"], place, entry["reason"], entry["who"], until)
 
 
-def applied(
+def apply_waivers(
     findings: Sequence[Finding], waivers: Waivers | None, root: Path, judged_in: Round,
     today: datetime.date,
 ) -> list[Finding]:  # fmt: skip
-    """The findings, in which each error that a waiver covers today is a warning that says so."""
-    holding = _holding(waivers, judged_in, today)
-    return [_waived(finding, holding, root) for finding in findings]
+    """Return the findings, with each error that a waiver covers today turned into a warning."""
+    holding = _list_holding(waivers, judged_in, today)
+    return [_apply(finding, holding, root) for finding in findings]
 
 
-def _holding(waivers: Waivers | None, judged_in: Round, today: datetime.date) -> list[Waiver]:
+def _list_holding(waivers: Waivers | None, judged_in: Round, today: datetime.date) -> list[Waiver]:
     every = waivers.waivers if waivers else ()
-    return [w for w in every if today <= w.until and _may_be_waived(w.rule, judged_in)]
+    return [w for w in every if today <= w.until and _is_waivable(w.rule, judged_in)]
 
 
-def _may_be_waived(rule: str, judged_in: Round) -> bool:
+def _is_waivable(rule: str, judged_in: Round) -> bool:
     return rule in judged_in.rules and judged_in.rules[rule].waivable
 
 
-def _waived(finding: Finding, holding: Sequence[Waiver], root: Path) -> Finding:
+def _apply(finding: Finding, holding: Sequence[Waiver], root: Path) -> Finding:
     waiver = next((waiver for waiver in holding if waiver.covers(finding, root)), None)
     if waiver is None:
         return finding
@@ -208,14 +213,14 @@ def _waived(finding: Finding, holding: Sequence[Waiver], root: Path) -> Finding:
     return replace(finding, severity="warning", message=f"{finding.message} ({by})")
 
 
-def without_effect(
+def find_ineffective(
     findings: Sequence[Finding], waivers: Waivers | None, root: Path, judged_in: Round,
     today: datetime.date,
 ) -> Iterator[Finding]:  # fmt: skip
-    """What is wrong with waivers that change none of all the findings about a submitter.
+    """Find the waivers that change none of the findings about a submitter.
 
-    An error where the rule cannot be waived, a warning where the waiver has expired or covers
-    nothing.
+    The finding is an error where the rule cannot be waived, and a warning where the waiver has
+    expired or covers nothing.
     """
     if waivers is None or "S9" not in judged_in.rules:
         return
@@ -223,18 +228,18 @@ def without_effect(
         about = f"{waiver.rule} at {escape(str(waiver.place))}"
         expected = ""
         severity: Severity = "warning"
-        if not _may_be_waived(waiver.rule, judged_in):
+        if not _is_waivable(waiver.rule, judged_in):
             code, message = "S9.not_waivable", f"{waiver.rule} cannot be waived"
             severity = judged_in.rules["S9"].severity
             may_be = (known.id for known in judged_in.rules.values() if known.waivable)
             expected = f"one of {', '.join(may_be)}"
-            hint = "remove the waiver and mend what it was for: a score stands on that rule"
+            hint = "remove the waiver and fix what it was for: scores depend on that rule"
         elif waiver.until < today:
             code, message = "S9.expired", f"the waiver of {about} expired on {waiver.until}"
-            hint = "remove it, or ask the organisers for another one"
+            hint = "remove the waiver, or ask the organisers for a new one"
         elif not any(waiver.covers(finding, root) for finding in findings):
             code, message = "S9.unused", f"the waiver of {about} covers no error"
-            hint = "correct rule and path, or remove it: what it was for has been mended"
+            hint = "correct its rule and path, or remove it if the error has been fixed"
         else:
             continue
         yield Finding(code, severity, waivers.path, waiver.line, message, expected, "", hint)

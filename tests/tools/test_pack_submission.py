@@ -89,7 +89,7 @@ CHANGES = {
     "no JSON": Change("manifest.json", "{", "S4.unreadable", "manifest.json", "not JSON"),
     "nested": Change("manifest.json", "[" * 9999, "S4.unreadable", "manifest.json", "not JSON"),
     "no manifest": Change(
-        "manifest.json", '{"files": {"a": 1}}', "S4.unreadable", "manifest.json", "is not one"
+        "manifest.json", '{"files": {"a": 1}}', "S4.unreadable", "manifest.json", "its schema"
     ),
 }
 

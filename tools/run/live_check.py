@@ -8,7 +8,7 @@ from pathlib import Path
 from compliance.checks import Place, check_log, check_result
 from compliance.finding import Finding
 from compliance.judge import follow
-from compliance.judge.judgement import place_of
+from compliance.judge.judgement import find_place
 from compliance.read import package
 from compliance.read.logs import read_logs
 from reference.run.progress import OnProgress, Progress
@@ -87,5 +87,5 @@ class LiveCheck:
 
 def _find_place(log: Path) -> Place:
     """Return where the log lies, and what it must therefore contain."""
-    submitter = package.around_log(log)
-    return replace(place_of(submitter.results[0], submitter, rounds.load()), in_result=True)
+    submitter = package.find_around_log(log)
+    return replace(find_place(submitter.results[0], submitter, rounds.load()), in_result=True)

@@ -86,7 +86,7 @@ def _check_content(who: Submitter, listed: Manifest, summaries: Summaries) -> It
             hint=PACK,
         )
     there = list_digests(who, summaries)
-    differing = list(manifest.differences(listed.files, there))
+    differing = list(manifest.find_differences(listed.files, there))
     for name, how in differing:
         is_gone = how == "missing"
         yield make_finding(
@@ -119,7 +119,7 @@ def _check_code_of_logs(who: Submitter, summaries: Summaries) -> Iterator[Findin
         if not result.parts:
             continue
         benchmark = result.parts[0]
-        expected = manifest.code_of(there, benchmark)
+        expected = manifest.digest_code(there, benchmark)
         for run in summaries[result.path].runs:
             if run.code and run.code.value != expected:
                 yield make_finding(
@@ -153,7 +153,7 @@ def bind_results(who: Submitter, summaries: Summaries) -> dict[str, manifest.Bou
             name = f"results/{result.system}/{result.path.name}"
             bound[name] = manifest.BoundResult(
                 system=there.get(f"systems/{result.system}.json", ""),
-                code=manifest.code_of(there, result.parts[0]),
+                code=manifest.digest_code(there, result.parts[0]),
                 definition_digest=_find_definition_digest(summaries[result.path]),
             )
     return bound
