@@ -1,6 +1,7 @@
-"""Saving and loading the state of a task: tensors or arrays, numbers and strings; never code.
+"""Checkpoints: the state of a task as tensors or arrays, numbers and strings; never code.
 
-The name says how: ``.npz`` holds NumPy arrays and needs no framework, anything else is torch's.
+The suffix decides the format: ``.npz`` holds NumPy arrays and needs no framework; any other suffix
+is torch's format.
 """
 
 import pickle
@@ -19,8 +20,10 @@ BETWEEN_KEYS = ":"  # Keras has slashes in the names of weights
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:
-    """Write ``state`` to ``path``; an existing file is replaced only once the new one is whole.
-    Raises UserError where it cannot be written."""
+    """Write ``state`` to ``path`` atomically.
+
+    Raises UserError where it cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary, temporary.open("wb") as file:
@@ -36,7 +39,7 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The state in ``path``, on the CPU; of an ``.npz`` file every value is an array.
+    """Load the state in ``path``, on the CPU; every value of an ``.npz`` file is an array.
 
     Raises UserError where it is missing or damaged, or holds anything but tensors and plain values.
     """

@@ -1,4 +1,4 @@
-"""RunConfig: everything that one run needs to know, validated once, before anything starts."""
+"""The configuration of a run: everything that it needs, validated once, before anything starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,10 +21,10 @@ MOST_THREADS = 1024
 
 @dataclass(frozen=True)
 class Execution:
-    """How the arithmetic is done. Free in both divisions, told in the log.
+    """How the arithmetic is done: free in both divisions, and written to the log.
 
-    ``auto`` is replaced by what is fastest on this machine, see ``execution``; ``because`` then
-    has the reason, by setting. ``own`` are the settings that the definition adds for its benchmark.
+    Autotuning replaces ``auto`` by what is fastest on this machine; ``because`` then has the reason
+    for each setting. ``own`` has the settings that the definition adds for its benchmark.
     """
 
     precision: str = "auto"
@@ -34,7 +34,7 @@ class Execution:
     own: Mapping[str, str] = field(default_factory=dict)
 
     def with_setting(self, setting: str, value: str, reason: str = "") -> "Execution":
-        """The same with another value of one setting, and the reason for it if there is one."""
+        """Return the same with another value of one setting, and the reason for it, if any."""
         because = {**self.because, setting: reason} if reason else self.because
         if setting in self.own:
             return replace(self, because=because, own={**self.own, setting: value})
@@ -53,7 +53,7 @@ EXECUTION_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run of a result: the definition, the values in use, the seed, whose run it is."""
+    """One run of a result: the definition, the values in use, the seed, the submitter."""
 
     definition: Definition
     division: str
@@ -67,11 +67,11 @@ class RunConfig:
     seed: int
     seed_origin: str
     index: int = 0
-    task_digest: str = ""  # of a submitter's own code; none with that of the reference
+    task_digest: str = ""  # of a submitter's own code; empty for the reference's code
 
     @property
     def global_batch_size(self) -> int:
-        """Samples in one optimizer step, over all ranks."""
+        """Number of samples in one optimizer step, over all ranks."""
         return int(self.hyperparameters["global_batch_size"])
 
     @property
@@ -81,25 +81,25 @@ class RunConfig:
 
     @property
     def result_name(self) -> str:
-        """The name of the result's folder, e.g. ``galaxy_shape-mini-closed``."""
+        """Name of the result's folder, e.g. ``galaxy_shape-mini-closed``."""
         return f"{self.definition.name}-{self.definition.scale}-{self.division}"
 
     def name_system(
         self, submitter: str, system: str, code_digest: str, task_digest: str = ""
     ) -> "RunConfig":
-        """The same for a submitter's system and the code that runs on it."""
+        """Return the same for a submitter's system and the code that runs on it."""
         named = replace(self, submitter=submitter, system=system, code_digest=code_digest)
         return replace(named, task_digest=task_digest).select_run(self.index)
 
     def select_run(self, index: int) -> "RunConfig":
-        """The same for run ``index``: derived seeds differ by the index, given ones count up."""
+        """Return the same for run ``index``, with a derived seed or one counted up from seed 0."""
         if self.seed_origin == "given":
             return replace(self, seed=self.seed - self.index + index, index=index)
         seed = derive_seed(self.definition.digest, self.system, self.code_digest, index)
         return replace(self, seed=seed, index=index)
 
     def list_shared_settings(self) -> dict[str, Any]:
-        """What all runs of a result have in common (rule T18), as plain JSON."""
+        """Return what all runs of a result have in common (rule T18), as plain JSON."""
         return {
             "round": rounds.CURRENT,
             "benchmark": self.definition.name,
@@ -130,44 +130,34 @@ def configure(
     seed: int | None = None,
     own_code: bool = False,
 ) -> RunConfig:
-    """The configuration of run 0 of a result; ``RunConfig.on`` then names the system.
+    """Make the configuration of run 0 of a result; ``RunConfig.name_system`` completes it.
 
     ``overrides`` are ``key=value`` strings for hyperparameters and execution settings. With
-    ``own_code`` a submitter's task runs, which in the open division may do other things. Raises
+    ``own_code`` a submitter's task runs, which may do other things in the open division. Raises
     UserError for an unknown key, a value of the wrong type, or one that the division forbids.
     """
     if seed is not None and not 0 <= seed < SEED_LIMIT:
         raise UserError(f"--seed {seed}: expected a number from 0 to {SEED_LIMIT - 1}")
     if division not in DIVISIONS:
         raise UserError(f'division is "{division}", expected one of {", ".join(DIVISIONS)}')
-    values: dict[str, Value] = {
-        key: rule.default for key, rule in definition.hyperparameters.items()
-    }
+    rules = definition.hyperparameters
+    values: dict[str, Value] = {key: rule.default for key, rule in rules.items()}
     execution_choices = {**EXECUTION_CHOICES, **definition.execution}
-    own = [key for key in definition.execution if key not in EXECUTION_CHOICES]
-    execution = Execution(own=dict.fromkeys(own, ""))
-    for key, choices in definition.execution.items():
-        execution = execution.with_setting(key, choices[0])
+    execution = _make_default_execution(definition)
     for key, text in map(parse_override, overrides):
         if key in execution_choices:
-            execution = execution.with_setting(key, _chosen(key, text, execution_choices[key]))
-        elif key in definition.hyperparameters:
-            values[key] = _allowed(definition.hyperparameters[key], text, division, own_code)
+            choice = _parse_choice(key, text, execution_choices[key])
+            execution = execution.with_setting(key, choice)
+        elif key in rules:
+            values[key] = _parse_allowed(rules[key], text, division, own_code)
         else:
-            known = [*definition.hyperparameters, *execution_choices]
+            known = [*rules, *execution_choices]
             raise UserError(
                 f"--set {key}: {definition.name} has no such setting{did_you_mean(key, known)} "
                 f"(all: {', '.join(known)})"
             )
     if division == "closed":
-        for key, rule in definition.hyperparameters.items():
-            value = values[key]
-            problem = rule.find_conflict(value, values) if isinstance(value, int | float) else None
-            if problem:
-                raise UserError(
-                    f"{key} is {value}: in the closed division it {problem} (rule T12); "
-                    f"set both, e.g. --set {key}=…"
-                )
+        _refuse_conflicts(rules, values)
     if int(values.get("global_batch_size", 1)) < 1:
         raise UserError(f"global_batch_size is {values['global_batch_size']}, expected 1 or more")
     config = RunConfig(
@@ -186,6 +176,27 @@ def configure(
     return config.select_run(0)
 
 
+def _make_default_execution(definition: Definition) -> Execution:
+    """Return the settings without overrides: the first choice of each that the definition has."""
+    own = [key for key in definition.execution if key not in EXECUTION_CHOICES]
+    execution = Execution(own=dict.fromkeys(own, ""))
+    for key, choices in definition.execution.items():
+        execution = execution.with_setting(key, choices[0])
+    return execution
+
+
+def _refuse_conflicts(rules: Mapping[str, Hyperparameter], values: Mapping[str, Value]) -> None:
+    """Raise UserError where a value is forbidden beside the others (rule T12)."""
+    for key, rule in rules.items():
+        value = values[key]
+        problem = rule.find_conflict(value, values) if isinstance(value, int | float) else None
+        if problem:
+            raise UserError(
+                f"{key} is {value}: in the closed division it {problem} (rule T12); "
+                f"set both, e.g. --set {key}=…"
+            )
+
+
 def parse_override(override: str) -> tuple[str, str]:
     """Split the ``KEY=VALUE`` of ``--set`` into key and text.
 
@@ -197,16 +208,16 @@ def parse_override(override: str) -> tuple[str, str]:
     return key.strip(), text.strip()
 
 
-def _chosen(key: str, text: str, choices: Sequence[str]) -> str:
+def _parse_choice(key: str, text: str, choices: Sequence[str]) -> str:
     is_number = "a number" in choices and text.isdecimal() and 1 <= int(text) <= MOST_THREADS
     if text not in choices and not is_number:
         raise UserError(f"--set {key}={text}: expected one of {', '.join(choices)}")
     return text
 
 
-def _allowed(rule: Hyperparameter, text: str, division: str, own_code: bool) -> Value:
-    """The value that ``text`` stands for, if the division allows it."""
-    value = _value(text, type(rule.default))
+def _parse_allowed(rule: Hyperparameter, text: str, division: str, own_code: bool) -> Value:
+    """Return the value in ``text``. Raises UserError where the division forbids it."""
+    value = _parse_value(text, type(rule.default))
     problem = rule.find_type_problem(value)
     if problem:
         raise UserError(f"--set {rule.name}={text}: {problem}, e.g. {rule.default}")
@@ -215,16 +226,16 @@ def _allowed(rule: Hyperparameter, text: str, division: str, own_code: bool) -> 
         raise UserError(f"--set {rule.name}={text}: in the closed division it {problem} (rule T12)")
     if problem and rule.name == EVAL_OFFSET:
         raise UserError(f"--set {rule.name}={text}: in both divisions it {problem} (rule T8)")
-    # Else the log would tell of something that no code here does.
+    # The log must not name a value that no code here uses.
     if problem and rule.fixed and not own_code:
         raise UserError(
             f"--set {rule.name}={text}: this implementation knows only {rule.default}; "
-            "in the open division another one comes with code of its own (--task)"
+            "in the open division another value needs code of your own (--task)"
         )
     return value
 
 
-def _value(text: str, expected: type) -> Value:
+def _parse_value(text: str, expected: type) -> Value:
     if expected is float:
         try:
             return float(text)  # YAML would read 1e-3 as a string

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, which schedulers send: let in where they may come, kept waiting elsewhere."""
+"""Ctrl-C and SIGTERM, which schedulers send: they interrupt a run only where that does no harm."""
 
 import signal
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ AGAIN_SECONDS = 1.0
 
 
 class Interruption:
-    """While it is entered, both signals raise KeyboardInterrupt, but only within ``allow``.
+    """A handler of both signals, which raises KeyboardInterrupt, but only within ``allow``.
 
-    One that comes at another moment, while a log gets its name for instance, waits for the next
-    ``allow``. Libraries swallow the exception now and then (torch's compiler does), so it is
-    raised again every second until ``allow`` is left.
+    A signal that comes at another moment, for instance while a log gets its name, waits for the
+    next ``allow``. Some libraries swallow the exception (torch's compiler does), so it is raised
+    again every second until ``allow`` is left.
     """
 
     def __init__(self) -> None:
-        self._why = ""
-        self._is_possible = False
+        self._reason = ""
+        self._is_allowed = False
 
     def __enter__(self) -> "Interruption":
         signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
@@ -31,22 +31,22 @@ class Interruption:
 
     @contextmanager
     def allow(self) -> Iterator[None]:
-        """Work that may be broken off at any moment."""
-        self._is_possible = True
+        """Let signals interrupt the block at any moment."""
+        self._is_allowed = True
         try:
-            self._raise_if_asked()
+            self._raise_if_signalled()
             yield
         finally:
-            self._is_possible = False
+            self._is_allowed = False
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGALRM:
-            self._why = self._why or f"stopped by {signal.Signals(number).name}"
-        if self._is_possible:
-            self._raise_if_asked()
+            self._reason = self._reason or f"stopped by {signal.Signals(number).name}"
+        if self._is_allowed:
+            self._raise_if_signalled()
 
-    def _raise_if_asked(self) -> None:
-        if self._why:
+    def _raise_if_signalled(self) -> None:
+        if self._reason:
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
-            raise KeyboardInterrupt(self._why)
+            raise KeyboardInterrupt(self._reason)

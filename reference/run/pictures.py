@@ -1,6 +1,7 @@
-"""Pictures that people look at after a run: a figure beside the run's log.
+"""Pictures for people after a run: a figure beside the run's log.
 
-Neither timed nor scored, made when the log is closed, on the first rank alone, as reports are.
+They are neither timed nor scored. As for reports, the first rank alone makes them after the log is
+closed.
 """
 
 from pathlib import Path
@@ -19,11 +20,13 @@ class Pictures(Protocol):
     """A task whose model has something to show."""
 
     def pictures(self) -> "Figure":
-        """One figure, from the model as the run left it. On several ranks only the first one is
-        asked, so it must not wait for the others."""
+        """Return one figure, from the model as the run left it.
+
+        Only the first rank calls it, so it must not wait for other ranks.
+        """
 
 
 def write(path: Path, figure: "Figure") -> None:
-    """Write a figure as PNG; appears in one step. Raises OSError."""
+    """Write a figure as PNG, atomically. Raises OSError."""
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})

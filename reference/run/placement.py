@@ -1,4 +1,4 @@
-"""Which rank of how many this process is, as its launcher tells it. Needs no framework."""
+"""The place of this process among the ranks, as its launcher set it. Needs no framework."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ LINGER_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Placement:
-    """Rank among all, and among those of this machine."""
+    """The rank among all ranks, and among those of this machine."""
 
     rank: int = 0
     world_size: int = 1
@@ -27,7 +27,7 @@ class Placement:
 
 
 class RankEndedError(UserError):
-    """Another rank has ended before it could take part. ``is_told``: it says why itself."""
+    """The end of another rank; ``is_told`` where that rank itself prints the reason."""
 
     def __init__(self, message: str, *, is_told: bool) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class RankEndedError(UserError):
 
 
 def find_placement() -> Placement:
-    """As torchrun, Slurm or MPI set it; without any of them one rank."""
+    """Read what torchrun, Slurm or MPI set; without any of them there is one rank."""
     for rank, size, local in LAUNCHERS:
         if rank in os.environ and size in os.environ:
             return Placement(
@@ -45,18 +45,18 @@ def find_placement() -> Placement:
 
 
 def leave_quietly(code: int) -> NoReturn:
-    """End this rank, because another one says why.
+    """End this rank without a message, because another rank prints the reason.
 
-    A launcher ends all ranks as soon as one is gone, so the one that speaks gets time to do it.
+    A launcher ends all ranks as soon as one is gone, so that rank gets time to print.
     """
     time.sleep(LINGER_SECONDS)
     raise SystemExit(code)
 
 
 def end_rank(code: int) -> NoReturn:
-    """End this process, whose work is done and put away, without shutting the interpreter down.
+    """End this process, whose work is done and saved, without shutting the interpreter down.
 
-    Now and then that aborts one of several ranks: threads of gloo outlive their group.
+    A shutdown sometimes aborts one of several ranks, because threads of gloo outlive their group.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""What a field asks of a model beside the benchmark's quality: tables, made after a run.
+"""The report after a run: tables with what a field wants to know beside the benchmark's quality.
 
-Neither timed nor scored, and nothing of it stands in the run log: a report is made when the log is
-closed, on the first rank alone.
+It is neither timed nor scored, and it does not enter the run log. The first rank alone makes it
+after the log is closed.
 """
 
 import json
@@ -19,8 +19,10 @@ Value = str | int | float
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with the same keys. ``x_error`` is the standard error of ``x``; ``note`` is what a
-    reader must know to read the numbers."""
+    """Rows with the same keys; ``x_error`` is the standard error of ``x``.
+
+    ``note`` explains what a reader must know to understand the numbers.
+    """
 
     title: str
     rows: tuple[Mapping[str, Value], ...]
@@ -29,18 +31,20 @@ class Table:
 
 @runtime_checkable
 class Reports(Protocol):
-    """A task that has more to say after a run than its quality."""
+    """A task that reports more than its quality after a run."""
 
     def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
-        """The tables, from the model as the run left it. On several ranks only the first one is
-        asked, so it must not wait for the others. ``on_progress`` is told what is done, and of how
-        much."""
+        """Return the tables, from the model as the run left it.
+
+        Only the first rank calls it, so it must not wait for other ranks. ``on_progress`` is called
+        with the number of samples done and the number in all.
+        """
 
 
 def write(
     path: Path, config: RunConfig, tables: Sequence[Table], energy: Mapping[str, Any]
 ) -> None:
-    """Write the tables as JSON, with the run that they belong to; appears in one step.
+    """Write the tables as JSON, with the run that they belong to, atomically.
 
     ``energy`` comes from ``energy.report_energy``. A value that is not finite is written as null.
     Raises OSError.
@@ -57,7 +61,9 @@ def write(
             {
                 "title": table.title,
                 "note": table.note,
-                "rows": [{key: _finite(value) for key, value in row.items()} for row in table.rows],
+                "rows": [
+                    {key: _make_finite(value) for key, value in row.items()} for row in table.rows
+                ],
             }
             for table in tables
         ],
@@ -65,5 +71,5 @@ def write(
     atomic_write(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
-def _finite(value: Value) -> Any:
+def _make_finite(value: Value) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,9 +1,9 @@
-"""A small process that outlives a run and closes its log should the run be killed.
+"""A small process that outlives a run, and closes its log if the run is killed.
 
-The run holds the one end of a pipe and the watcher the other: when the run's process is gone,
-however that was, the watcher reads the end of the file, and looks whether a log was left open. The
-same pipe brings it word of Ctrl-C and SIGTERM, written by Python's signal handler in C, also while
-the run waits in a library and cannot react; a run that does not end soon after is killed.
+The run holds one end of a pipe and the watcher the other. When the process of the run is gone, for
+whatever reason, the watcher reads the end of the file, and closes a log that was left open. The
+same pipe carries Ctrl-C and SIGTERM: Python's signal handler in C writes them, also while the run
+waits in a library and cannot react. The watcher kills a run that does not end soon after.
 """
 
 import os
@@ -16,17 +16,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-GRACE_SECONDS = 10.0  # to end in after a signal; torchrun and Slurm kill after 30
+GRACE_SECONDS = 10.0  # for a run to end after a signal; torchrun and Slurm kill after 30
 _ROOT = Path(__file__).resolve().parents[2]
 _pipe: int | None = None
 
 
 @contextmanager
 def watch(folder: Path, lock: int) -> Iterator[None]:
-    """Logs in ``folder`` are closed even if this process is killed meanwhile.
+    """Make sure that logs in ``folder`` are closed, even if this process is killed in the block.
 
-    The watcher shares ``lock``, a file descriptor: what it locks is free only after the watcher has
-    ended, too. To be entered in the main thread.
+    The watcher shares the file descriptor ``lock``, so the lock is free only after the watcher has
+    ended, too. The block must be entered in the main thread.
     """
     global _pipe
     reading, _pipe = os.pipe()
@@ -37,7 +37,7 @@ def watch(folder: Path, lock: int) -> Iterator[None]:
         stdout=subprocess.DEVNULL,
         cwd=_ROOT,
         pass_fds=(lock,),
-        start_new_session=True,  # what ends the run's process group leaves the watcher alone
+        start_new_session=True,  # a signal to the run's process group does not reach the watcher
     )
     os.close(reading)
     before = signal.set_wakeup_fd(_pipe, warn_on_full_buffer=False)
@@ -51,7 +51,7 @@ def watch(folder: Path, lock: int) -> Iterator[None]:
 
 
 def _forget() -> None:
-    """In a forked child: its signals and its end are not the run's."""
+    """Close the pipe in a forked child, whose signals and end are not those of the run."""
     global _pipe
     if _pipe is not None:
         signal.set_wakeup_fd(-1)
@@ -65,9 +65,10 @@ os.register_at_fork(after_in_child=_forget)
 def main() -> None:
     """Wait for the end of the run, then close what it left open."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # may be meant for all; the end of the pipe is ours
+        # These may be sent to all processes; the watcher waits for the end of the pipe.
+        signal.signal(number, signal.SIG_IGN)
     folder, run = Path(sys.argv[1]), int(sys.argv[2])
-    why = _end_of(run)
+    why = _wait_for_end(run)
 
     from reference.run import logfile
 
@@ -76,15 +77,15 @@ def main() -> None:
         print(f"cepheid: the run was {why}; its log is kept: {log}", file=sys.stderr)
 
 
-def _end_of(run: int) -> str:
-    """Wait until the process ``run`` has closed the pipe; how its run ended if it left a log."""
+def _wait_for_end(run: int) -> str:
+    """Wait until the process ``run`` has closed the pipe; return why, for a log left open."""
     why, deadline = "killed, perhaps for lack of memory", None
     while True:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         ready, _, _ = select.select([sys.stdin], [], [], left)
         if not ready:
             if os.getppid() != run:
-                return why  # it is gone, though something else still holds the pipe
+                return why  # the run is gone, though another process still holds the pipe
             os.kill(run, signal.SIGKILL)
             why, deadline = f"{why} and did not end within {GRACE_SECONDS:.0f} s", None
             continue

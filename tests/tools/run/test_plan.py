@@ -36,7 +36,7 @@ def test_everything_that_the_closed_division_refuses_is_told(tmp_path: Path) -> 
 
     of_open = cepheid(*PLAN, *asked, "--division", "open")
     assert of_open.returncode == 2
-    assert "comes with code of its own" in of_open.stderr
+    assert "needs code of your own" in of_open.stderr
     no_division = cepheid(*PLAN, "--division", "close", "--output", tmp_path)
     assert 'division is "close"' in no_division.stderr
 
