@@ -70,7 +70,7 @@ def test_what_git_cannot_answer_is_told(checkout: Path, monkeypatch: pytest.Monk
     for revision in ("nowhere", "--output=x"):
         with pytest.raises(UserError, match="--changed"):
             check_compliance.main([f"--changed={revision}"])
-    with pytest.raises(UserError, match="give no path"):
+    with pytest.raises(UserError, match="remove the path"):
         check_compliance.main(["--changed", "main", "submissions"])
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(checkout.parent))
     monkeypatch.chdir(checkout.parent)
@@ -118,4 +118,4 @@ def test_the_commands_of_ci_are_ones_that_there_are(path: str) -> None:
     for line in lines:
         words = line.split("||")[0].split("#")[0].replace('"', "").split()
         if words[1] != "of":  # prose
-            check_compliance.parser().parse_args(words[1:])
+            check_compliance.make_parser().parse_args(words[1:])

@@ -26,26 +26,26 @@ examples:
   cepheid leaderboard training_results_v4.0 --round mlperf-training-4.0 --output v4.0
   cepheid diff site.old site                       what changed between two builds
 
-The folder needs nothing else but the logs and the code that it links to: it opens from a disk and
-from any web server. results.json has the same for programs. A folder of an earlier call is
-replaced, another one is left alone. The same results give the same bytes.
+The folder needs nothing but the logs and the code that it links to: it opens from a disk and from
+any web server. results.json holds the same for programs. A folder of an earlier call is replaced;
+any other folder is refused. The same results give the same bytes.
 
 exit codes: 0 no result is rejected; 1 at least one is, its page shows why; 2 wrong use
 """
 
-# What the versions before the site wrote: one page and two files.
+# What earlier versions wrote: one page and two files.
 BEFORE = {"index.html", "leaderboard.csv", "leaderboard.json"}
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid leaderboard`."""
-    made = command_parser(
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of `cepheid leaderboard`."""
+    parser = command_parser(
         "leaderboard",
         "Write the results as a site: tables, spread of the runs, curves, comparisons.",
         EXAMPLES,
     )
-    add = made.add_argument
-    add_paths(made, "a result's folder, a submitter's folder, or a folder of those")
+    add = parser.add_argument
+    add_paths(parser, "a result's folder, a submitter's folder, or a folder of those")
     add(
         "--output",
         type=Path,
@@ -57,18 +57,18 @@ def parser() -> argparse.ArgumentParser:
         "--reference",
         default="",
         metavar="SUBMITTER/SYSTEM",
-        help="whose results the aggregate is measured by (default: the reference implementation's)",
+        help="the system to compare with (default: that of the reference implementation)",
     )
-    return made
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the site and print where it is. Exit code 1 where a result is rejected."""
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     if not arguments.paths:
-        raise UserError("which results? give a folder, e.g. cepheid leaderboard results/first")
+        raise UserError("no path given; give a folder: cepheid leaderboard results/first")
     judged_in = rounds.load(arguments.round)
-    output = arguments.output or _default_output(arguments.paths[0])
+    output = arguments.output or _choose_output(arguments.paths[0])
     _refuse_foreign(output)
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     judgement = judge(packages, judged_in, parallel.use_processes(None), with_course=True)
@@ -87,9 +87,9 @@ def _check_reference(asked: str, entries: Sequence[site.Entry]) -> None:
         raise UserError(f"--reference {asked}: no such system with a score (there are: {shown})")
 
 
-def _default_output(path: Path) -> Path:
+def _choose_output(path: Path) -> Path:
     if path.exists() and not path.is_dir():
-        raise UserError(f"{path}: this is a file; say where to write with --output DIR")
+        raise UserError(f"{path}: this is a file; choose the folder to write with --output DIR")
     return path / "leaderboard"
 
 
@@ -98,11 +98,11 @@ def _refuse_foreign(output: Path) -> None:
     if not (output.exists() or output.is_symlink()):
         return
     if output.is_symlink() or not output.is_dir():
-        raise UserError(f"{output}: is not a folder; choose another --output")
-    there = sorted(_files(output))
+        raise UserError(f"{output}: not a folder; choose another --output")
+    there = sorted(_list_files(output))
     if not there and not any(output.iterdir()):
         return
-    foreign = sorted(set(there) - _written_before(output))
+    foreign = sorted(set(there) - _read_file_list(output))
     if foreign or "index.html" not in there:
         example = foreign[0] if foreign else next(iter(there), "folders")
         raise UserError(
@@ -116,15 +116,15 @@ def _refuse_foreign(output: Path) -> None:
         )
 
 
-def _files(output: Path) -> Iterator[str]:
-    """All files below a folder, as ``files.txt`` names them; links count as files."""
+def _list_files(output: Path) -> Iterator[str]:
+    """Yield all files below a folder, as ``files.txt`` names them; links count as files."""
     for path in output.rglob("*"):
         if path.is_symlink() or not path.is_dir():
             yield path.relative_to(output).as_posix()
 
 
-def _written_before(output: Path) -> set[str]:
-    """What an earlier call says that it wrote."""
+def _read_file_list(output: Path) -> set[str]:
+    """Return the files that an earlier call listed as its own."""
     try:
         listed = (output / site.FILE_LIST).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -133,7 +133,7 @@ def _written_before(output: Path) -> set[str]:
 
 
 def _write(output: Path, files: Iterator[tuple[str, bytes]]) -> None:
-    """Write all files beside the folder, then put the folder in place: no reader sees a half."""
+    """Write all files beside the folder, then move it into place: no reader sees a half."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as work:

@@ -1,4 +1,4 @@
-"""Which submissions a branch changes, as git tells it: ``cepheid check --changed``."""
+"""Find the submissions that a branch changes, for ``cepheid check --changed``."""
 
 import os
 import re
@@ -12,19 +12,19 @@ JUDGES = re.compile(r"(rules|compliance)/.*|benchmarks/[^/]+/(benchmark\.yaml|rc
 """Files whose change may change the verdict about any submission."""
 
 
-def submissions(revision: str, paths: Sequence[Path]) -> list[Path]:
-    """The submitters' folders in which anything differs from where the branch left ``revision``,
-    committed or not; all of them where what judges them differs.
+def find_submissions(revision: str, paths: Sequence[Path]) -> list[Path]:
+    """Find the submitters' folders that differ from where the branch left ``revision``.
 
-    Raises UserError outside a git repository, for an unknown revision, and for ``paths``: git says
-    which there are.
+    Changes count whether they are committed or not. All folders are returned if the rules or the
+    checks differ. Raises UserError outside a git repository, for an unknown revision, and for
+    ``paths``, since git decides which folders are checked.
     """
     if paths:
-        raise UserError("--changed asks git which submissions to check: give no path beside it")
-    root = Path(_git("rev-parse", "--show-toplevel").rstrip("\n"))
+        raise UserError("--changed lets git choose the submissions to check; remove the path")
+    root = Path(_run_git("rev-parse", "--show-toplevel").rstrip("\n"))
     if revision.startswith("-"):
         raise UserError(f"--changed {revision}: expected a revision, for example origin/main")
-    names = _git("-C", str(root), "diff", "--name-only", "-z", "--merge-base", revision, "--")
+    names = _run_git("-C", str(root), "diff", "--name-only", "-z", "--merge-base", revision, "--")
     changed = names.split("\0")
     folders = sorted(path for path in (root / "submissions").glob("*/") if path.is_dir())
     every = [Path(os.path.relpath(folder)) for folder in folders]
@@ -34,15 +34,17 @@ def submissions(revision: str, paths: Sequence[Path]) -> list[Path]:
     return [folder for folder in every if folder.resolve().name in touched]
 
 
-def _git(*arguments: str) -> str:
+def _run_git(*arguments: str) -> str:
     try:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
     except FileNotFoundError as error:
-        raise UserError("--changed needs git, which is not installed; name the folders") from error
+        raise UserError(
+            "--changed needs git, which is not installed; give the folders instead"
+        ) from error
     except subprocess.CalledProcessError as error:
         why = str(error.stderr).partition("\n")[0][:200]
         raise UserError(
-            f"--changed: git says: {why}; in CI, fetch the whole history "
+            f"--changed: git failed: {why}; in CI, fetch the whole history "
             "(actions/checkout with fetch-depth: 0)"
         ) from error
     return done.stdout

@@ -1,4 +1,4 @@
-"""`cepheid diff`: what changed between two builds of the leaderboard."""
+"""`cepheid diff`: list what changed between two builds of the leaderboard."""
 
 import argparse
 import json
@@ -19,28 +19,34 @@ from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 EXAMPLES = """\
 examples:
   cepheid diff site.old site                       two folders that `cepheid leaderboard` wrote
-  cepheid diff old.json site --format json         an index that was kept, for a program
+  cepheid diff old.json site --format json         an index that you kept, as data for a program
 
-Results are told apart by their permalinks. Reported are results that came or went, and changes of
+Results are matched by their permalinks. Added and removed results are listed, and changes of
 verdict, scores, rank, runs, hardware, versions and reasons.
 
 exit codes: 0 nothing changed; 1 something did; 2 wrong use
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid diff`."""
-    made = command_parser("diff", "What changed between two builds of the leaderboard.", EXAMPLES)
-    made.add_argument("old", type=Path, metavar="OLD", help="a leaderboard, or its results.json")
-    made.add_argument("new", type=Path, metavar="NEW", help="another one")
-    made.add_argument("--format", default="text", choices=("text", "json"), help="text (default)")
-    made.add_argument("--output", type=Path, metavar="FILE", help="write the changes there instead")
-    return made
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of `cepheid diff`."""
+    parser = command_parser(
+        "diff", "List what changed between two builds of the leaderboard.", EXAMPLES
+    )
+    parser.add_argument("old", type=Path, metavar="OLD", help="a leaderboard, or its results.json")
+    parser.add_argument(
+        "new", type=Path, metavar="NEW", help="another leaderboard, or its results.json"
+    )
+    parser.add_argument("--format", default="text", choices=("text", "json"), help="text (default)")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="write the changes there instead"
+    )
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare two builds. Exit code 1 where they differ."""
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     old, new = index.read(arguments.old), index.read(arguments.new)
     found = list(index.find_changes(old, new))
     if arguments.format == "json":

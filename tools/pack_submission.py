@@ -1,4 +1,4 @@
-"""`cepheid pack`: bind logs, systems and code of a submission by its manifest."""
+"""`cepheid pack`: bind logs, systems and code of a submission together by its manifest."""
 
 import argparse
 import os
@@ -21,34 +21,34 @@ EXAMPLES = """\
 examples:
   cepheid pack submissions/acme      check, then write submissions/acme/manifest.json (rule S4)
 
-Nothing is written where the check finds an error. A manifest from before is replaced, or stays as
-it was where the new one cannot be written. Nothing else is changed; pack again after any change.
+Nothing is written if the check finds an error. An earlier manifest is replaced, or kept if the new
+one cannot be written. Nothing else is changed. Pack again after any change.
 
 exit codes: 0 packed; 1 at least one error, nothing was written; 2 wrong use
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid pack`."""
-    made = command_parser(
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of `cepheid pack`."""
+    parser = command_parser(
         "pack", "Check a submission and write its manifest: the last step before review.", EXAMPLES
     )
-    made.add_argument("path", type=Path, metavar="FOLDER", help="the submitter's folder")
-    return made
+    parser.add_argument("path", type=Path, metavar="FOLDER", help="the submitter's folder")
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check and, without errors, pack. Exit code 1 where there is one."""
-    folder: Path = parser().parse_args(argv).path
-    _refuse_what_is_no_submission(folder)
+    folder: Path = make_parser().parse_args(argv).path
+    _refuse_other_folder(folder)
     judgement = judge([package.read(folder)], rounds.load())
     (judged,) = judgement.submitters
-    findings = [found for found in judgement.findings if not _is_mended_by_packing(found)]
+    findings = [found for found in judgement.findings if not _is_fixed_by_packing(found)]
     if has_error(findings):
         print(report.FORMATS["text"](findings, judgement.logs, judgement.round))
-        print(f"not packed: mend the errors, then `cepheid pack {folder}` again")
+        print(f"not packed: fix the errors, then `cepheid pack {folder}` again")
         return EXIT_FINDINGS
-    made = manifest_of(judged)
+    made = make_manifest(judged)
     writing.replace_file(folder / FILE_NAME, manifest.format_manifest(made))
     for finding in findings:
         print(finding.text())
@@ -58,23 +58,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_FINE
 
 
-def _refuse_what_is_no_submission(folder: Path) -> None:
+def _refuse_other_folder(folder: Path) -> None:
     if not folder.is_dir():
-        raise UserError(f"{folder}: there is no such folder")
+        raise UserError(f"{folder}: no such folder")
     is_submission = Path(os.path.abspath(folder)).parent.name == "submissions"
     if not (is_submission or (folder / FILE_NAME).is_file()):
         raise UserError(
-            f"{folder}: not a submission, which is a folder in one named submissions/ (rule S1); "
-            "move it there, or begin one with `cepheid new-submission`"
+            f"{folder}: not a submission, which is a folder in submissions/ (rule S1); "
+            "move it there, or start one with `cepheid new-submission`"
         )
 
 
-def _is_mended_by_packing(finding: Finding) -> bool:
-    """What S4 says of the manifest itself; packing does not change the code that a log names."""
+def _is_fixed_by_packing(finding: Finding) -> bool:
+    """Return True for what S4 finds in the manifest; packing does not change the code of logs."""
     return finding.rule == "S4" and finding.code != "S4.code"
 
 
-def manifest_of(judged: JudgedSubmitter) -> Manifest:
+def make_manifest(judged: JudgedSubmitter) -> Manifest:
     """Return the manifest of a submission as it is."""
     who, summaries = judged.who, judged.summaries
     return Manifest(

@@ -27,13 +27,13 @@ examples:
       published results of MLPerf: a submitter's folder, a result, or all of them
 
 A score is the olympic mean of the times of all required runs, in minutes, with its 95% interval
-(rule T20). With fewer runs a result is provisional, and the mean so far stands in brackets. With an
-error it is rejected and has no number: `cepheid check` tells each error and how to mend it.
+(rule T20). A result with fewer runs is provisional, and its mean so far is in brackets. A result
+with an error is rejected and has no number: `cepheid check` lists each error with its fix.
 In rounds of MLPerf, which are history, the score stands beside its verdict, pass or fail. A run
 that did not converge counts as the slowest, and its time is never averaged: Google's ResNet-50 on
 tpu-v3-1024 in v0.6 has 2.304 minutes, not 2.273.
-RCP compares the samples to target with those of the reference (rule T21): a factor above 1 says
-that the result needs fewer. The score is not multiplied by it.
+RCP compares the samples to target with those of the reference (rule T21). A factor above 1 means
+that the result needs fewer samples. The score is not multiplied by it.
 
 exit codes: 0 no result is rejected; 1 at least one is; 2 wrong use, for example an empty folder
 """
@@ -46,26 +46,26 @@ FORMATS = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid summary`."""
-    made = command_parser(
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of `cepheid summary`."""
+    parser = command_parser(
         "summary",
         "One row for each result: the time to train, or why there is none.",
         EXAMPLES,
     )
-    add = made.add_argument
-    add_paths(made, "a result's folder, a submitter's folder, or a folder of those")
+    add = parser.add_argument
+    add_paths(parser, "a result's folder, a submitter's folder, or a folder of those")
     add("--round", default=rounds.CURRENT, help=f"rules to judge by (default: {rounds.CURRENT})")
     add("--format", default="table", choices=tuple(FORMATS), help="table (default), csv, json, …")
     add("--output", type=Path, metavar="FILE", help="write the rows there instead")
-    return made
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Summarize what the command line names. Exit code 1 where a result is rejected."""
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     if not arguments.paths:
-        raise UserError("summarize what? give a folder, e.g. cepheid summary results/first")
+        raise UserError("no path given; give a folder, for example cepheid summary results/first")
     judged_in = rounds.load(arguments.round)
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     judgement = judge(packages, judged_in)

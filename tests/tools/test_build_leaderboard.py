@@ -81,7 +81,7 @@ def test_an_output_that_is_no_folder(kind: str, star_shape: Definition) -> None:
         site.write_text("mine")
     else:
         site.symlink_to("nowhere")
-    with pytest.raises(UserError, match="is not a folder"):
+    with pytest.raises(UserError, match="not a folder"):
         build_leaderboard.main(["out", "--output", "site"])
 
 
@@ -127,7 +127,7 @@ def test_what_changed_since_the_last_build(star_shape: Definition, capsys: Print
 
 def test_a_log_needs_an_output(star_shape: Definition) -> None:
     folder = write_result(Path("out"), star_shape)
-    with pytest.raises(UserError, match="say where to write"):
+    with pytest.raises(UserError, match="choose the folder to write"):
         build_leaderboard.main([str(folder / "result_0.txt")])
 
 

@@ -143,10 +143,10 @@ def test_explain(capsys: Printed) -> None:
     [
         (["nowhere"], "there is no such file or folder"),
         (["."], "no run logs here"),
-        ([], "check what"),
+        ([], "no path given"),
         ([".", "--round", "v1.1"], 'did you mean "v1.0"'),
         (["--explain", "T100"], 'no rule "T100"'),
-        ([".", "--jobs", "0"], "1 or more"),
+        ([".", "--jobs", "0"], "expected 1 process or more"),
         ([".", "--follow"], "is a folder"),
         (["a", "b", "--follow"], "takes one run log"),
     ],

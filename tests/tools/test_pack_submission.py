@@ -173,7 +173,7 @@ def test_errors_are_told_and_nothing_is_written(root: Path, capsys: Printed) -> 
 
 
 @pytest.mark.parametrize(
-    ("where", "says"), [("nowhere", "there is no such folder"), (".", "not a submission")]
+    ("where", "says"), [("nowhere", "no such folder"), (".", "not a submission")]
 )
 def test_what_is_no_submission(where: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=says):
