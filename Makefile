@@ -2,39 +2,54 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
+# A second, small environment: the core, pytest and ruff, without any deep-learning framework.
+VENV_CORE ?= .venv-core
 OUTPUT ?= results/first
 RUNS ?= +1
+# Tests run in as many processes as there are processors, but no more than 8.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
 BIN := $(VENV)/bin
 # pip's own progress on a terminal; elsewhere only what goes wrong.
-PIP := $(BIN)/python -m pip --disable-pip-version-check install $(if $(MAKE_TERMOUT),,-qq) -c constraints.txt
+PIP := -m pip --disable-pip-version-check install $(if $(MAKE_TERMOUT),,-qq) -c constraints.txt
 # A plain path entry: with the default editable install an empty tools/ in the current directory
 # would shadow ours.
 EDITABLE := --config-settings editable_mode=compat --editable
+LINT = $(1)/ruff check . && $(1)/ruff format --check .
+PYTEST := -m pytest --numprocesses $(WORKERS) --dist loadgroup
+CORE_TESTS := tests/rules tests/compliance tests/test_imports.py tests/test_continuous_integration.py
 
-.PHONY: help run test lint check check-targets clean
+.PHONY: help run test test-all test-core lint types check check-targets clean
 
 help:
 	@echo "make run            one run of galaxy_shape at mini scale, checked, with table and page"
 	@echo "make run RUNS=5     all runs of a result that gets a score   (OUTPUT=$(OUTPUT))"
-	@echo "make test           lint, types and all tests"
-	@echo "make lint           ruff and mypy only"
+	@echo "make test           lint, types and all tests except the slow ones; for every commit"
+	@echo "make test-all       the same with the slow tests; nightly and before a release"
+	@echo "make test-core      the tests of rules and compliance, without torch or TensorFlow"
+	@echo "make lint           ruff only"
+	@echo "make types          mypy only"
 	@echo "make check          check everything under submissions/ against the rules"
 	@echo "make check-targets  measure again that the targets separate correct from broken models"
 
-$(BIN)/python:
+$(BIN)/python $(VENV_CORE)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "cepheid: $(PYTHON) is too old, 3.11 or newer is needed: make PYTHON=python3.12 …"; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(@D)/..
 
 $(VENV)/.installed-run: setup.cfg constraints.txt | $(BIN)/python
 	@echo "installing what a run needs into $(VENV) (about a minute, download time aside)"
-	@$(PIP) $(EDITABLE) ".[torch,galsim,site]"
+	@$(BIN)/python $(PIP) $(EDITABLE) ".[torch,galsim,site]"
 	@touch $@
 
 $(VENV)/.installed-test: setup.cfg constraints.txt | $(BIN)/python
 	@echo "installing what the tests need into $(VENV)"
-	@$(PIP) $(EDITABLE) ".[torch,galsim,imagenet,translation,site,keras,test]"
+	@$(BIN)/python $(PIP) $(EDITABLE) ".[torch,galsim,imagenet,translation,site,keras,test]"
 	@touch $@ $(VENV)/.installed-run
+
+$(VENV_CORE)/.installed: setup.cfg constraints.txt | $(VENV_CORE)/bin/python
+	@echo "installing the core, pytest and ruff into $(VENV_CORE)"
+	@$(VENV_CORE)/bin/python $(PIP) $(EDITABLE) ".[test-core]"
+	@touch $@
 
 run: $(VENV)/.installed-run
 	$(BIN)/cepheid run galaxy_shape --scale mini --runs $(RUNS) --output $(OUTPUT)
@@ -49,13 +64,22 @@ run: $(VENV)/.installed-run
 	@echo "      make run RUNS=5      all that are missing"
 	@echo "      $(BIN)/cepheid run --help"
 
-lint: $(VENV)/.installed-test
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+lint: $(VENV_CORE)/.installed
+	$(call LINT,$(VENV_CORE)/bin)
+
+types: $(VENV)/.installed-test
 	$(BIN)/mypy
 
-test: lint
-	$(BIN)/python -m pytest
+test: types
+	$(call LINT,$(BIN))
+	$(BIN)/python $(PYTEST) -m "not slow"
+
+test-all: types
+	$(call LINT,$(BIN))
+	$(BIN)/python $(PYTEST)
+
+test-core: $(VENV_CORE)/.installed
+	$(VENV_CORE)/bin/python $(PYTEST) -m "not slow" $(CORE_TESTS)
 
 check: $(VENV)/.installed-run
 	$(BIN)/cepheid check submissions
@@ -66,4 +90,4 @@ check-targets: $(VENV)/.installed-run
 	done
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(VENV_CORE) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

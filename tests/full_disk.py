@@ -4,8 +4,10 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))\n"
-"""Python code that lets its process write no file beyond ``size`` bytes."""
+
+def limit_files(size_bytes: int) -> None:
+    """Let this process write no file beyond ``size_bytes`` for the rest of its life."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
 
 
 @contextmanager

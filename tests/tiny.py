@@ -4,7 +4,10 @@ The code of the benchmarks is the real one, and so is everything that these defi
 is. A command that a test starts reads them too, because an environment variable names the folder.
 """
 
+import hashlib
+import tempfile
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,18 @@ def write(
     for file in keep:
         (folder / name / file).write_bytes((BENCHMARKS / name / file).read_bytes())
     return folder
+
+
+@cache
+def _root() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="cepheid-benchmarks-")
+
+
+def folder_of(name: str, **changes: Any) -> Path:
+    """Return a folder with what ``write`` makes of these arguments, for the whole session."""
+    digest = hashlib.sha256(repr((name, changes)).encode()).hexdigest()[:16]
+    folder = Path(_root().name) / digest
+    return folder if folder.exists() else write(folder, name, **changes)
 
 
 def use(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """`cepheid audit`: the same run again, and curves that agree or do not."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,10 @@ pytest.importorskip("galsim", reason="runs need the extra galsim")
 
 from compliance.read.runlog import read
 from rules import definition
-from rules.definition import Definition
+from rules.definition import ROOT
 from rules.errors import UserError
 from tests.compliance.builder import SYSTEM, Record, edited, run_records, write_log, write_result
-from tests.tools.test_run_benchmark import FAST, cepheid, command
+from tests.tools.test_run_benchmark import FAST, cepheid_run, environment
 from tools import audit_submission, new_submission
 
 MINI = definition.load("galaxy_shape", "mini")
@@ -130,12 +129,6 @@ def test_code_that_is_not_there_is_not_replaced_by_ours(tmp_path: Path) -> None:
         audit_submission.main([str(log)])
 
 
-def small(name: str, scale: str) -> Definition:
-    """As the command under test has it."""
-    quality = tuple(dataclasses.replace(target, target=1e9) for target in MINI.quality)
-    return dataclasses.replace(MINI, quality=quality)
-
-
 @pytest.mark.slow
 def test_a_submissions_own_code_is_run_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -146,11 +139,11 @@ def test_a_submissions_own_code_is_run_again(
     (described,) = (root / "systems").iterdir()
     task = ["--task", root / "benchmarks" / "galaxy_shape", "--system", described]
     line = ["galaxy_shape", *FAST, *task, "--runs", "1", "--data", tmp_path / "data"]
-    made = cepheid(*line, "--output", root)
+    made = cepheid_run(*line, "--output", root)
     assert made.returncode == 0, made.stderr
-    monkeypatch.setattr(audit_submission, "RUN", command()[0])
-    monkeypatch.setenv("PYTHONPATH", command()[1]["PYTHONPATH"])
-    monkeypatch.setattr(definition, "load", small)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
     code = audit_submission.main([str(root), "--data", str(tmp_path / "data")])
     printed = capfd.readouterr()
     assert code == 0, printed.out + printed.err

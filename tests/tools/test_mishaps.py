@@ -10,10 +10,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,11 @@ pytest.importorskip("torch", reason="runs need the extra torch")
 
 from compliance.checks import Place, check_log
 from compliance.read.runlog import read
-from rules import definition, rounds
+from rules import rounds
+from tests import tiny
 from tests.distributed import find_free_port
-from tests.full_disk import LIMIT
+from tests.full_disk import limit_files
+from tests.processes import Program
 from tests.tools import scripted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,30 +43,36 @@ class Ended:
     err: str
 
 
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The definition of the scripted runs, for them and for the checker."""
+    tiny.use(tiny.folder_of("galaxy_shape", timing=scripted.TIMING), monkeypatch)
+
+
 def started(
-    output: Path, *arguments: str, ranks: int = 1, mishap: str = "", prelude: str = ""
-) -> list[subprocess.Popen[str]]:
+    output: Path,
+    *arguments: str,
+    ranks: int = 1,
+    mishap: str = "",
+    prelude: Callable[[], object] | None = None,
+) -> list[Program]:
     """The processes of `cepheid run`, one for each rank."""
-    port = str(find_free_port())
-    program = f"{prelude}import runpy; runpy.run_module('tests.tools.scripted', None, '__main__')"
-    line = [sys.executable, "-c", program, "--runs", "1", "--output", str(output), *arguments]
+    environment = {"OMP_NUM_THREADS": "1", "HAPPENED": str(output.with_name("happened"))}
+    environment |= {"MISHAP": mishap} if mishap else {}
+    if ranks > 1:
+        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port())}
     processes = []
     for rank in range(ranks):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        environment |= {"MISHAP": mishap} if mishap else {}
-        environment |= {"HAPPENED": str(output.with_name("happened"))}
         if ranks > 1:
             environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
-            environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        line = ["--runs", "1", "--output", str(output), *arguments]
         processes.append(
-            subprocess.Popen(
-                line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
+            Program("tests.tools.scripted:main", *line, environment=environment, prelude=prelude)
         )
     return processes
 
 
-def ended(processes: list[subprocess.Popen[str]]) -> list[Ended]:
+def ended(processes: Sequence[Program]) -> list[Ended]:
     """All of them, with everything that they had open closed."""
     found = []
     try:
@@ -96,9 +104,8 @@ def last_record(output: Path, name: str) -> dict[str, Any]:
     return record
 
 
-def findings(output: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def findings(output: Path, name: str) -> set[str]:
     """The rules that the checker finds broken."""
-    monkeypatch.setattr(definition, "load", scripted.small)
     (path,) = output.glob(f"results/*/*/{name}")
     found = check_log(read(path), Place(rounds.CURRENT), rounds.load())
     return {finding.rule for finding in found if finding.is_error}
@@ -120,9 +127,7 @@ KEPT = "interrupted_result_0_0.txt"
     ("moment", "rank"),
     [("prepare", 0), ("build", 0), ("build", 1), ("train", 0), ("train", 1), ("evaluate", 1)],
 )
-def test_a_rank_that_is_killed_ends_all(
-    moment: str, rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_is_killed_ends_all(moment: str, rank: int, tmp_path: Path) -> None:
     both = run(tmp_path / "out", ranks=2, mishap=f"{moment} {rank} kill")
     assert both[rank].code == -signal.SIGKILL
     assert both[1 - rank].code == 2, both[1 - rank].err
@@ -140,7 +145,7 @@ def test_a_rank_that_is_killed_ends_all(
         return
     assert record["metadata"]["status"] == "aborted"
     assert record["metadata"]["samples_count"] == (32 if moment == "train" else 64)
-    assert findings(tmp_path / "out", KEPT, monkeypatch) == {"T17"}  # a run that did not converge
+    assert findings(tmp_path / "out", KEPT) == {"T17"}  # a run that did not converge
     assert_goes_on(tmp_path / "out")
 
 
@@ -263,11 +268,11 @@ def test_two_runs_into_the_same_folder(tmp_path: Path) -> None:
     assert "nothing to run" in nothing.out
 
 
-def test_two_that_start_at_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_that_start_at_the_same_moment(tmp_path: Path) -> None:
     output = tmp_path / "out"
     both = ended([*started(output), *started(output)])
     assert logs(output) == ["result_0.txt"]
-    assert findings(output, "result_0.txt", monkeypatch) == set()
+    assert findings(output, "result_0.txt") == set()
     # The later one is refused, or finds that all is done, if it was slow.
     first, second = sorted(both, key=lambda one: "all targets reached" not in one.out)
     assert first.code == 0, first.err
@@ -275,16 +280,14 @@ def test_two_that_start_at_the_same_moment(tmp_path: Path, monkeypatch: pytest.M
     assert refused or "nothing to run" in second.out
 
 
-def test_a_clock_that_is_set_back_is_told_at_once_and_not_rewarded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_is_set_back_is_told_at_once_and_not_rewarded(tmp_path: Path) -> None:
     (whole,) = run(tmp_path / "out", mishap="train 0 clock")
     told, _, rest = whole.out.partition("all targets reached")
     assert "this run can no longer count:" in told
     assert "T4." in told
     assert "fix: " in told
     assert "T4" not in rest, "each finding is told once"
-    assert "T4" in findings(tmp_path / "out", "result_0.txt", monkeypatch)
+    assert "T4" in findings(tmp_path / "out", "result_0.txt")
 
 
 def test_a_result_that_can_have_no_score_is_told(tmp_path: Path) -> None:
@@ -325,7 +328,7 @@ def test_killed_between_two_runs_of_one_command(tmp_path: Path) -> None:
     ],
 )
 def test_no_space_is_told_and_nothing_is_lost(size: int, message: str, tmp_path: Path) -> None:
-    (full,) = run(tmp_path / "out", prelude=LIMIT.format(size=size))
+    (full,) = run(tmp_path / "out", prelude=partial(limit_files, size))
     assert full.code == 2
     assert message in full.err
     assert full.err.count("\n") == 1, full.err

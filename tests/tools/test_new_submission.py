@@ -17,7 +17,7 @@ from reference.run.code_digest import digest_own_code
 from reference.run.frameworks import find_own_task, import_own_task
 from rules import definition, rounds
 from rules.errors import UserError
-from tests.tools.test_run_benchmark import FAST, cepheid, events
+from tests.tools.test_run_benchmark import FAST, cepheid_run, events
 from tools import new_submission
 
 
@@ -92,7 +92,7 @@ def test_its_task_runs_and_its_code_is_in_the_log(tmp_path: Path) -> None:
     (described,) = (root / "systems").iterdir()
     line = ["galaxy_shape", *FAST, "--task", code, "--system", described, "--output", root]
     line += ["--data", tmp_path / "data", "--runs"]
-    first = cepheid(*line, "1")
+    first = cepheid_run(*line, "1")
     assert first.returncode == 0, first.stderr
     (log,) = root.glob("results/*/*/result_0.txt")
     logged = {event["key"]: event["value"] for event in events(log)}
@@ -102,10 +102,10 @@ def test_its_task_runs_and_its_code_is_in_the_log(tmp_path: Path) -> None:
     assert list((tmp_path / "checkpoints" / "acme").glob("*/*/run_0.pt"))
 
     (code / "README.md").write_text("other words\n")
-    again = cepheid(*line, "1")
+    again = cepheid_run(*line, "1")
     assert "nothing to run" in again.stdout
     (code / "model.py").write_text((code / "model.py").read_text() + "# changed\n")
-    other = cepheid(*line, "2")
+    other = cepheid_run(*line, "2")
     assert other.returncode == 2
     assert "code_digest was" in other.stderr
 

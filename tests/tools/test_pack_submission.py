@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from rules import definition, rounds
 from rules.digests import digest_code, digest_files
 from rules.errors import UserError
 from tests.compliance.builder import edited, run_records, write_log, write_result
-from tests.full_disk import LIMIT, files_end_after
+from tests.full_disk import files_end_after, limit_files
+from tests.processes import cepheid
 from tools import pack_submission
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -239,10 +241,7 @@ def test_killed_in_the_middle_leaves_the_manifest_from_before(root: Path) -> Non
 
 
 def test_a_folder_that_cannot_be_written(root: Path) -> None:
-    code = "from tools import cli; cli.run_tool(cli.main)"
-    line = [sys.executable, "-c", LIMIT.format(size=0) + code, "pack", str(root)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    done = cepheid("pack", root, prelude=partial(limit_files, 0))
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "cannot write there" in done.stderr

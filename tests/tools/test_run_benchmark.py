@@ -9,51 +9,32 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-ROOT = Path(__file__).resolve().parents[2]
-# The definition as it is, but for sizes: a run of seconds. Set in the started process, so that the
-# command under test is the real one.
-SMALL = """
-import dataclasses, sys
-from types import MappingProxyType
-from rules import definition
-whole = definition.load
-def small(name, scale):
-    chosen = whole(name, scale)
-    data = {**chosen.data, "train_samples": 64, "evaluation_samples": 32}
-    timing = dataclasses.replace(chosen.timing, eval_every_samples=32, max_samples=MAX_SAMPLES)
-    quality = tuple(dataclasses.replace(target, target=TARGET) for target in chosen.quality)
-    return dataclasses.replace(chosen, data=MappingProxyType(data), timing=timing, quality=quality)
-definition.load = small
-from tools import run_benchmark
-from tools.cli import run_tool
-run_tool(run_benchmark.main)
-"""
+from rules.definition import BENCHMARKS_VARIABLE, ROOT
+from tests import tiny
+from tests.processes import Ended, Program, cepheid
+
 FAST = ["--scale", "mini", "--set", "compile=off", "--set", "global_batch_size=32"]
 
 
-def command(
-    *arguments: object, target: float = 1e9, max_samples: int = 64
-) -> tuple[list[str], dict[str, str]]:
-    """The command line and the environment of a small `cepheid run`."""
-    code = SMALL.replace("MAX_SAMPLES", str(max_samples)).replace("TARGET", str(target))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-    return [sys.executable, "-c", code, *map(str, arguments)], environment
-
-
-def cepheid(
-    *arguments: object, target: float = 1e9, max_samples: int = 64
-) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
-    line, environment = command(*arguments, target=target, max_samples=max_samples)
-    return subprocess.run(
-        line, env=environment, capture_output=True, text=True, timeout=300, check=False
+def environment(*, reachable: bool = True, max_samples: int = 64) -> dict[str, str]:
+    """Name the definition as it is, but for sizes and targets: a run of seconds."""
+    timing = {"eval_every_samples": 32, "max_samples": max_samples}
+    folder = tiny.folder_of(
+        "galaxy_shape", reachable=reachable, data=tiny.SIZES, timing=timing, data_digest=None
     )
+    return {BENCHMARKS_VARIABLE: str(folder), "COLUMNS": "200"}
+
+
+def cepheid_run(*arguments: object, **sizes: Any) -> Ended:
+    """Run a small `cepheid run` to its end."""
+    return cepheid("run", *arguments, environment=environment(**sizes))
 
 
 def events(path: Path) -> list[dict[str, object]]:
@@ -69,7 +50,7 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_path: Path) -> None:
     where = ["--data", data_root, "--output", tmp_path / "out"]
-    first = cepheid("galaxy_shape", *FAST, "--runs", "1", *where)
+    first = cepheid_run("galaxy_shape", *FAST, "--runs", "1", *where)
     assert first.returncode == 0, first.stderr
     assert "all targets reached" in first.stdout
     (folder,) = (tmp_path / "out" / "results").glob("*/galaxy_shape-mini-closed")
@@ -80,7 +61,7 @@ def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_pat
     assert report["seed"] in [event["value"] for event in events(folder / "result_0.txt")]
     assert len(report["tables"]) == 3
 
-    more = cepheid("galaxy_shape", *FAST, "--runs", "+1", *where)
+    more = cepheid_run("galaxy_shape", *FAST, "--runs", "+1", *where)
     assert more.returncode == 0, more.stderr
     assert "preparing data" not in more.stdout
     assert (folder / "result_0.txt").read_bytes() == before
@@ -93,11 +74,11 @@ def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_pat
     assert len(seeds) == 2
     assert len(list((tmp_path / "out" / "checkpoints").glob("*/*/run_*.pt"))) == 2
 
-    nothing = cepheid("galaxy_shape", *FAST, "--runs", "2", *where)
+    nothing = cepheid_run("galaxy_shape", *FAST, "--runs", "2", *where)
     assert nothing.returncode == 0
     assert "nothing to run" in nothing.stdout
 
-    other = cepheid("galaxy_shape", *FAST, "--set", "opt_gradient_clip_norm=1", *where)
+    other = cepheid_run("galaxy_shape", *FAST, "--set", "opt_gradient_clip_norm=1", *where)
     assert other.returncode == 2
     assert "opt_gradient_clip_norm" in other.stderr
     assert "choose another --output" in other.stderr
@@ -105,8 +86,16 @@ def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_pat
 
 
 def test_a_missed_target_is_exit_code_1_and_keeps_its_log(data_root: Path, tmp_path: Path) -> None:
-    ended = cepheid(
-        "galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path, target=-1e9
+    ended = cepheid_run(
+        "galaxy_shape",
+        *FAST,
+        "--runs",
+        "1",
+        "--data",
+        data_root,
+        "--output",
+        tmp_path,
+        reachable=False,
     )
     assert ended.returncode == 1, ended.stderr
     (log,) = tmp_path.glob("results/*/*/result_0.txt")
@@ -119,13 +108,9 @@ def test_a_missed_target_is_exit_code_1_and_keeps_its_log(data_root: Path, tmp_p
 def test_interruption_closes_the_log_and_the_run_is_made_again(
     number: signal.Signals, data_root: Path, tmp_path: Path
 ) -> None:
-    line, environment = command(
-        "galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path,
-        target=-1e9, max_samples=10_000_000,
-    )  # fmt: skip
-    process = subprocess.Popen(
-        line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    line = ["galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path]
+    sizes: dict[str, Any] = {"reachable": False, "max_samples": 20 * 32}
+    process = Program("tools.cli:console", "run", *line, environment=environment(**sizes))
     wait_until(lambda: any("block_stop" in log.read_text() for log in partials(tmp_path)), process)
     process.send_signal(number)
     out, err = process.communicate(timeout=120)
@@ -138,8 +123,9 @@ def test_interruption_closes_the_log_and_the_run_is_made_again(
     assert len(stops) == 1
     assert number.name in str(stops[0]["metadata"])
 
-    again = cepheid("galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path)
-    assert again.returncode == 0, again.stderr
+    again = cepheid_run(*line, **sizes)
+    assert again.returncode == 1, again.stderr  # it misses the target, but it counts
+    assert log.with_name("result_0.txt").exists()
     assert log.exists()
 
 
@@ -147,7 +133,7 @@ def partials(output: Path) -> list[Path]:
     return list(output.glob("results/*/*/result_0.txt.partial"))
 
 
-def wait_until(condition: object, process: subprocess.Popen[str], seconds: float = 120) -> None:
+def wait_until(condition: object, process: Program, seconds: float = 120) -> None:
     assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():
@@ -168,14 +154,14 @@ def test_ranks_under_torchrun_leave_one_log_and_the_numbers_of_one(
 ) -> None:
     exact = [*FAST, "--set", "precision=fp32", "--runs", "1", "--seed", "5", "--data", data_root]
     arguments = ["galaxy_shape", *exact, "--output"]
-    alone = cepheid(*arguments, tmp_path / "1", target=-1e9)
+    alone = cepheid_run(*arguments, tmp_path / "1", reachable=False)
     assert alone.returncode == 1, alone.stderr
-    line, environment = command(*arguments, tmp_path / "4", target=-1e9)
-    (tmp_path / "run.py").write_text(line[2])
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone",
-                "--nproc-per-node", "4", str(tmp_path / "run.py"), *line[3:]]  # fmt: skip
+                "--nproc-per-node", "4", "-m", "tools.run_benchmark", *map(str, arguments),
+                str(tmp_path / "4")]  # fmt: skip
+    there = {**os.environ, "PYTHONPATH": str(ROOT), **environment(reachable=False)}
     ended = subprocess.run(
-        torchrun, env=environment, capture_output=True, text=True, timeout=300, check=False
+        torchrun, env=there, capture_output=True, text=True, timeout=300, check=False
     )
     assert ended.returncode == 1, ended.stderr
     assert ended.stdout.count("run 0 of") == 1
@@ -193,7 +179,7 @@ def test_ranks_under_torchrun_leave_one_log_and_the_numbers_of_one(
 def test_damaged_data_are_told_before_the_run_or_end_it(data_root: Path, tmp_path: Path) -> None:
     where = ["--data", tmp_path / "data", "--output", tmp_path / "out"]
     arguments = ["galaxy_shape", *FAST, "--runs", "1", *where]
-    prepared = cepheid(
+    prepared = cepheid_run(
         "galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path / "x"
     )
     assert prepared.returncode == 0, prepared.stderr
@@ -202,14 +188,14 @@ def test_damaged_data_are_told_before_the_run_or_end_it(data_root: Path, tmp_pat
     content = labels.read_bytes()
 
     labels.write_bytes(content[:-1])
-    ended = cepheid(*arguments)
+    ended = cepheid_run(*arguments)
     assert ended.returncode == 2
     assert "labels.npy: the file has" in ended.stderr
     assert "prepare the dataset again" in ended.stderr
     assert not list((tmp_path / "out").glob("results/*/*/*.txt*"))
 
     labels.write_bytes(content.replace(b"<f4", b"<i4"))  # the same size: seen when it is opened
-    ended = cepheid(*arguments)
+    ended = cepheid_run(*arguments)
     assert ended.returncode == 2
     assert ended.stderr.count("\n") == 1
     assert "labels.npy: holds" in ended.stderr
@@ -218,7 +204,7 @@ def test_damaged_data_are_told_before_the_run_or_end_it(data_root: Path, tmp_pat
     assert "labels.npy: holds" in str(events(log)[-1]["metadata"])
 
     labels.write_bytes(content)
-    ended = cepheid(*arguments)
+    ended = cepheid_run(*arguments)
     assert ended.returncode == 0, ended.stderr
 
 
@@ -243,11 +229,7 @@ def test_damaged_data_are_told_before_the_run_or_end_it(data_root: Path, tmp_pat
 def test_wrong_use_is_one_line_and_exit_code_2(
     arguments: Sequence[str], message: str, tmp_path: Path
 ) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "tools.cli", "run", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    ended = cepheid("run", *arguments, folder=tmp_path)
     assert ended.returncode == 2, ended.stdout + ended.stderr
     assert message in ended.stderr
     assert ended.stderr.startswith("cepheid: ")
@@ -257,10 +239,6 @@ def test_wrong_use_is_one_line_and_exit_code_2(
 
 def test_list_and_help() -> None:
     for arguments, expected in ((["run", "--list"], "galaxy_shape"), (["--help"], "cepheid run")):
-        ended = subprocess.run(
-            [sys.executable, "-m", "tools.cli", *arguments],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        ended = cepheid(*arguments)
         assert ended.returncode == 0, ended.stderr
         assert expected in ended.stdout

@@ -1,10 +1,7 @@
 """`cepheid run` of a benchmark that generates, as its user meets it."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,50 +9,30 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-from tests.tools.test_run_benchmark import ROOT, events, partials, wait_until
+from rules.definition import BENCHMARKS_VARIABLE
+from tests import tiny
+from tests.processes import Ended, Program
+from tests.tools.test_run_benchmark import events, partials, wait_until
 
-# The definition as it is, but for sizes and targets. Set in the started process, so that the
-# command under test is the real one.
-SMALL = """
-import dataclasses, sys
-from types import MappingProxyType
-from rules import definition
-whole = definition.load
-def small(name, scale):
-    chosen = whole(name, scale)
-    data = {**chosen.data, "train_samples": 64, "evaluation_samples": 32}
-    asked = definition.Generation((1, 3, 40), (REPETITIONS, 3, 2), 4)
-    quality = tuple(dataclasses.replace(target, target=9e9 if target.better == "lower" else -9e9)
-                    for target in chosen.quality)
-    return dataclasses.replace(chosen, data=MappingProxyType(data), generation=asked,
-                               quality=quality)
-definition.load = small
-from tools import run_benchmark
-from tools.cli import run_tool
-run_tool(run_benchmark.main)
-"""
 USUAL = 200
 
 
-def started(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -> list[str]:
-    """The command line of a small run."""
-    code = SMALL.replace("REPETITIONS", str(repetitions))
-    fast = ["galaxy_generation", "--scale", "mini", "--set", "compile=off"]
-    where = ["--data", str(data_root), "--output", str(output)]
-    return [sys.executable, "-c", code, *fast, *where, *more]
-
-
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-
-
-def cepheid(
-    data_root: Path, output: Path, *more: str, repetitions: int = USUAL
-) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
-    line = started(data_root, output, *more, repetitions=repetitions)
-    return subprocess.run(
-        line, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
+def started(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -> Program:
+    """Start a small run, of the definition as it is but for sizes and targets."""
+    images = {"counts": [1, 3, 40], "repetitions": [repetitions, 3, 2], "warm_up_images": 4}
+    folder = tiny.folder_of(
+        "galaxy_generation", reachable=True, data=tiny.SIZES, generation=images, data_digest=None
     )
+    return Program(
+        "tools.cli:console", "run", "galaxy_generation", "--scale", "mini", "--set", "compile=off",
+        "--data", data_root, "--output", output, *more,
+        environment={BENCHMARKS_VARIABLE: str(folder), "COLUMNS": "200"},
+    )  # fmt: skip
+
+
+def cepheid(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -> Ended:
+    """Run it to its end."""
+    return Ended(started(data_root, output, *more, repetitions=repetitions), timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +73,7 @@ def test_runs_and_goes_on(data_root: Path, tmp_path: Path) -> None:
 def test_interruption_closes_the_log_and_the_run_is_made_again(
     data_root: Path, tmp_path: Path
 ) -> None:
-    line = started(data_root, tmp_path, "--runs", "1", repetitions=10**6)
-    process = subprocess.Popen(
-        line, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = started(data_root, tmp_path, "--runs", "1", repetitions=1000)
     wait_until(
         lambda: any("generation_start" in path.read_text() for path in partials(tmp_path)), process
     )
@@ -110,7 +84,7 @@ def test_interruption_closes_the_log_and_the_run_is_made_again(
     assert "Traceback" not in errors
     kept = folder(tmp_path) / "interrupted_result_0_0.txt"
     assert "SIGINT" in str(events(kept)[-1]["metadata"])
-    again = cepheid(data_root, tmp_path, "--runs", "1")
+    again = cepheid(data_root, tmp_path, "--runs", "1", repetitions=1000)
     assert again.returncode == 0, again.stderr
     assert (folder(tmp_path) / "result_0.txt").exists()
 

@@ -11,16 +11,19 @@ pytest.importorskip("tensorflow", reason="needs the extra keras")
 pytest.importorskip("torch", reason="the small command is that of the tests for torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
-from tests.tools.test_run_benchmark import FAST, ROOT, command, events
+from rules.definition import ROOT
+from tests.tools.test_run_benchmark import FAST, environment, events
 
 KERAS = ["galaxy_shape", *FAST, "--framework", "keras", "--runs", "1"]
 
 
 def test_a_run_needs_no_torch_and_says_nothing_on_stderr(tmp_path: Path) -> None:
-    line, environment = command(*KERAS, "--data", tmp_path / "data", "--output", tmp_path / "out")
-    line[2] = f'import sys\nsys.modules["torch"] = None\n{line[2]}'  # importing it fails
+    arguments = [*KERAS, "--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")]
+    without = "import sys; sys.modules['torch'] = None; from tools import cli; cli.console()"
+    line = [sys.executable, "-c", without, "run", *arguments]
+    there = {**os.environ, "PYTHONPATH": str(ROOT), **environment()}
     ended = subprocess.run(
-        line, env=environment, capture_output=True, text=True, timeout=300, check=False
+        line, env=there, capture_output=True, text=True, timeout=300, check=False
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == ""

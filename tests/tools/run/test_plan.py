@@ -1,7 +1,5 @@
 """`cepheid run --dry-run`, and that each run of a result gets a process of its own."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,14 +7,17 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
+from tests import tiny
+from tests.processes import cepheid
+from tests.tools import scripted
 from tests.tools.test_mishaps import logs, run
-from tests.tools.test_run_benchmark import FAST, ROOT, cepheid
+from tests.tools.test_run_benchmark import FAST, cepheid_run
 
 PLAN = ["galaxy_shape", *FAST, "--dry-run", "--submitter", "acme"]
 
 
 def test_the_plan_writes_nothing_and_says_all(tmp_path: Path) -> None:
-    planned = cepheid(*PLAN, "--data", tmp_path / "data", "--output", tmp_path / "out")
+    planned = cepheid_run(*PLAN, "--data", tmp_path / "data", "--output", tmp_path / "out")
     assert planned.returncode == 0, planned.stderr
     assert "runs:    0 of 5 are present; missing: 0, 1, 2, 3, 4" in planned.stdout
     assert "not prepared yet" in planned.stdout
@@ -28,35 +29,35 @@ def test_the_plan_writes_nothing_and_says_all(tmp_path: Path) -> None:
 
 def test_everything_that_the_closed_division_refuses_is_told(tmp_path: Path) -> None:
     asked = ["--set", "opt_name=sgd", "--set", "global_batch_size=2", "--output", tmp_path]
-    refused = cepheid(*PLAN, *asked)
+    refused = cepheid_run(*PLAN, *asked)
     assert refused.returncode == 1, refused.stderr
     told = [line for line in refused.stdout.splitlines() if line.startswith("refused:")]
     assert len(told) == 2
     assert "opt_name=sgd: in the closed division it must be adam (rule T12)" in told[1]
 
-    of_open = cepheid(*PLAN, *asked, "--division", "open")
+    of_open = cepheid_run(*PLAN, *asked, "--division", "open")
     assert of_open.returncode == 2
     assert "needs code of your own" in of_open.stderr
-    no_division = cepheid(*PLAN, "--division", "close", "--output", tmp_path)
+    no_division = cepheid_run(*PLAN, "--division", "close", "--output", tmp_path)
     assert 'division is "close"' in no_division.stderr
 
 
 @pytest.mark.parametrize(("mishap", "code"), [("", 0), ("evaluate 0 nan", 1)])
-def test_each_run_has_a_process_of_its_own(mishap: str, code: int, tmp_path: Path) -> None:
-    begun = "print('a process', flush=True)\n"
-    once = (
-        "import os\nif os.environ.get('CEPHEID_EARLIER_RUNS'): os.environ['MISHAP'] = 'no 0 no'\n"
-    )
-    (ended,) = run(tmp_path / "out", "--runs", "3", mishap=mishap, prelude=begun + once)
+def test_each_run_has_a_process_of_its_own(
+    mishap: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.use(tiny.folder_of("galaxy_shape", timing=scripted.TIMING), monkeypatch)
+    (ended,) = run(tmp_path / "out", "--runs", "3", mishap=mishap)
     assert ended.code == code, ended.err
-    assert ended.out.count("a process") == 3
+    assert ended.out.count(scripted.BEGUN) == 3
     assert logs(tmp_path / "out") == ["result_0.txt", "result_1.txt", "result_2.txt"]
     assert ended.out.count("energy: ") <= 1
     assert "2 more to run: about " in ended.out
     assert "1 more to run: about " in ended.out
-    (more,) = run(tmp_path / "out", "--runs", "+2", prelude=begun)
+    (more,) = run(tmp_path / "out", "--runs", "+2")
     assert more.code == 0, more.err
-    assert more.out.count("a process") == 2
+    assert more.out.count(scripted.BEGUN) == 2
+    monkeypatch.undo()
     planned = plan_of("galaxy_shape", tmp_path / "out")
     assert "5 of 5 are present; missing: none" in planned
     assert "as the runs so far" in planned
@@ -64,10 +65,7 @@ def test_each_run_has_a_process_of_its_own(mishap: str, code: int, tmp_path: Pat
 
 def plan_of(benchmark: str, output: Path) -> str:
     """By the real definition."""
-    line = [sys.executable, "-m", "tools.cli", "run", benchmark, "--scale", "mini", "--dry-run"]
-    planned = subprocess.run(
-        [*line, "--output", str(output)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    planned = cepheid("run", benchmark, "--scale", "mini", "--dry-run", "--output", output)
     assert planned.returncode == 0, planned.stderr
     return planned.stdout
 
