@@ -1,5 +1,6 @@
-"""Fixtures for tests that compare whole reports, and what holds for all property tests."""
+"""Fixtures for many tests: the data root of a session, benchmarks that exist only in tests."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,23 @@ from rules.definition import Definition
 from tests.compliance import small
 from tests.compliance.builder import reference_points
 
+# One thread for each of several worker processes; set before anything imports torch.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A busy machine is no reason to fail: an example may take as long as it likes.
 settings.register_profile("cepheid", deadline=None)
 settings.load_profile("cepheid")
+
+
+@pytest.fixture(scope="session")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all prepared data of the session, to be read only; the workers share it.
+
+    A test that damages data damages a copy.
+    """
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "data_root"
+    root.mkdir(exist_ok=True)
+    return root
 
 
 @pytest.fixture

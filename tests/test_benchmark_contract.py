@@ -19,7 +19,6 @@ torch = pytest.importorskip("torch", reason="the reference implementations need 
 
 from compliance.checks import Place, check_log
 from compliance.read.runlog import read
-from reference import data
 from reference.run import checkpoint
 from reference.run.config import RunConfig, configure
 from reference.run.log import RunLogWriter
@@ -31,6 +30,7 @@ from rules.definition import Block, Definition, Generation
 from rules.errors import UserError
 from rules.events import is_number
 from tests.distributed import on_ranks
+from tests.prepared import prepare
 
 NAMES = definition.names()
 SCALED = [(name, scale) for name in NAMES for scale in definition.scales(name)]
@@ -40,12 +40,6 @@ TRAINING, GENERATING = (
 )
 TRAIN_SAMPLES, EVALUATION_SAMPLES, BATCH = 48, 21, 8
 GENERATION = Generation(counts=(1, 3, 12), repetitions=(3, 2, 2), warm_up_images=4)
-
-
-@pytest.fixture(scope="session")
-def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all prepared data of the session."""
-    return tmp_path_factory.mktemp("data")
 
 
 def small(name: str) -> Definition:
@@ -63,7 +57,7 @@ def small(name: str) -> Definition:
 def configuration(name: str, data_root: Path, *overrides: str, seed: int = 3) -> RunConfig:
     """Batch 8, eager, fp32 unless overridden; data prepared."""
     chosen = small(name)
-    data.prepare(chosen.data, data_root)
+    prepare(chosen.data, data_root)
     settings = ["compile=off", "precision=fp32", *overrides]
     if chosen.kind == "train":
         settings.append(f"global_batch_size={BATCH}")
@@ -143,13 +137,17 @@ def test_definition_is_valid(name: str, scale: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "scale"), SCALED)
-def test_parameters_are_as_declared(name: str, scale: str, tmp_path: Path) -> None:
+def test_parameters_are_as_declared(name: str, scale: str, data_root: Path) -> None:
+    """At full scale on the meta device, where a network needs neither memory nor time."""
     chosen = dataclasses.replace(definition.load(name, scale), data=small(name).data)
-    data.prepare(chosen.data, tmp_path)
-    config = configure(chosen, overrides=["compile=off"], data_root=tmp_path, seed=1)
+    prepare(chosen.data, data_root)
+    settings = ["compile=off", "precision=fp32"]
+    config = configure(chosen, overrides=settings, data_root=data_root, seed=1)
     module = importlib.import_module(f"benchmarks.{name}.task")
+    device = torch.device("meta" if scale == "full" else "cpu")
     try:
-        count = module.create(config, TorchRanks(0, 1, torch.device("cpu"))).build()
+        with device:
+            count = module.create(config, TorchRanks(0, 1, device)).build()
     except UserError as error:
         if not chosen.provisional:
             raise

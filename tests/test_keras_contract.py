@@ -37,12 +37,6 @@ NAMES = [
 ALONE = SingleProcess(FRAMEWORK)
 
 
-@pytest.fixture(scope="session")
-def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all prepared data of the session."""
-    return tmp_path_factory.mktemp("data")
-
-
 def created(config: RunConfig) -> Any:
     """The benchmark's task in Keras."""
     module = importlib.import_module(f"benchmarks.{config.definition.name}.keras_task")

@@ -70,8 +70,8 @@ def test_weights_go_there_and_back() -> None:
         assert np.array_equal(back[name], value), name
 
 
-def test_posteriors_start_alike(tmp_path: Path) -> None:
-    config = configuration("galaxy_bnn", tmp_path)
+def test_posteriors_start_alike(data_root: Path) -> None:
+    config = configuration("galaxy_bnn", data_root)
     ours = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
     theirs = keras_task.create(config, ALONE)
     assert ours.build() == theirs.build()
@@ -123,9 +123,9 @@ def test_values_losses_and_gradients_agree(training: bool) -> None:
     assert_gradients_agree(variables, tape.gradient(loss, variables), expected)
 
 
-def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) -> None:
+def test_training_from_the_same_weights_on_the_same_data_agrees(data_root: Path) -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
-    config = configuration("galaxy_bnn", tmp_path, "opt_base_learning_rate=1e-4")
+    config = configuration("galaxy_bnn", data_root, "opt_base_learning_rate=1e-4")
     ours = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
     theirs = keras_task.create(config, ALONE)
     for made in (ours, theirs):

@@ -26,9 +26,9 @@ ALONE = TorchRanks(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+def config(data_root: Path) -> RunConfig:
     """A few galaxies, a few images at a time."""
-    return configuration("galaxy_generation", tmp_path_factory.mktemp("data"))
+    return configuration("galaxy_generation", data_root)
 
 
 def test_the_plain_code_makes_the_same_images(config: RunConfig) -> None:

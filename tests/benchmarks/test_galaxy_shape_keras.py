@@ -112,9 +112,9 @@ def test_values_losses_and_gradients_agree(prelu: str, training: bool) -> None:
     assert_gradients_agree(variables, tape.gradient(found, variables), expected)
 
 
-def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) -> None:
+def test_training_from_the_same_weights_on_the_same_data_agrees(data_root: Path) -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
-    config = configuration("galaxy_shape", tmp_path, "opt_base_learning_rate=1e-4")
+    config = configuration("galaxy_shape", data_root, "opt_base_learning_rate=1e-4")
     ours = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
     theirs = keras_task.create(config, SingleProcess(FRAMEWORK))
     for made in (ours, theirs):

@@ -136,10 +136,10 @@ def test_a_flow_starts_as_the_identity_in_another_order() -> None:
     np.testing.assert_allclose(sample(noise), noise[:, ::-1], rtol=1e-6)
 
 
-def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) -> None:
+def test_training_from_the_same_weights_on_the_same_data_agrees(data_root: Path) -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
     config = configuration(
-        "galaxy_vae", tmp_path, "opt_base_learning_rate=1e-4", "opt_flow_base_learning_rate=1e-4"
+        "galaxy_vae", data_root, "opt_base_learning_rate=1e-4", "opt_flow_base_learning_rate=1e-4"
     )
     ours = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
     theirs = keras_task.create(config, SingleProcess(FRAMEWORK))
@@ -158,9 +158,9 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(tmp_path: Path) 
         assert np.abs(value - after[path]).mean() < 2e-5, path
 
 
-def test_evaluations_agree(tmp_path: Path) -> None:
+def test_evaluations_agree(data_root: Path) -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
-    config = configuration("galaxy_vae", tmp_path)
+    config = configuration("galaxy_vae", data_root)
     ours = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
     theirs = keras_task.create(config, SingleProcess(FRAMEWORK))
     for made in (ours, theirs):

@@ -17,7 +17,6 @@ from benchmarks.kfac.hyperparameters import make_schedule
 from benchmarks.kfac.model import mix_with_previous, normalize_weights
 from benchmarks.kfac.pictures import erase_rectangles
 from benchmarks.kfac.task import create
-from reference import data
 from reference.measure.costs import load_costs
 from reference.measure.step_profiler import StepProfiler
 from reference.run.config import configure
@@ -26,6 +25,7 @@ from rules import definition
 from rules.definition import Block
 from rules.errors import UserError
 from tests.distributed import on_ranks
+from tests.prepared import prepare
 
 FULL, MINI = (definition.load("kfac", scale) for scale in ("full", "mini"))
 ALONE = TorchRanks(0, 1, torch.device("cpu"))
@@ -38,12 +38,12 @@ def small() -> definition.Definition:
     return dataclasses.replace(chosen, model=MappingProxyType({**MINI.model, "width": 4}))
 
 
-def built(tmp_path: Path, *overrides: str, ranks: TorchRanks = ALONE) -> Any:
+def built(data_root: Path, *overrides: str, ranks: TorchRanks = ALONE) -> Any:
     """The task of the narrow network with its data open."""
     chosen = small()
-    data.prepare(chosen.data, tmp_path)
+    prepare(chosen.data, data_root)
     settings = ["compile=off", "precision=fp32", "global_batch_size=8", *overrides]
-    config = configure(chosen, division="open", overrides=settings, data_root=tmp_path, seed=3)
+    config = configure(chosen, division="open", overrides=settings, data_root=data_root, seed=3)
     task = create(config, ranks)
     task.build()
     task.open_data()
@@ -104,15 +104,15 @@ def test_open_allows_what_closed_refuses(override: str) -> None:
         ("precision=fp16", "leave weight_update replicated"),
     ],
 )
-def test_what_cannot_be_is_told_before_a_run(tmp_path: Path, override: str, says: str) -> None:
+def test_what_cannot_be_is_told_before_a_run(data_root: Path, override: str, says: str) -> None:
     sharded = [] if override.startswith(("compile", "opt")) else ["weight_update=sharded"]
     with pytest.raises(UserError, match=says):
-        built(tmp_path, override, *sharded)
+        built(data_root, override, *sharded)
 
 
-def test_without_k_fac_all_else_is_equal(tmp_path: Path) -> None:
+def test_without_k_fac_all_else_is_equal(data_root: Path) -> None:
     plain, preconditioned = (
-        built(tmp_path, f"opt_preconditioner={name}") for name in ("none", "kfac")
+        built(data_root, f"opt_preconditioner={name}") for name in ("none", "kfac")
     )
     assert torch.equal(weights_after(plain, 0), weights_after(preconditioned, 0))
     for one, other in zip(plain.next_batch(), preconditioned.next_batch(), strict=True):
@@ -132,8 +132,8 @@ def test_mixup_goes_on_from_what_was_mixed() -> None:
     assert labels.tolist() == pytest.approx([0.375, 0.375, 0.25])
 
 
-def test_labels_are_mixed_with_the_pictures(tmp_path: Path) -> None:
-    task = built(tmp_path, "mixup_alpha=0.4")
+def test_labels_are_mixed_with_the_pictures(data_root: Path) -> None:
+    task = built(data_root, "mixup_alpha=0.4")
     for _ in range(2):
         images, labels = task.next_batch()
         task.samples += 8
@@ -167,19 +167,22 @@ def test_weights_are_normalised() -> None:
     assert float(model[1].weight.detach().norm()) == pytest.approx(8**0.5)
 
 
-def test_plain_resnet_50_is_closed_too(tmp_path: Path) -> None:
+def test_plain_resnet_50_is_closed_too(data_root: Path) -> None:
     chosen = dataclasses.replace(FULL, data=small().data)
-    data.prepare(chosen.data, tmp_path)
+    prepare(chosen.data, data_root)
     for variant in ("d", "v1_5"):
         settings = [f"model_variant={variant}", "precision=fp32"]
-        config = configure(chosen, overrides=settings, data_root=tmp_path, seed=3)
-        assert create(config, ALONE).build() == FULL.count_parameters(config.hyperparameters)
+        config = configure(chosen, overrides=settings, data_root=data_root, seed=3)
+        meta = torch.device("meta")
+        with meta:
+            count = create(config, TorchRanks(0, 1, meta)).build()
+        assert count == FULL.count_parameters(config.hyperparameters)
     assert FULL.count_parameters({"model_variant": "v1_5"}) != FULL.model["parameters"]
 
 
-def test_the_published_form_of_the_update(tmp_path: Path) -> None:
+def test_the_published_form_of_the_update(data_root: Path) -> None:
     task = built(
-        tmp_path,
+        data_root,
         "opt_momentum_form=unscaled",
         "opt_momentum_follows_rate=true",
         "opt_weight_normalisation=true",
@@ -192,8 +195,8 @@ def test_the_published_form_of_the_update(tmp_path: Path) -> None:
     assert float(task.model.conv1.weight.detach().norm()) == pytest.approx((2 * 4) ** 0.5)
 
 
-def test_a_plain_update_is_measured_and_changes_nothing(tmp_path: Path) -> None:
-    task, other = built(tmp_path), built(tmp_path)
+def test_a_plain_update_is_measured_and_changes_nothing(data_root: Path) -> None:
+    task, other = built(data_root), built(data_root)
     for each in (task, other):
         weights_after(each, 3)
     assert task.kfac is not None
@@ -207,7 +210,7 @@ def test_a_plain_update_is_measured_and_changes_nothing(tmp_path: Path) -> None:
         assert factor["interval"] == after["factors"][name]["interval"]
     for expected, found in zip(weights_after(other, 2), weights_after(task, 2), strict=True):
         assert torch.equal(expected, found)
-    plain = built(tmp_path, "opt_preconditioner=none")
+    plain = built(data_root, "opt_preconditioner=none")
     assert plain.measure_afterwards() == {}
 
 
@@ -220,24 +223,24 @@ def test_a_plain_update_is_measured_and_changes_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_products_are_computed_as_the_model_unless_asked_otherwise(
-    tmp_path: Path, settings: list[str], is_half: bool
+    data_root: Path, settings: list[str], is_half: bool
 ) -> None:
-    assert built(tmp_path, *settings).kfac.options.bfloat16_products == is_half
+    assert built(data_root, *settings).kfac.options.bfloat16_products == is_half
 
 
-def test_the_report_tells_how_stale_factors_were(tmp_path: Path) -> None:
-    task = built(tmp_path, "kfac_stale_tolerance=9")
+def test_the_report_tells_how_stale_factors_were(data_root: Path) -> None:
+    task = built(data_root, "kfac_stale_tolerance=9")
     weights_after(task, 6)
     staleness, inverses = task.report(lambda done, total: None)
     made = sum(row["number"] * row["refreshes of each, mean"] for row in staleness.rows)
     assert made == sum(interval.refreshes for interval in task.kfac.intervals.values())
     assert made < 6 * len(task.kfac.intervals)
     assert sum(row["share"] for row in inverses.rows) == 1
-    assert not built(tmp_path, "opt_preconditioner=none").report(lambda done, total: None)
+    assert not built(data_root, "opt_preconditioner=none").report(lambda done, total: None)
 
 
-def test_the_step_profiler_tells_factors_and_inverses_apart(tmp_path: Path) -> None:
-    task = built(tmp_path)
+def test_the_step_profiler_tells_factors_and_inverses_apart(data_root: Path) -> None:
+    task = built(data_root)
     task.phase = profiler = StepProfiler(task.synchronize)
     task.step()
     assert all(
@@ -245,11 +248,11 @@ def test_the_step_profiler_tells_factors_and_inverses_apart(tmp_path: Path) -> N
     )
 
 
-def _weights_on_this_rank(tmp_path: Path, *overrides: str) -> list[float]:
+def _weights_on_this_rank(data_root: Path, *overrides: str) -> list[float]:
     torch.set_num_threads(1)
     after_run.PLAIN_TURNS = after_run.PLAIN_UPDATES = 1  # each rank is a process of its own
     with start_ranks() as ranks:
-        task = built(tmp_path, "kfac_stale=false", *overrides, ranks=ranks)
+        task = built(data_root, "kfac_stale=false", *overrides, ranks=ranks)
         weights_after(task, 1)
         assert task.measure_afterwards()["plain_update_ms"] > 0  # which changes nothing
         flat = weights_after(task, 1)
@@ -261,10 +264,10 @@ def _weights_on_this_rank(tmp_path: Path, *overrides: str) -> list[float]:
     [("weight_update=sharded",), ("kfac_inverses=everywhere", "kfac_overlap=on")],
     ids=["algorithm 1", "inverses everywhere, overlap"],
 )
-def test_two_ranks_equal_one(tmp_path: Path, overrides: tuple[str, ...]) -> None:
-    built(tmp_path)
-    (alone,) = on_ranks(1, _weights_on_this_rank, tmp_path)
-    both = on_ranks(2, _weights_on_this_rank, tmp_path, *overrides)
+def test_two_ranks_equal_one(data_root: Path, overrides: tuple[str, ...]) -> None:
+    built(data_root)
+    (alone,) = on_ranks(1, _weights_on_this_rank, data_root)
+    both = on_ranks(2, _weights_on_this_rank, data_root, *overrides)
     assert both[0] == both[1]
     assert both[0] == pytest.approx(alone, rel=1e-3, abs=1e-4)
 
@@ -275,8 +278,8 @@ def test_the_steps_of_costs_yaml_can_be_configured() -> None:
         configure(MINI, division="open", overrides=step.overrides)
 
 
-def test_training_goes_on_bit_for_bit_with_mixup(tmp_path: Path) -> None:
-    straight, broken_off, resumed = (built(tmp_path, "mixup_alpha=0.4") for _ in range(3))
+def test_training_goes_on_bit_for_bit_with_mixup(data_root: Path) -> None:
+    straight, broken_off, resumed = (built(data_root, "mixup_alpha=0.4") for _ in range(3))
     straight.train(Block(1, 0, 32), lambda samples: None)
     broken_off.train(Block(1, 0, 16), lambda samples: None)
     resumed.restore(broken_off.state())
@@ -301,12 +304,12 @@ def test_both_optimizers_were_tuned_with_as_many_trials() -> None:
 
 
 def test_updates_are_timed_in_turns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    data_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(definition, "load", lambda name, scale: small())
     monkeypatch.setattr(speed, "UPDATES", 1)
     monkeypatch.setattr(speed, "find_spec", lambda name: None)
-    speed.main(["--rounds", "2", "--settle", "2", "--data", str(tmp_path)])
+    speed.main(["--rounds", "2", "--settle", "2", "--data", str(data_root)])
     shown = capsys.readouterr().out
     assert "kfac-pytorch is not installed" in shown
     assert "SGD: " in shown
@@ -315,10 +318,10 @@ def test_updates_are_timed_in_turns(
 
 
 def test_a_whole_run_is_timed_in_turns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    data_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(definition, "load", lambda name, scale: small())
-    speed.main(["--whole-run", "--rounds", "2", "--data", str(tmp_path)])
+    speed.main(["--whole-run", "--rounds", "2", "--data", str(data_root)])
     *each, median = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in each] == ["seed 1", "seed 2"]
     assert median.startswith("K-FAC, stale, of SGD: median ")

@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from benchmarks.resnet50.hyperparameters import make_schedule
 from benchmarks.resnet50.model import ResNet, is_exempt, scale_pixels
 from benchmarks.resnet50.task import ResNet50, create
-from reference import data
 from reference.measure.step_profiler import profile_steps
 from reference.optim.lars import Lars
 from reference.run.config import RunConfig, configure
@@ -26,6 +25,7 @@ from tests.benchmarks.several_ranks import (
     assert_four_ranks_do_what_one_does,
     result_on_this_rank,
 )
+from tests.prepared import prepare
 
 FULL, MINI = (definition.load("resnet50", scale) for scale in ("full", "mini"))
 ALONE = TorchRanks(0, 1, torch.device("cpu"))
@@ -165,7 +165,7 @@ def test_what_no_code_here_does_is_refused_in_open_too(tmp_path: Path) -> None:
 def small_config(data_root: Path, *overrides: str) -> RunConfig:
     sizes = {"train_samples": TRAIN, "evaluation_samples": EVALUATION}
     chosen = dataclasses.replace(MINI, data=MappingProxyType({**MINI.data, **sizes}))
-    data.prepare(chosen.data, data_root)
+    prepare(chosen.data, data_root)
     settings = ["global_batch_size=8", "compile=off", "precision=fp32", *overrides]
     return configure(chosen, division="open", overrides=settings, data_root=data_root, seed=3)
 
@@ -176,11 +176,6 @@ def trained(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 24) -> 
     task.open_data()
     task.train(Block(1, 0, samples), lambda samples: None)
     return task
-
-
-@pytest.fixture(scope="module")
-def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("data")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from benchmarks.transformer.beam import Search, translate
 from benchmarks.transformer.model import Norm, Shape, Transformer
 from benchmarks.transformer.plain import Peer
 from benchmarks.transformer.task import Translation, create, format_bleu_signature
-from reference import data
 from reference.data.wmt.sentence_batches import Batches
 from reference.data.wmt.vocabulary import END, PADDING
 from reference.measure.speed import Subject, make_plain_task
@@ -39,6 +38,7 @@ from tests.benchmarks.several_ranks import (
     assert_four_ranks_do_what_one_does,
     result_on_this_rank,
 )
+from tests.prepared import prepare
 
 FULL, MINI = (definition.load("transformer", scale) for scale in ("full", "mini"))
 ALONE = TorchRanks(0, 1, torch.device("cpu"))
@@ -204,14 +204,9 @@ def small_config(data_root: Path, *overrides: str, **model: Any) -> RunConfig:
         data=MappingProxyType({**MINI.data, **sizes}),
         model=MappingProxyType({**MINI.model, **model}),
     )
-    data.prepare(chosen.data, data_root)
+    prepare(chosen.data, data_root)
     settings = ["global_batch_size=16", "compile=off", "precision=fp32", *overrides]
     return configure(chosen, overrides=settings, data_root=data_root, seed=3)
-
-
-@pytest.fixture(scope="module")
-def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("data")
 
 
 def built(config: RunConfig, ranks: TorchRanks = ALONE) -> Translation:

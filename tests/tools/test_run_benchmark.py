@@ -43,11 +43,6 @@ def events(path: Path) -> list[dict[str, object]]:
     ]
 
 
-@pytest.fixture(scope="module")
-def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("data")
-
-
 def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_path: Path) -> None:
     where = ["--data", data_root, "--output", tmp_path / "out"]
     first = cepheid_run("galaxy_shape", *FAST, "--runs", "1", *where)

@@ -35,11 +35,6 @@ def cepheid(data_root: Path, output: Path, *more: str, repetitions: int = USUAL)
     return Ended(started(data_root, output, *more, repetitions=repetitions), timeout=300)
 
 
-@pytest.fixture(scope="module")
-def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("data")
-
-
 def folder(output: Path) -> Path:
     (found,) = (output / "results").glob("*/galaxy_generation-mini-closed")
     return found
