@@ -78,7 +78,7 @@ def ended(processes: Sequence[Program]) -> list[Ended]:
     try:
         for process in processes:
             out, err = process.communicate(timeout=SECONDS)
-            found.append(Ended(process.returncode, out, err))
+            found.append(Ended(process.wait(), out, err))
     finally:
         for process in processes:
             process.kill()

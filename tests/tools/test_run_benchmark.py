@@ -20,7 +20,8 @@ from rules.definition import BENCHMARKS_VARIABLE, ROOT
 from tests import tiny
 from tests.processes import Ended, Program, cepheid
 
-FAST = ["--scale", "mini", "--set", "compile=off", "--set", "global_batch_size=32"]
+EAGER = ["--scale", "mini", "--set", "compile=off", "--set", "global_batch_size=32"]
+FAST = [*EAGER, "--set", "precision=fp32", "--set", "threads=1"]  # nothing to tune
 
 
 def environment(*, reachable: bool = True, max_samples: int = 64) -> dict[str, str]:
@@ -83,7 +84,7 @@ def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_pat
 def test_a_missed_target_is_exit_code_1_and_keeps_its_log(data_root: Path, tmp_path: Path) -> None:
     ended = cepheid_run(
         "galaxy_shape",
-        *FAST,
+        *EAGER,
         "--runs",
         "1",
         "--data",
@@ -104,7 +105,7 @@ def test_interruption_closes_the_log_and_the_run_is_made_again(
     number: signal.Signals, data_root: Path, tmp_path: Path
 ) -> None:
     line = ["galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path]
-    sizes: dict[str, Any] = {"reachable": False, "max_samples": 20 * 32}
+    sizes: dict[str, Any] = {"reachable": False, "max_samples": 6 * 32}
     process = Program("tools.cli:console", "run", *line, environment=environment(**sizes))
     wait_until(lambda: any("block_stop" in log.read_text() for log in partials(tmp_path)), process)
     process.send_signal(number)
@@ -147,7 +148,7 @@ def qualities(output: Path) -> list[dict[str, float]]:
 def test_ranks_under_torchrun_leave_one_log_and_the_numbers_of_one(
     data_root: Path, tmp_path: Path
 ) -> None:
-    exact = [*FAST, "--set", "precision=fp32", "--runs", "1", "--seed", "5", "--data", data_root]
+    exact = [*FAST, "--runs", "1", "--seed", "5", "--data", data_root]
     arguments = ["galaxy_shape", *exact, "--output"]
     alone = cepheid_run(*arguments, tmp_path / "1", reachable=False)
     assert alone.returncode == 1, alone.stderr
@@ -167,8 +168,8 @@ def test_ranks_under_torchrun_leave_one_log_and_the_numbers_of_one(
     assert (log.parent / "report_0.json").is_file()
     one, four = qualities(tmp_path / "1"), qualities(tmp_path / "4")
     assert len(one) == len(four) == 2
-    for here, there in zip(one, four, strict=True):
-        assert there == pytest.approx(here, rel=1e-4)
+    for expected, found in zip(one, four, strict=True):
+        assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_damaged_data_are_told_before_the_run_or_end_it(data_root: Path, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ def started(data_root: Path, output: Path, *more: str, repetitions: int = USUAL)
     )
     return Program(
         "tools.cli:console", "run", "galaxy_generation", "--scale", "mini", "--set", "compile=off",
+        "--set", "precision=fp32", "--set", "threads=1",
         "--data", data_root, "--output", output, *more,
         environment={BENCHMARKS_VARIABLE: str(folder), "COLUMNS": "200"},
     )  # fmt: skip
