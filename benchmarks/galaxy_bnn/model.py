@@ -103,6 +103,7 @@ class WeightNoise:
         sizes = [posterior.noise.numel() for posterior in posteriors]
         device = posteriors[0].noise.device
         self.values = torch.zeros(sum(sizes), device=device)
+        self._random = torch.Generator(device)
         for posterior, part in zip(posteriors, self.values.split(sizes), strict=True):
             like = posterior.noise
             posterior.noise = part.as_strided(like.shape, like.stride(), part.storage_offset())
@@ -110,4 +111,4 @@ class WeightNoise:
     def draw(self, seed: int, purpose: str, *keys: int) -> None:
         """A new draw of all weights at once."""
         key = int(make_generator(seed, purpose, *keys).integers(2**63))
-        self.values.normal_(generator=torch.Generator(self.values.device).manual_seed(key))
+        self.values.normal_(generator=self._random.manual_seed(key))
