@@ -1,4 +1,4 @@
-"""`cepheid new-benchmark`: begin a benchmark with a small working example."""
+"""`cepheid new-benchmark`: create a benchmark as a small working example."""
 
 import argparse
 import keyword
@@ -21,29 +21,29 @@ FORBIDDEN = "quotes, backslashes, ':', '#' and braces, at most 100 characters"
 EXAMPLES = """\
 examples:
   cepheid new-benchmark star_colour --title "Temperature of a star from its colours"
-      benchmarks/star_colour/, which runs and passes the contract tests as it is written
+      writes benchmarks/star_colour/, which runs and passes the contract tests
 
 exit codes: 0 written; 2 wrong use, for example a name that is taken
 """
 NEXT = """\
-{folder}: begun; it estimates the ellipticity of galaxies, in a network of 6,914 parameters.
-Put your problem in its place, step by step; after each one all of these pass:
-  pytest tests/test_benchmark_contract.py -k {name}      says in plain words what is missing
+{folder}: created. It estimates the ellipticity of galaxies with a network of 6,914 parameters.
+Replace it by your problem step by step. After each step these commands pass:
+  pytest tests/test_benchmark_contract.py -k {name}      tells what is missing
   ruff check . && ruff format --check . && mypy
   1. {folder}/benchmark.yaml   the definition: data, quality, budget, hyperparameters
   2. {folder}/model.py, task.py
-  3. {folder}/broken.py        mistakes and tricks that the targets must notice
+  3. {folder}/broken.py        mistakes and tricks that the targets must detect
   4. cepheid run {name} --scale mini --runs 1 --output results/{name}
   5. targets by experiment: cepheid measure targets {name} --scale mini, then take out `provisional`
   6. reference convergence points: cepheid rcp {name} --scale mini --batch-size 32
   7. {folder}/README.md, and a row in README.md
-CONTRIBUTING.md, "How to add a benchmark", walks through them."""
+CONTRIBUTING.md, "How to add a benchmark", explains each step."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid new-benchmark`."""
+    """Return the parser of `cepheid new-benchmark`."""
     made = command_parser(
-        "new-benchmark", "Begin a benchmark: a folder with a small working example.", EXAMPLES
+        "new-benchmark", "Create a benchmark: a folder with a small working example.", EXAMPLES
     )
     made.add_argument("name", help="lower-case letters, digits and '_', e.g. star_colour")
     made.add_argument("--title", default="", help="one line for people (default: the name)")
@@ -51,13 +51,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the folder and tell the next steps."""
+    """Write the folder and print the next steps."""
     arguments = parser().parse_args(argv)
     name, title = arguments.name, arguments.title or arguments.name.replace("_", " ").capitalize()
     if not NAME.fullmatch(name) or keyword.iskeyword(name):
         raise UserError(
-            f"{name[:100]!r} cannot be the name of a benchmark: a lower-case letter, then letters, "
-            "digits and '_', at most 40, and no word of Python"
+            f"{name[:100]!r} cannot be the name of a benchmark: use a lower-case letter, then "
+            "letters, digits and '_', at most 40 characters, and no keyword of Python"
         )
     if not TITLE.fullmatch(title):
         raise UserError(f'--title {title[:100]!r}: expected one line without any of " \\ : # {{ }}')

@@ -47,19 +47,21 @@ class PerSampleLayer(nn.Module):
         self.register_buffer("noise", torch.zeros(0), persistent=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """As the layer itself: in training with a draw for each sample, else with the one draw that
-        the layer's own noise is."""
+        """Apply the layer, in training with a draw for each sample.
+
+        In evaluation it uses the one draw of the layer's own noise. Shapes are those of the layer.
+        """
         if not self.training:
             evaluated: Tensor = self.layer(inputs)
             return evaluated
         return self.draw_output(inputs, *get_gaussian_weight(self.layer))
 
     def draw_output(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
-        """What goes out in training."""
+        """Return the output in training, in the shape of the layer's output."""
         raise NotImplementedError
 
     def apply_weight(self, inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """The linear map of the layer with another weight."""
+        """Return the linear map of the layer with another weight."""
         if isinstance(self.layer, nn.Conv2d):
             return F.conv2d(inputs, weight, bias, self.layer.stride, self.layer.padding)
         return F.linear(inputs, weight, bias)
@@ -74,7 +76,7 @@ class Flipout(PerSampleLayer):
         self.entries_per_sample = sum(self.channels)
 
     def draw_output(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
-        """x∗μ + ((x∘s)∗σε)∘r."""
+        """Return x∗μ + ((x∘s)∗σε)∘r."""
         signs = torch.where(self.noise < 0, -1.0, 1.0).to(inputs.dtype)
         into, out_of = (
             part.reshape(part.shape + (1,) * (inputs.ndim - 2))
@@ -86,7 +88,7 @@ class Flipout(PerSampleLayer):
 
 
 class LocalReparameterisation(PerSampleLayer):
-    """What goes out is drawn, for each sample and position on its own."""
+    """A layer whose output is drawn, for each sample and position on its own."""
 
     def __init__(self, layer: nn.Conv2d | nn.Linear, output_side: int) -> None:
         super().__init__(layer)
@@ -94,7 +96,7 @@ class LocalReparameterisation(PerSampleLayer):
         self.entries_per_sample = output_side**2 * layer.weight.shape[0]
 
     def draw_output(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
-        """x∗μ + √(x²∗σ²)∘noise."""
+        """Return x∗μ + √(x²∗σ²)∘noise."""
         expected = self.apply_weight(inputs, mean, self.layer.bias)
         variance = self.apply_weight(inputs.square(), posterior.scale.square())
         deviation = variance.clamp(min=SMALLEST_VARIANCE).sqrt()
@@ -153,7 +155,7 @@ class SampleNoise:
             layer.noise = part
 
     def draw(self, seed: int, first_sample: int) -> None:
-        """For this rank's samples of a step, which are numbered from ``first_sample`` on."""
+        """Draw the noise of this rank's samples of a step, numbered from ``first_sample``."""
         if not self.values.shape[1]:
             return
         for number, row in enumerate(self.values, first_sample):

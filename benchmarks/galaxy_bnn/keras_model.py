@@ -23,7 +23,7 @@ class GaussianKernel(keras.layers.Layer):  # type: ignore[misc]
         self.initial_relative_scale = initial_relative_scale
 
     def build(self, input_shape: Any) -> None:
-        """As the layer itself; standard deviations start as ``model.make_bayesian`` has them."""
+        """Build the layer with standard deviations as in ``model.make_bayesian``."""
         super().build(input_shape)
         self.mean = super().kernel
         scale = self.initial_relative_scale * math.sqrt(2 / math.prod(self.mean.shape[:-1]))
@@ -35,7 +35,7 @@ class GaussianKernel(keras.layers.Layer):  # type: ignore[misc]
         self.noise = tf.Variable(tf.zeros(self.mean.shape), trainable=False)
 
     def add_weight(self, *args: Any, name: str, **options: Any) -> Any:
-        """Mean and scale keep all their digits in any precision, until the weight is drawn."""
+        """Add a weight; mean and scale stay in float32 until the weight is drawn."""
         return super().add_weight(*args, name=name, autocast=name == "bias", **options)
 
     @property
@@ -45,7 +45,7 @@ class GaussianKernel(keras.layers.Layer):  # type: ignore[misc]
 
     @property
     def kernel(self) -> Tensor:
-        """The weight that ``noise`` stands for."""
+        """The weight for the current ``noise``."""
         return ops.cast(self.mean + self.scale * self.noise, self.compute_dtype)
 
 
@@ -58,12 +58,12 @@ class GaussianDense(GaussianKernel, keras.layers.Dense):  # type: ignore[misc]
 
 
 def list_gaussian_layers(network: keras.Model) -> Iterator[GaussianKernel]:
-    """In the order of the network."""
+    """Return the Gaussian layers, in the order of the network."""
     return (layer for layer in network.layers if isinstance(layer, GaussianKernel))
 
 
 def kl_divergence(network: keras.Model, prior_scale: float) -> Tensor:
-    """KL(posterior ‖ N(0, prior_scale²)) of all Gaussian weights together, in nats."""
+    """Return KL(posterior ‖ N(0, prior_scale²)) of all Gaussian weights together, in nats."""
     terms = []
     for layer in list_gaussian_layers(network):
         mean, scale = layer.mean / prior_scale, layer.scale / prior_scale
@@ -72,15 +72,14 @@ def kl_divergence(network: keras.Model, prior_scale: float) -> Tensor:
 
 
 class WeightNoise:
-    """The noise of all Gaussian weights of a network; the same (seed, purpose, keys) draw the same
-    weights."""
+    """The noise of all Gaussian weights; the same (seed, purpose, keys) draw the same weights."""
 
     def __init__(self, network: keras.Model) -> None:
         self.parts = [layer.noise for layer in list_gaussian_layers(network)]
         self._fill = tf.function(self._fill_noise)
 
     def draw(self, seed: int, purpose: str, *keys: int) -> None:
-        """A new draw of all weights at once."""
+        """Draw all weights at once."""
         self._fill(tf.constant(int(make_generator(seed, purpose, *keys).integers(2**63)), tf.int64))
 
     def _fill_noise(self, key: Tensor) -> None:

@@ -1,7 +1,6 @@
-"""Weights of galaxy_bnn's network in PyTorch as those of ``keras_model``, and back; see
-``galaxy_shape.keras_weights``. Plain arrays; needs no framework.
+"""Convert the weights of galaxy_bnn's network between PyTorch and Keras, as plain arrays.
 
-To means and untransformed scales happens what happens there to weights.
+Means and untransformed scales are converted like the weights in ``galaxy_shape.keras_weights``.
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ DRAWN = (2, 4)  # dimensions of what is drawn, the dense layer's matrix and kern
 
 
 def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
-    """Keras' weights by path of a state dict of a ``ShapeNetwork`` made Bayesian."""
+    """Return Keras' weights by path, from a state dict of a Bayesian ``ShapeNetwork``."""
     means = {name.replace(MEAN, "weight"): state[name] for name in state if SCALE not in name}
     scales = {name.replace(SCALE, "weight"): state[name] for name in state if SCALE in name}
     weights = keras_weights.convert_to_keras(means)
@@ -28,7 +27,7 @@ def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
 
 
 def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
-    """The inverse of ``convert_to_keras``."""
+    """Return the state dict for weights of ``convert_to_keras``."""
     means = {path: weights[path] for path in weights if KERNEL_SCALE not in path}
     scales = {
         path.replace(KERNEL_SCALE, KERNEL): weights[path]

@@ -45,7 +45,7 @@ class GaussianWeight(nn.Module):
         return F.softplus(self.untransformed_scale)
 
     def forward(self, mean: Tensor) -> Tensor:
-        """The weight that ``noise`` stands for, of the same shape as ``mean``."""
+        """Return the weight for the current ``noise``, in the shape of ``mean``."""
         return mean + self.scale * self.noise
 
 
@@ -63,20 +63,20 @@ def make_bayesian(network: nn.Module, initial_relative_scale: float) -> None:
 
 
 def iterate_gaussian_weights(network: nn.Module) -> Iterator[tuple[Tensor, GaussianWeight]]:
-    """Mean and posterior of each Gaussian weight of ``network``, in the order of its layers."""
+    """Yield mean and posterior of each Gaussian weight, in the order of the layers."""
     for layer in network.modules():
         if parametrize.is_parametrized(layer, "weight"):
             yield get_gaussian_weight(layer)
 
 
 def get_gaussian_weight(layer: nn.Module) -> tuple[Tensor, GaussianWeight]:
-    """Mean and posterior of the weight of a layer that ``make_bayesian`` has seen."""
+    """Return mean and posterior of the weight of a layer after ``make_bayesian``."""
     parametrizations: Any = layer.parametrizations
     return parametrizations.weight.original, parametrizations.weight[0]
 
 
 def kl_divergence(network: nn.Module, prior_scale: float) -> Tensor:
-    """KL(posterior ‖ N(0, prior_scale²)) of all Gaussian weights together, in nats.
+    """Return KL(posterior ‖ N(0, prior_scale²)) of all Gaussian weights together, in nats.
 
     In closed form: Σ log(p/σ) + (σ² + μ²)/2p² − ½, with the prior's p (Kingma & Welling 2014,
     arXiv:1312.6114, appendix B).
@@ -92,10 +92,10 @@ def kl_divergence(network: nn.Module, prior_scale: float) -> Tensor:
 
 
 class WeightNoise:
-    """The noise of all Gaussian weights of a network: one vector, of which each weight's is a part.
+    """The noise of all Gaussian weights of a network, as one vector with a part for each weight.
 
     Make it when the network is on its device. The same (seed, purpose, keys) draw the same weights
-    on every rank, and again when a run goes on.
+    on every rank, and again in a resumed run.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -109,6 +109,6 @@ class WeightNoise:
             posterior.noise = part.as_strided(like.shape, like.stride(), part.storage_offset())
 
     def draw(self, seed: int, purpose: str, *keys: int) -> None:
-        """A new draw of all weights at once."""
+        """Draw all weights at once."""
         key = int(make_generator(seed, purpose, *keys).integers(2**63))
         self.values.normal_(generator=self._random.manual_seed(key))

@@ -16,8 +16,10 @@ INCHES = 1.1  # of one galaxy
 
 
 def draw_panel(real: np.ndarray, generated: np.ndarray, sky: SkyParameters) -> "Figure":
-    """Real galaxies above, generated ones below, all noise-free and stretched alike. Images are
-    (n, bands, y, x) in units of the sky noise, as many of the one kind as of the other."""
+    """Return a figure of real galaxies above generated ones, noise-free and stretched alike.
+
+    Both are (n, bands, y, x) in units of the sky noise, of the same number.
+    """
     from matplotlib.figure import Figure
 
     rows = -(-len(real) // COLUMNS)
@@ -35,7 +37,7 @@ def draw_panel(real: np.ndarray, generated: np.ndarray, sky: SkyParameters) -> "
 def _draw(
     part: "SubFigure", images: np.ndarray, rows: int, title: str, pixel_scale_arcsec: float
 ) -> None:
-    """The middle of each stamp, x to the right and y upwards."""
+    """Draw the middle of each stamp, x to the right and y upwards."""
     pixels = images.shape[1]
     shown = min(pixels, round(ARCSEC_SHOWN / pixel_scale_arcsec))
     first = (pixels - shown) // 2

@@ -17,7 +17,7 @@ MINIMUM_SCALE = 1e-5  # added to the softplus of the diagonal, as TensorFlow Pro
 
 
 def asinh(values: Tensor) -> Tensor:
-    """As ``model.asinh``; TensorFlow's own computes one value after the other."""
+    """Return the inverse hyperbolic sine; TensorFlow's own computes one value after the other."""
     size = ops.abs(values)
     squared = ops.square(size)
     return ops.sign(values) * ops.log1p(size + squared / (1 + ops.sqrt(1 + squared)))
@@ -42,11 +42,11 @@ def make_shape_network(
     convolution: Callable[..., Any] = layers.Conv2D,
     dense: Callable[..., Any] = layers.Dense,
 ) -> keras.Model:
-    """From stamps (batch, bands, pixels, pixels), float16 as stored, to the entries of the head
-    (batch, d + d(d + 1)/2), float32, see ``posterior``.
+    """Return the network from stamps to the entries of the head, (batch, d + d(d + 1)/2), float32.
 
-    Layers are called as their counterparts in ``model.ShapeNetwork``; ``convolution`` and ``dense``
-    are what makes those that have a kernel.
+    Stamps are (batch, bands, pixels, pixels), float16 as stored; ``make_posterior`` takes the
+    entries. Layers have the names of their counterparts in ``model.ShapeNetwork``. ``convolution``
+    and ``dense`` make the layers that have a kernel.
     """
     stamps = keras.Input((bands, pixels, pixels), dtype="float16")
     images = ops.transpose(ops.cast(stamps, "float32"), (0, 2, 3, 1))
@@ -72,7 +72,7 @@ def apply_trunk(
     convolution: Callable[..., Any] = layers.Conv2D,
     slopes: Callable[..., Any] = layers.PReLU,
 ) -> Tensor:
-    """Scaled images (batch, pixels, pixels, bands) through the normalisation and all blocks."""
+    """Apply the normalisation and all blocks to scaled images (batch, pixels, pixels, bands)."""
     images = layers.BatchNormalization(
         epsilon=batch_norm_epsilon, momentum=batch_norm_momentum, name="norm"
     )(images)
@@ -87,8 +87,10 @@ def apply_trunk(
 
 
 def make_posterior(head: Tensor, targets: int) -> tuple[Tensor, Tensor]:
-    """Means (batch, d) and scale matrices (batch, d, d), lower triangular, of the head's entries:
-    d means, then the matrix row by row, whose diagonal passes through softplus."""
+    """Return means (batch, d) and scale matrices (batch, d, d), lower triangular.
+
+    ``head`` holds d means, then the matrix row by row; its diagonal passes through softplus.
+    """
     mean, entries = head[:, :targets], head[:, targets:]
     rows, position = [], 0
     zero = ops.zeros_like(entries[:, 0])
@@ -101,7 +103,11 @@ def make_posterior(head: Tensor, targets: int) -> tuple[Tensor, Tensor]:
 
 
 def negative_log_likelihood(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
-    """−log N(labels; mean, L·Lᵀ) per sample (Arcelin 2021, equation 1), in nats: (batch,)."""
+    """Return −log N(labels; mean, L·Lᵀ) per sample in nats, (batch,).
+
+    ``mean`` and ``labels`` are (batch, d), ``scale`` is (batch, d, d). Source: Arcelin 2021,
+    equation 1.
+    """
     targets = labels.shape[1]
     log_determinant = sum(ops.log(scale[:, row, row]) for row in range(targets))
     squares = ops.sum(ops.square(whiten(mean, scale, labels)), axis=1)
@@ -109,7 +115,7 @@ def negative_log_likelihood(mean: Tensor, scale: Tensor, labels: Tensor) -> Tens
 
 
 def whiten(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
-    """L⁻¹(labels − mean), by forward substitution: (batch, d)."""
+    """Return L⁻¹(labels − mean), (batch, d), by forward substitution."""
     residual = labels - mean
     white: list[Tensor] = []
     for row in range(residual.shape[1]):

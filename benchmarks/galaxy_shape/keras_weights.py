@@ -21,10 +21,13 @@ NORM = {
 
 
 def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
-    """Keras' weights by path, e.g. ``trunk_0/kernel``, of a state dict of ``ShapeNetwork``, e.g.
-    ``trunk.0.convolution.weight`` (the input normalisation is part of the first layer)."""
+    """Return Keras' weights by path, e.g. ``trunk_0/kernel``, from a state dict.
+
+    ``state`` is that of a ``ShapeNetwork``, e.g. ``trunk.0.convolution.weight``; the input
+    normalisation is part of the first layer.
+    """
     weights: Weights = {}
-    side = _side_of_head(state["head.weight"].shape[1], state)
+    side = _find_head_side(state["head.weight"].shape[1], state)
     for name, value in state.items():
         layer, kind = name.replace("trunk.", "trunk_").replace("convolution.", "").split(".", 1)
         if kind.startswith("norm."):
@@ -42,9 +45,9 @@ def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
 
 
 def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
-    """The inverse of ``convert_to_keras``."""
+    """Return the state dict for weights of ``convert_to_keras``."""
     state: Weights = {}
-    side = _side_of_head(weights["head/kernel"].shape[0], weights)
+    side = _find_head_side(weights["head/kernel"].shape[0], weights)
     norm_kinds = {theirs: ours for ours, theirs in NORM.items()}
     for path, value in weights.items():
         layer, kind = path.split("/")
@@ -66,7 +69,7 @@ def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
     return {name: np.ascontiguousarray(value) for name, value in state.items()}
 
 
-def _side_of_head(features: int, weights: Mapping[str, np.ndarray]) -> int:
-    """Of the square images that the head sees; their channels are those of the last slopes."""
+def _find_head_side(features: int, weights: Mapping[str, np.ndarray]) -> int:
+    """Return the side of the square images before the head, from the channels of the slopes."""
     channels = [value.shape[2] for value in weights.values() if value.ndim == 3][-1]
     return math.isqrt(features // channels)

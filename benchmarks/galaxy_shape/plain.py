@@ -1,4 +1,4 @@
-"""The network as published, written as one writes it first: what the reference is timed against.
+"""The network as published, in plain code: the reference is timed against it.
 
 Same parameters, same loss, same gradients within rounding as ``model.ShapeNetwork``; default memory
 layout, default Adam, no compilation, no autocast, float32. The tests compare the two.
@@ -18,24 +18,24 @@ from reference.torch.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainGalaxyShape":
-    """The task; ``config`` has precision=fp32 and compile=off."""
+    """Return the task; ``config`` has precision=fp32 and compile=off."""
     return PlainGalaxyShape(config, ranks)
 
 
 class PReLU(nn.Module):
-    """max(x, 0) + slope · min(x, 0), one slope per channel and position: (channels, side, side)."""
+    """max(x, 0) + slope · min(x, 0) with a slope per channel and position, (channels, y, x)."""
 
     def __init__(self, channels: int, side: int) -> None:
         super().__init__()
         self.slope = nn.Parameter(torch.zeros(channels, side, side))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Same shape as ``images``, (batch, channels, side, side)."""
+        """Return the activations of ``images``, (batch, channels, side, side), in this shape."""
         return F.relu(images) - self.slope * F.relu(-images)
 
 
 class PlainShapeNetwork(nn.Module):
-    """``ShapeNetwork`` with the same options, in the published orientation."""
+    """The ``ShapeNetwork`` with the same options, in the published orientation."""
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class PlainShapeNetwork(nn.Module):
 
     @torch.no_grad()
     def start_as(self, other: ShapeNetwork) -> None:
-        """Take the parameters of ``other``."""
+        """Copy the parameters of ``other``."""
         for ours, theirs in zip(self.parameters(), published(other.parameters()), strict=True):
             ours.copy_(theirs)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """As ``ShapeNetwork.forward`` of the images turned by half a turn, ``flip(2, 3)``."""
+        """Return what ``ShapeNetwork`` returns for images rotated by half a turn."""
         images = torch.asinh(images.float() / 3)
         head = self.head(self.trunk(self.norm(images)).flatten(1))
         mean, entries = head[:, : self.targets], head[:, self.targets :]
@@ -79,7 +79,7 @@ class PlainShapeNetwork(nn.Module):
 
 
 def published(values: Iterable[Tensor]) -> list[Tensor]:
-    """Parameters of a ``ShapeNetwork``, or their gradients, in its order, turned as published."""
+    """Return parameters of a ``ShapeNetwork``, or gradients, in order, rotated as published."""
     turned, side = [], 1
     for value in values:
         if value.ndim == 4:  # a kernel: (out, in, y, x)
@@ -92,15 +92,15 @@ def published(values: Iterable[Tensor]) -> list[Tensor]:
     return turned
 
 
-def network_like_the_references(**options: Any) -> PlainShapeNetwork:
-    """A ``PlainShapeNetwork`` that starts with the weights that a ``ShapeNetwork`` starts with."""
+def make_network_like_reference(**options: Any) -> PlainShapeNetwork:
+    """Return a ``PlainShapeNetwork`` with the first weights of a ``ShapeNetwork``."""
     network = PlainShapeNetwork(**options)
     network.start_as(ShapeNetwork(**options))
     return network
 
 
 class PlainGalaxyShape(GalaxyShape):
-    """The task with this network and the optimizer as torch makes it by default."""
+    """The task with this network and torch's default optimizer."""
 
-    network = staticmethod(network_like_the_references)
+    network = staticmethod(make_network_like_reference)
     fused_optimizer = None

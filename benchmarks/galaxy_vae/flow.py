@@ -39,7 +39,7 @@ class MaskedLinear(nn.Linear):
 
 
 class MADE(nn.Module):
-    """Shift and log scale of each feature, from the features before it.
+    """A network for the shift and log scale of each feature, from the features before it.
 
     ``degrees`` of the hidden layers rise from unit to unit. The output holds shift and log scale of
     the first feature, then of the second, and so on.
@@ -57,7 +57,7 @@ class MADE(nn.Module):
         self.output = MaskedLinear(self.degrees[-1], order.repeat_interleave(2), strict=True)
 
     def forward(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """(…, features) to shift and log scale, each (…, features)."""
+        """Return shift and log scale of values, all (…, features)."""
         for layer in [*self.hidden, self.output]:
             values = F.leaky_relu(layer(values), NEGATIVE_SLOPE)
         shift, log_scale = values.unflatten(-1, (-1, 2)).unbind(-1)
@@ -78,14 +78,16 @@ class MaskedAutoregressiveFlow(nn.Module):
         self.layers = cast(Sequence[MADE], nn.ModuleList(made))
 
     def log_prob(self, latents: Tensor) -> Tensor:
-        """The log density in nats: (batch, features) to (batch,), in one pass."""
+        """Return the log density in nats, (batch,), of (batch, features), in one pass."""
         noise, log_determinant = self.noise(latents)
         normal = -0.5 * (noise.square() + math.log(2 * math.pi)).sum(-1)
         return normal + log_determinant
 
     def noise(self, latents: Tensor) -> tuple[Tensor, Tensor]:
-        """The noise (batch, features) that ``sample`` makes these latents of, and the logarithm of
-        |∂noise/∂latents|, (batch,)."""
+        """Return the noise of ``latents``, (batch, features), and log |∂noise/∂latents|, (batch,).
+
+        It is the inverse of ``sample``.
+        """
         values, log_determinant = latents, latents.new_zeros(latents.shape[:-1])
         for number, layer in enumerate(self.layers):
             if number:
@@ -96,8 +98,11 @@ class MaskedAutoregressiveFlow(nn.Module):
         return values, log_determinant
 
     def sample(self, noise: Tensor) -> Tensor:
-        """Noise (batch, features) to latents of that shape, the plain way: as many passes through
-        each layer as there are features, each of which settles one feature more."""
+        """Map noise (batch, features) to latents of the same shape, the plain way.
+
+        It passes through each layer as many times as there are features; each pass determines one
+        more.
+        """
         values = noise
         for number, layer in enumerate(reversed(self.layers)):
             if number:
@@ -110,6 +115,6 @@ class MaskedAutoregressiveFlow(nn.Module):
 
 
 def _equal_degrees(features: int, units: int) -> Tensor:
-    """Hidden degrees from 1 to features − 1, equally spread, rising (TFP's ``equal``)."""
+    """Return hidden degrees from 1 to features − 1, equally spread, rising (TFP's ``equal``)."""
     steps = torch.arange(1, units + 1, dtype=torch.float64)
     return torch.ceil(steps * (features - 1) / (units + 1)).long().clamp(min=1)

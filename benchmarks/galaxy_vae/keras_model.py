@@ -30,7 +30,7 @@ NEGATIVE_SLOPE = 0.2
 
 
 def make_constant(value: float) -> Any:
-    """The initialiser that has this value everywhere."""
+    """Return the initialiser of this value."""
     return keras.initializers.Constant(value)
 
 
@@ -41,7 +41,7 @@ PReLU = partial(layers.PReLU, alpha_initializer=make_constant(FIRST_SLOPE))
 
 
 def make_doubling_layer(width: int, inputs: int, name: str) -> Any:
-    """A transposed convolution of stride 2, of whose ``inputs`` a pixel sees a quarter."""
+    """Return a transposed convolution of stride 2; a pixel sees a quarter of its ``inputs``."""
     bound = math.sqrt(6 / (9 * inputs // 4))
     uniform = keras.initializers.RandomUniform(-bound, bound)
     return layers.Conv2DTranspose(width, 3, 2, "same", kernel_initializer=uniform, name=name)
@@ -49,22 +49,22 @@ def make_doubling_layer(width: int, inputs: int, name: str) -> Any:
 
 @dataclass(frozen=True)
 class FluxScaling:
-    """Between images in units of the sky noise and what the networks see; (…, y, x, bands)."""
+    """The scaling of images, (…, y, x, bands), between sky noise and the networks."""
 
     mean_maxima: Sequence[float]
 
     @property
     def scales(self) -> np.ndarray:
-        """By which images are divided, (bands,)."""
+        """The divisors of the images, (bands,)."""
         return np.array(self.mean_maxima, np.float32) / np.float32(FLUX_DIVISOR)
 
     def scaled(self, images: Tensor) -> Tensor:
-        """Images in units of the sky noise to (−1, 1)."""
+        """Scale images (…, y, x, bands) in units of the sky noise to (−1, 1)."""
         values = images / self.scales
         return values * ops.rsqrt(1 + ops.square(values))
 
     def images(self, logits: Tensor) -> Tensor:
-        """Images in units of the sky noise whose scaled values are sigmoid(logits)."""
+        """Return the images whose scaled values are sigmoid(logits), (…, y, x, bands)."""
         logits = ops.minimum(logits, LARGEST_LOGIT)
         share = ops.sigmoid(logits)
         return self.scales * share * ops.rsqrt(ops.sigmoid(-logits) * (1 + share))
@@ -85,53 +85,58 @@ class MaskedDense(layers.Dense):  # type: ignore[misc,name-defined]
 
     @property
     def kernel(self) -> Tensor:
-        """Without what is not to be seen."""
+        """The kernel, 0 where an output must not see an input."""
         return super().kernel * self.mask
 
 
 class Flow:
-    """N(0, 1) through layers of masked networks; see ``flow.MaskedAutoregressiveFlow``."""
+    """A flow from N(0, 1) through masked networks; see ``flow.MaskedAutoregressiveFlow``."""
 
     def __init__(self, features: int, count: int, hidden_units: Sequence[int]) -> None:
         self.networks = [
-            _made(f"flow.layers.{number}", features, hidden_units) for number in range(count)
+            _make_made(f"flow.layers.{number}", features, hidden_units) for number in range(count)
         ]
         self.features = features
 
     def log_prob(self, latents: Tensor) -> Tensor:
-        """The log density in nats: (batch, features) to (batch,), in one pass."""
+        """Return the log density in nats, (batch,), of (batch, features), in one pass."""
         values, log_determinant = latents, 0.0
         for number, network in enumerate(self.networks):
             if number:
                 values = values[:, ::-1]
-            shift, log_scale = _shift_and_log_scale(network(values))
+            shift, log_scale = _split_shift_and_scale(network(values))
             values = (values - shift) * ops.exp(-log_scale)
             log_determinant -= ops.sum(log_scale, axis=1)
         normal = -0.5 * ops.sum(ops.square(values) + math.log(2 * math.pi), axis=1)
         return normal + log_determinant
 
     def sample(self, noise: Tensor) -> Tensor:
-        """Noise (batch, features) to latents, the plain way: as many passes through each layer as
-        there are features, each of which settles one feature more."""
+        """Map noise (batch, features) to latents of the same shape, the plain way.
+
+        It passes through each layer as many times as there are features; each pass determines one
+        more.
+        """
         values = noise
         for number, network in enumerate(reversed(self.networks)):
             if number:
                 values = values[:, ::-1]
             given, values = values, tf.zeros_like(values)
             for _ in tf.range(self.features):
-                shift, log_scale = _shift_and_log_scale(network(values))
+                shift, log_scale = _split_shift_and_scale(network(values))
                 values = given * tf.exp(log_scale) + shift
         return values
 
 
-def _shift_and_log_scale(outputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each feature in turn, (batch, 2 · features), to (batch, features) each."""
+def _split_shift_and_scale(outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Split the output (batch, 2 · features) into shift and log scale, (batch, features)."""
     return outputs[:, 0::2], outputs[:, 1::2]
 
 
-def _made(name: str, features: int, hidden_units: Sequence[int]) -> keras.Model:
-    """Shift and log scale of each feature from the features before it; see ``flow.MADE``. The last
-    layer starts at 0, with which values pass unchanged."""
+def _make_made(name: str, features: int, hidden_units: Sequence[int]) -> keras.Model:
+    """Return a network for shift and log scale of each feature; see ``flow.MADE``.
+
+    The last layer starts at 0, so that values pass unchanged.
+    """
     order = np.arange(1, features + 1)
     degrees = [order, *(_equal_degrees(features, units) for units in hidden_units)]
     inputs = values = keras.Input((features,))
@@ -145,13 +150,13 @@ def _made(name: str, features: int, hidden_units: Sequence[int]) -> keras.Model:
 
 
 def _equal_degrees(features: int, units: int) -> np.ndarray:
-    """Hidden degrees from 1 to features − 1, equally spread, rising (TFP's ``equal``)."""
+    """Return hidden degrees from 1 to features − 1, equally spread, rising (TFP's ``equal``)."""
     steps = np.arange(1, units + 1)
     return np.ceil(steps * (features - 1) / (units + 1)).astype(int).clip(min=1)
 
 
 class GalaxyVae:
-    """Encoder, decoder and flow, as ``model.GalaxyVae``."""
+    """Encoder, decoder and flow, as in ``model.GalaxyVae``."""
 
     def __init__(
         self,
@@ -178,39 +183,40 @@ class GalaxyVae:
             convolution=Conv2D,
             slopes=PReLU,
         )
-        features = _dense(layers.Flatten()(images), DENSE_UNITS, "encoder.dense", "encoder.slope")
+        features = _make_dense_layer(
+            layers.Flatten()(images), DENSE_UNITS, "encoder.dense", "encoder.slope"
+        )
         to_mean = layers.Dense(latents, name="encoder.mean")
         to_scale = layers.Dense(
             latents, bias_initializer=make_constant(FIRST_SCALE), name="encoder.scale"
         )
         mean, scale = (ops.cast(layer(features), "float32") for layer in (to_mean, to_scale))
         self.encoder = keras.Model(scaled, [mean, ops.softplus(scale) + MINIMUM_SCALE])
-        self.decoder = _decoder(bands, pixels, filters, latents, prelu)
+        self.decoder = _make_decoder(bands, pixels, filters, latents, prelu)
         self.flow = Flow(latents, flow_layers, flow_hidden)
 
     def scaled(self, images: Tensor) -> Tensor:
-        """Images (batch, bands, pixels, pixels) in units of the sky noise to what the networks see,
-        (batch, pixels, pixels, bands)."""
+        """Scale images (batch, bands, pixels, pixels) to (batch, pixels, pixels, bands)."""
         return self.flux_scaling.scaled(ops.transpose(ops.cast(images, "float32"), (0, 2, 3, 1)))
 
     def images(self, latents: Tensor) -> Tensor:
-        """Latents to images in units of the sky noise, (batch, bands, pixels, pixels)."""
+        """Return images in units of the sky noise, (batch, bands, y, x), of (batch, latents)."""
         logits = self.decoder(latents, training=False)
         return ops.transpose(self.flux_scaling.images(logits), (0, 3, 1, 2))
 
     @property
     def layers(self) -> list[Any]:
-        """Of encoder, decoder and flow."""
+        """The layers of encoder, decoder and flow."""
         return [layer for network in self._networks for layer in network.layers]
 
     @property
     def variables(self) -> list[Any]:
-        """Of encoder, decoder and flow."""
+        """The variables of encoder, decoder and flow."""
         return [variable for network in self._networks for variable in network.variables]
 
     @property
     def trainable_variables(self) -> list[Any]:
-        """Of encoder, decoder and flow."""
+        """The trainable variables of encoder, decoder and flow."""
         return [variable for variable in self.variables if variable.trainable]
 
     @property
@@ -218,14 +224,16 @@ class GalaxyVae:
         return [self.encoder, self.decoder, *self.flow.networks]
 
 
-def _decoder(
+def _make_decoder(
     bands: int, pixels: int, filters: Sequence[int], latents: int, prelu: str
 ) -> keras.Model:
-    """Latents (batch, latents) to the logits of scaled images (batch, pixels, pixels, bands)."""
+    """Return the network from latents (batch, latents) to logits (batch, y, x, bands)."""
     side = pixels // 2 ** len(filters)
     inputs = keras.Input((latents,))
-    features = _dense(inputs, DENSE_UNITS, "decoder.dense_1", "decoder.slope_1")
-    features = _dense(features, filters[-1] * side**2, "decoder.dense_2", "decoder.slope_2")
+    features = _make_dense_layer(inputs, DENSE_UNITS, "decoder.dense_1", "decoder.slope_1")
+    features = _make_dense_layer(
+        features, filters[-1] * side**2, "decoder.dense_2", "decoder.slope_2"
+    )
     images = ops.reshape(features, (-1, side, side, filters[-1]))
     channels, number = filters[-1], 0
     for width in reversed(filters):
@@ -242,22 +250,24 @@ def _decoder(
     return keras.Model(inputs, ops.cast(last(images), "float32"))
 
 
-def _dense(values: Tensor, units: int, name: str, slopes: str) -> Tensor:
+def _make_dense_layer(values: Tensor, units: int, name: str, slopes: str) -> Tensor:
     return PReLU(name=slopes)(Dense(units, name=name)(values))
 
 
 def cut_off_overflow(values: Tensor) -> Tensor:
-    """Finite: a flow that is far from its latents overflows, which is bad and no error."""
+    """Return finite ``values`` in the same shape; a flow far from its latents overflows."""
     return ops.clip(ops.where(ops.isnan(values), OVERFLOW, values), -OVERFLOW, OVERFLOW)
 
 
 def reconstruction_loss(logits: Tensor, scaled: Tensor) -> Tensor:
-    """Binary cross-entropy between scaled images and a decoder's logits, summed over bands and
-    pixels: (batch,), in nats."""
+    """Return the binary cross-entropy of scaled images and logits in nats, (batch,).
+
+    It is the sum over bands and pixels.
+    """
     entropies = tf.nn.sigmoid_cross_entropy_with_logits(labels=scaled, logits=logits)
     return ops.sum(entropies, axis=(1, 2, 3))
 
 
 def kl_divergence(mean: Tensor, scale: Tensor) -> Tensor:
-    """KL(N(mean, scale²) ‖ N(0, 1)) summed over the latents, (batch,), in nats."""
+    """Return KL(N(mean, scale²) ‖ N(0, 1)) in nats, (batch,), of (batch, latents) each."""
     return 0.5 * ops.sum(ops.square(mean) + ops.square(scale) - 1 - 2 * ops.log(scale), axis=1)

@@ -1,5 +1,6 @@
-"""Weights of ``model.GalaxyVae`` (PyTorch) as those of ``keras_model.GalaxyVae``, and back; see
-``galaxy_shape.keras_weights``. Plain arrays; needs no framework.
+"""Convert the weights of ``GalaxyVae`` between PyTorch and Keras, as plain arrays.
+
+See also ``galaxy_shape.keras_weights``.
 
 The trunk of the encoder and the dense layer behind it are galaxy_shape's trunk and head. In the
 decoder images are turned from the second dense layer on. The flow knows latents only.
@@ -19,7 +20,7 @@ KINDS = {"weight": "kernel", "bias": "bias", "slope": "alpha"}
 
 
 def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
-    """Keras' weights by path, e.g. ``decoder.blocks.0/kernel``, of ``GalaxyVae``'s state dict."""
+    """Return Keras' weights by path, e.g. ``decoder.blocks.0/kernel``, from a state dict."""
     shape, weights = {}, {}
     channels = state["decoder.blocks.0.weight"].shape[0]
     for name, value in state.items():
@@ -30,7 +31,7 @@ def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
         if kind.startswith("slope_") or name == "encoder.slope":
             layer, kind = name, "slope"
         if layer in FIRST_IMAGES:
-            value = _turned_rows(value, channels)
+            value = _rotate_rows(value, channels)
         if value.ndim == 4:
             value = value[:, :, ::-1, ::-1].transpose(2, 3, 1, 0)
         elif kind == "weight":
@@ -44,7 +45,7 @@ def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
 
 
 def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
-    """The inverse of ``convert_to_keras``."""
+    """Return the state dict for weights of ``convert_to_keras``."""
     shape, state = {}, {}
     channels = weights["decoder.blocks.0/kernel"].shape[3]
     kinds = {theirs: ours for ours, theirs in KINDS.items()}
@@ -60,7 +61,7 @@ def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
         elif value.ndim == 3:
             value = value[::-1, ::-1]
         if layer in FIRST_IMAGES:
-            value = _turned_rows(value, channels)
+            value = _rotate_rows(value, channels)
         name = layer if layer.split(".")[1].startswith("slope") else f"{layer}.{kinds[kind]}"
         state[name] = np.ascontiguousarray(value)
     for name, value in keras_weights.convert_to_torch(shape).items():
@@ -68,8 +69,8 @@ def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
     return state
 
 
-def _turned_rows(values: np.ndarray, channels: int) -> np.ndarray:
-    """(y·x·channels, …), each row for one place of an image that is turned by half a turn."""
+def _rotate_rows(values: np.ndarray, channels: int) -> np.ndarray:
+    """Return rows (y·x·channels, …) of an image that is rotated by half a turn."""
     side = math.isqrt(len(values) // channels)
     images = values.reshape(side, side, channels, *values.shape[1:])
     return images[::-1, ::-1].reshape(values.shape)

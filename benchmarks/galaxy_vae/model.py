@@ -40,9 +40,9 @@ MINIMUM_SCALE = 1e-5  # added to the softplus, as in galaxy_shape
 
 
 class FluxScaling(nn.Module):
-    """Between images in units of the sky noise and what the networks see.
+    """The scaling between images in units of the sky noise and the inputs of the networks.
 
-    ``mean_maxima`` are the I_b of the bands. Both ways keep the shape, (…, bands, y, x), and
+    ``mean_maxima`` are the I_b of the bands. Both directions keep the shape, (…, bands, y, x), and
     compute in float32.
     """
 
@@ -54,15 +54,15 @@ class FluxScaling(nn.Module):
         self.register_buffer("scales", scales, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images in units of the sky noise to (−1, 1)."""
+        """Scale images (…, bands, y, x) in units of the sky noise to (−1, 1)."""
         scaled = images.float() / self.scales
         return scaled * torch.rsqrt(1 + scaled.square())
 
     def inverse(self, logits: Tensor) -> Tensor:
-        """Images in units of the sky noise whose scaled values are y = sigmoid(logits).
+        """Return the images, (…, bands, y, x), whose scaled values are y = sigmoid(logits).
 
-        From logits and not from y, of which 1 − y = sigmoid(−logits) would be left with a few
-        digits where a galaxy is bright.
+        It takes logits and not y, because few digits of 1 − y = sigmoid(−logits) would remain
+        where a galaxy is bright.
         """
         logits = logits.float().clamp(max=LARGEST_LOGIT)
         share = torch.sigmoid(logits)
@@ -104,15 +104,19 @@ class Encoder(nn.Module):
         nn.init.constant_(self.scale.bias, FIRST_SCALE)
 
     def forward(self, scaled: Tensor) -> tuple[Tensor, Tensor]:
-        """Scaled images (batch, bands, pixels, pixels) to means and standard deviations of the
-        latents, (batch, latents) each, in float32."""
+        """Return means and standard deviations of the latents, (batch, latents) each, float32.
+
+        ``scaled`` images are (batch, bands, pixels, pixels).
+        """
         features = F.prelu(*match_type(self.dense(self.trunk(scaled).flatten(1)), self.slope))
         return self.mean(features).float(), F.softplus(self.scale(features).float()) + MINIMUM_SCALE
 
 
 class Decoder(nn.Module):
-    """Two dense layers, blocks of two transposed convolutions (the first of stride 2), one
-    convolution to the bands, a sigmoid. ``filters`` are the encoder's; they are mirrored here."""
+    """Two dense layers, blocks of two transposed convolutions, one convolution, a sigmoid.
+
+    The first convolution of a block has stride 2. ``filters`` are the encoder's; they are mirrored.
+    """
 
     def __init__(
         self,
@@ -149,8 +153,10 @@ class Decoder(nn.Module):
         nn.init.constant_(last.bias, FIRST_LOGIT)
 
     def forward(self, latents: Tensor) -> Tensor:
-        """Latents (batch, latents) to the logits of scaled images (batch, bands, pixels, pixels),
-        in float32."""
+        """Return the logits of scaled images, (batch, bands, pixels, pixels), in float32.
+
+        ``latents`` are (batch, latents).
+        """
         features = F.prelu(*match_type(self.dense_1(latents), self.slope_1))
         features = F.prelu(*match_type(self.dense_2(features), self.slope_2))
         # Channels come last, as in Keras: what the convolutions want in memory is what is there.
@@ -159,12 +165,12 @@ class Decoder(nn.Module):
         return logits.float()
 
     def images(self, latents: Tensor) -> Tensor:
-        """Latents to images in units of the sky noise, (batch, bands, pixels, pixels)."""
+        """Return images in units of the sky noise, (batch, bands, y, x), of (batch, latents)."""
         return self.flux_scaling.inverse(self(latents))
 
 
 class DoublingConv2d(nn.ConvTranspose2d):
-    """A 3×3 transposed convolution of stride 2 with Keras' 'same' padding, turned."""
+    """A rotated 3×3 transposed convolution of stride 2 with Keras' 'same' padding."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, 3, 2, padding=1, output_padding=1)
@@ -174,7 +180,7 @@ class DoublingConv2d(nn.ConvTranspose2d):
 
 
 class GalaxyVae(nn.Module):
-    """Encoder, decoder, and the flow that learns where the encoder puts galaxies."""
+    """Encoder, decoder, and the flow that learns the distribution of the latents."""
 
     def __init__(
         self,
@@ -215,14 +221,16 @@ class GalaxyVae(nn.Module):
             nn.init.zeros_(layer.output.weight)
 
     def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Images in units of the sky noise, (batch, bands, pixels, pixels), to means and standard
-        deviations of their latents, (batch, latents) each."""
+        """Return means and standard deviations of the latents, (batch, latents) each.
+
+        ``images`` are (batch, bands, pixels, pixels) in units of the sky noise.
+        """
         means, scales = self.encoder(self.decoder.flux_scaling(images))
         return means, scales
 
 
 def make_dense(inputs: int, outputs: int) -> nn.Linear:
-    """Glorot-uniform, biases 0: Keras' default."""
+    """Return a linear layer with Keras' default: Glorot-uniform weights, biases 0."""
     layer = nn.Linear(inputs, outputs)
     nn.init.xavier_uniform_(layer.weight)
     nn.init.zeros_(layer.bias)
@@ -230,12 +238,13 @@ def make_dense(inputs: int, outputs: int) -> nn.Linear:
 
 
 def keep_variance(modules: Iterable[nn.Module]) -> None:
-    """Start so that signals keep their size from layer to layer (He et al. 2015), and slopes of
-    PReLU at ``FIRST_SLOPE``. Kernels are uniform with a variance of 2/(inputs of one output).
+    """Initialise so that signals keep their size from layer to layer (He et al. 2015).
 
-    Keras' defaults, Glorot-uniform and slopes of 0, take a factor of √2 at each layer, and another
-    2 at each doubling, of whose outputs a pixel sees a quarter: 2⁹ in the whole decoder. Shapes and
-    colours are then learned one by one, each after thousands of galaxies without progress.
+    Slopes of PReLU start at ``FIRST_SLOPE``. Kernels are uniform with a variance of 2/(inputs of
+    one output). Keras' defaults, Glorot-uniform and slopes of 0, lose a factor of √2 at each layer,
+    and another 2 at each doubling, where a pixel sees a quarter of the outputs: 2⁹ in the whole
+    decoder. Shapes and colours are then learnt one by one, each after thousands of galaxies without
+    progress.
     """
     for module in modules:
         if isinstance(module, PReLU):
@@ -249,18 +258,24 @@ def keep_variance(modules: Iterable[nn.Module]) -> None:
 
 
 def match_type(values: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-    """Under autocast values are bfloat16 and parameters float32; ``prelu`` wants one type."""
+    """Return ``values`` and ``slope``, in its shape, in one type, as ``prelu`` requires.
+
+    Under autocast values are bfloat16 and parameters float32.
+    """
     return values, slope.to(values.dtype)
 
 
 def reconstruction_loss(logits: Tensor, scaled: Tensor) -> Tensor:
-    """Binary cross-entropy between scaled images and a decoder's logits, summed over bands and
-    pixels: (batch,), in nats. Its least value is not 0 but the entropy of the image."""
+    """Return the binary cross-entropy of scaled images and logits in nats, (batch,).
+
+    It is the sum over bands and pixels of (batch, bands, y, x). Its minimum is the entropy of the
+    image, not 0.
+    """
     return F.binary_cross_entropy_with_logits(logits, scaled, reduction="none").sum((1, 2, 3))
 
 
 def kl_divergence(mean: Tensor, scale: Tensor) -> Tensor:
-    """KL(N(mean, scale²) ‖ N(0, 1)) summed over the latents, (batch,), in nats."""
+    """Return KL(N(mean, scale²) ‖ N(0, 1)) in nats, (batch,), of (batch, latents) each."""
     return 0.5 * (mean.square() + scale.square() - 1 - 2 * scale.log()).sum(1)
 
 

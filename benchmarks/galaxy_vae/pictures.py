@@ -18,9 +18,11 @@ SIGNAL_TO_NOISE = (10, 15, 25, 40, 60, 100, 160, 300)  # of the real galaxies, f
 def draw_panel(
     parameters: SkyParameters, real: np.ndarray, reconstructed: np.ndarray, generated: np.ndarray
 ) -> "Figure":
-    """Three rows of galaxies; all images are noise-free, (n, bands, y, x) in units of the sky
-    noise. Of ``generated``, which may be many, each column shows the one that is nearest in r to
-    its real galaxy."""
+    """Return a figure with three rows of galaxies.
+
+    All images are noise-free, (n, bands, y, x) in units of the sky noise. Of ``generated``, which
+    may be many, each column shows the one whose flux in r is nearest to its real galaxy.
+    """
     from matplotlib.figure import Figure
 
     rows = {
@@ -49,6 +51,6 @@ def draw_panel(
 
 
 def _find_alike(generated: np.ndarray, real: np.ndarray, band: int) -> list[int]:
-    """For each real image the generated one nearest in flux, none of them twice."""
+    """Return the generated image nearest in flux to each real one, none of them twice."""
     made, wanted = (images[:, band].sum((1, 2), np.float64) for images in (generated, real))
     return find_nearest(made, wanted.tolist())

@@ -37,8 +37,10 @@ SNR_EDGES = (0.0, 10.0, 20.0, 40.0, 80.0, math.inf)
 
 @dataclass(frozen=True)
 class Examined:
-    """What was measured, row by row: on galaxies of the evaluation set and, in ``generated``, on
-    new ones. Errors and signals, (n, bands), are sums of squares in units of the sky noise."""
+    """The measurements of single galaxies: of the evaluation set and, in ``generated``, new ones.
+
+    Errors and signals, (n, bands), are sums of squares in units of the sky noise.
+    """
 
     reconstruction_errors: np.ndarray
     signals: np.ndarray
@@ -50,7 +52,7 @@ class Examined:
     generated: np.ndarray
 
     def first(self, count: int) -> "Examined":
-        """The first ``count`` rows, in float64."""
+        """Return the first ``count`` rows, in float64."""
         values = (getattr(self, field.name) for field in fields(self))
         return Examined(*(value[:count].astype(np.float64) for value in values))
 
@@ -75,7 +77,7 @@ def join_parts(
 
 
 def compute_metrics(examined: Examined, bands: str) -> dict[str, float]:
-    """The quality metrics of the definition, and every single distance."""
+    """Return the quality metrics of the definition and every single distance."""
     distances = properties.compute_distances(examined.generated, examined.real, bands)
     return {
         "explained_signal": explained_signal(
@@ -88,21 +90,25 @@ def compute_metrics(examined: Examined, bands: str) -> dict[str, float]:
 
 
 def explained_signal(errors: np.ndarray, signals: np.ndarray, noise_floor: float) -> float:
-    """``explained_signal`` of errors R_g and signals S_g, (n,) each."""
+    """Return ``explained_signal`` of errors R_g and signals S_g, (n,) each."""
     weights = 1 / (signals + noise_floor)
     return 1 - float((weights * np.minimum(errors, signals)).sum() / (weights * signals).sum())
 
 
 def flow_gain(mean: np.ndarray, scale: np.ndarray, flow_nll: np.ndarray) -> float:
-    """``flow_gain_nats`` of posteriors N(mean, scale²), (n, latents) each, on which the flow has
-    the negative log likelihoods ``flow_nll``, (n,)."""
+    """Return ``flow_gain_nats`` of posteriors N(mean, scale²), (n, latents) each.
+
+    The flow has the negative log likelihoods ``flow_nll``, (n,), on them.
+    """
     covariance = np.cov(mean.T, bias=True) + np.diag(np.square(scale).mean(0))
     return gaussian_entropy(covariance) - float(flow_nll.mean())
 
 
 def gaussian_entropy(covariance: np.ndarray) -> float:
-    """½ log det 2πe·Σ in nats, of a covariance (d, d): the negative log likelihood, per sample,
-    that no Gaussian can undercut on samples with this covariance."""
+    """Return ½ log det 2πe·Σ in nats, of a covariance (d, d).
+
+    No Gaussian has a lower negative log likelihood per sample on samples with this covariance.
+    """
     log_determinant = float(np.linalg.slogdet(covariance)[1])
     return 0.5 * (log_determinant + len(covariance) * math.log(2 * math.pi * math.e))
 
@@ -111,7 +117,7 @@ def gaussian_entropy(covariance: np.ndarray) -> float:
 
 
 def make_report(examined: Examined, others: np.ndarray, snr: np.ndarray, bands: str) -> list[Table]:
-    """The tables after a run. ``others`` are the properties of other real galaxies, as many."""
+    """Return the tables of the report; ``others`` are properties of other real galaxies."""
     return [
         make_distance_table(examined, others, bands),
         make_error_table(examined, snr, bands),
@@ -120,7 +126,7 @@ def make_report(examined: Examined, others: np.ndarray, snr: np.ndarray, bands: 
 
 
 def make_distance_table(examined: Examined, others: np.ndarray, bands: str) -> Table:
-    """The distance of each property, beside what chance alone leaves."""
+    """Return the distance of each property, beside that of other real galaxies."""
     names = properties.list_properties(bands)
     generated = properties.compute_distances(examined.generated, examined.real, bands)
     reconstructed = properties.compute_distances(examined.reconstructed, examined.real, bands)
@@ -142,7 +148,7 @@ def make_distance_table(examined: Examined, others: np.ndarray, bands: str) -> T
 
 
 def make_error_table(examined: Examined, snr: np.ndarray, bands: str) -> Table:
-    """What reconstructions leave, by the signal-to-noise of the galaxy."""
+    """Return the errors of reconstructions by the signal-to-noise of the galaxy, (n,)."""
     names = properties.list_properties(bands)
     errors = np.abs(examined.reconstructed - examined.real)
     magnitude = errors[:, names.index("magnitude")]
@@ -170,7 +176,7 @@ def make_error_table(examined: Examined, snr: np.ndarray, bands: str) -> Table:
 
 
 def make_band_table(examined: Examined, bands: str) -> Table:
-    """The share of the signal that reconstructions explain in each band."""
+    """Return the share of the signal that reconstructions explain in each band."""
     rows: list[dict[str, Value]] = [
         {
             "band": band,

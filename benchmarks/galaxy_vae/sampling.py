@@ -37,13 +37,13 @@ COLUMNS = 1024  # samples that go through the layers together, so that their uni
 
 
 class NoCompilerError(Exception):
-    """The C++ sampler cannot be made here; says why in one line."""
+    """The C++ sampler cannot be compiled here; the message is one line."""
 
 
 def make_native_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
-    """Compile the sampler (seconds) and give it the weights, as they are now; for the CPU.
+    """Compile the sampler (seconds) with the current weights, for the CPU.
 
-    It runs on as many threads as torch does. Raises NoCompilerError.
+    It uses as many threads as torch does. Raises NoCompilerError.
     """
     library = _compile_library()
     counts = _count_units(flow.layers[0])
@@ -74,7 +74,7 @@ def make_native_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
 
 
 def make_plain_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
-    """``flow.sample`` as one writes it for speed: the weights are masked once, not in each pass."""
+    """Return ``flow.sample`` with weights that are masked once instead of in each pass."""
     masked = copy.deepcopy(flow).requires_grad_(False)
     for made in masked.layers:
         for layer in [*made.hidden, made.output]:
@@ -86,7 +86,7 @@ def make_plain_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
 
 
 def make_eager_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
-    """The same with torch alone, on the flow's device, with the weights as they are now."""
+    """Return the same sampler in torch, on the flow's device, with the current weights."""
     plans: dict[int, Sampler] = {}
 
     @torch.no_grad()
@@ -101,10 +101,10 @@ def make_eager_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
 
 
 class _Plan:
-    """All operations on a block of at most ``columns`` samples, one after the other.
+    """All operations on a block of at most ``columns`` samples, in order.
 
-    Its buffers are (units, columns), so that the units of one degree are one stretch of memory, and
-    every operation's views are made once.
+    Its buffers are (units, columns), so that the units of one degree are contiguous, and every
+    operation's views are made once.
     """
 
     def __init__(self, flow: MaskedAutoregressiveFlow, columns: int, device: torch.device) -> None:
@@ -144,19 +144,19 @@ class _Plan:
                         add_dense(layer, group.rows, inputs[: group.inputs], outputs[group.rows])
 
     def __call__(self, noise: Tensor) -> Tensor:
-        """Noise (samples, features) to latents, samples ≤ ``columns``."""
+        """Map noise (samples, features) to latents of this shape, samples ≤ ``columns``."""
         self.noise[:, : len(noise)] = noise.T
         self.run()
         return self.latents[:, : len(noise)].T.contiguous()
 
     def run(self) -> None:
-        """From ``self.noise`` to ``self.latents``, (features, columns)."""
+        """Compute ``self.latents`` from ``self.noise``, (features, columns)."""
         for function, arguments, out in self.operations:
             function(*arguments, out=out)
 
 
 def _capture_graph(plan: _Plan) -> Sampler:
-    """The plan as one CUDA graph: its thousands of small operations are launched at once."""
+    """Return the plan as one CUDA graph, which launches its small operations at once."""
     plan.run()  # whatever CUDA sets up at first must not be captured
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -176,15 +176,18 @@ def _reverse(values: Tensor, *, out: Tensor) -> Tensor:
 
 
 class _Group(NamedTuple):
-    """Units of one degree in a layer, and how many of its inputs they see: the first ones."""
+    """The units of one degree in a layer, and how many of its first inputs they see."""
 
     rows: slice
     inputs: int
 
 
 def _list_groups(made: MADE) -> Iterator[list[_Group]]:
-    """For each feature in turn: the outputs that settle it, and then the units of each hidden
-    layer that need no later one."""
+    """Yield the groups of each feature in turn.
+
+    They are the outputs that determine it, then the units of each hidden layer that need no later
+    feature.
+    """
     counts = _count_units(made).tolist()
     for feature in range(len(counts[0]) - 1):
         output = _Group(slice(2 * feature, 2 * feature + 2), counts[-1][feature])
@@ -196,14 +199,16 @@ def _list_groups(made: MADE) -> Iterator[list[_Group]]:
 
 
 def _count_units(made: MADE) -> Tensor:
-    """How many units have a degree ≤ d: (1 + hidden layers, features + 1), the features first."""
+    """Return the units of degree ≤ d, (1 + hidden layers, features + 1), the features first."""
     degrees = torch.arange(len(made.degrees[0]) + 1)
     return torch.stack([(own <= degrees[:, None]).sum(1) for own in made.degrees])
 
 
 def _pack_weights(flow: MaskedAutoregressiveFlow, most_rows: int) -> Iterator[Tensor]:
-    """The weights as ``sampling.cpp`` reads them: for each group, in pieces of ``most_rows`` rows,
-    the biases and then the columns."""
+    """Yield the weights as ``sampling.cpp`` reads them.
+
+    For each group, in pieces of ``most_rows`` rows, these are the biases and then the columns.
+    """
     for made in reversed(flow.layers):
         for groups in _list_groups(made):
             for layer, group in zip([made.output, *made.hidden], groups, strict=True):
@@ -215,7 +220,7 @@ def _pack_weights(flow: MaskedAutoregressiveFlow, most_rows: int) -> Iterator[Te
 
 
 def _compile_library() -> ctypes.CDLL:
-    """The library made of ``sampling.cpp`` for this processor. Raises NoCompilerError."""
+    """Compile ``sampling.cpp`` for this processor; raise NoCompilerError."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "sampling.so"
         try:

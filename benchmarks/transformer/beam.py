@@ -1,10 +1,11 @@
-"""Beam search as in tensor2tensor: scores are logarithms of probability over ((5 + n) / 6)^alpha of
-n tokens (Wu et al. 2016, arXiv:1609.08144, without coverage), END included.
+"""Beam search as in tensor2tensor.
 
-Hypotheses that have ended compete apart from those that go on. A sentence is done when no
-hypothesis can still beat its best ended one, or at its limit of tokens. All sentences of a batch
-take a step together; done ones leave the batch. What becomes of a sentence does not depend on
-which others are beside it.
+The score of n tokens, END included, is the logarithm of their probability over ((5 + n) / 6)^alpha
+(Wu et al. 2016, arXiv:1609.08144, without coverage).
+
+Ended hypotheses do not compete with open ones. A sentence is done when no open hypothesis can beat
+its best ended one, or at its limit of tokens. All sentences of a batch take a step together; done
+ones leave the batch. The translation of a sentence does not depend on the rest of its batch.
 """
 
 from collections.abc import Sequence
@@ -21,21 +22,24 @@ LOWEST = float("-inf")
 
 @dataclass(frozen=True)
 class Search:
-    """``beam`` hypotheses; at most ``extra_tokens`` more tokens than the source sentence has."""
+    """A beam search: ``beam`` hypotheses, ``extra_tokens`` more tokens than the source at most."""
 
     beam: int
     alpha: float
     extra_tokens: int
 
     def penalty(self, tokens: Tensor | int) -> Tensor | float:
-        """What a logarithm of probability is divided by."""
+        """Return the divisor of a logarithm of probability, in the shape of ``tokens``."""
         return ((5.0 + tokens) / 6.0) ** self.alpha
 
 
 @dataclass
 class _Hypotheses:
-    """Of the sentences that are not done. ``tokens`` (sentences, beam, places) and ``scores``
-    (sentences, beam) go on; ``ended`` (sentences, places) is the best ended one, with its score."""
+    """The hypotheses of the sentences that are not done.
+
+    ``tokens`` (sentences, beam, places) and ``scores`` (sentences, beam) are open; ``ended``
+    (sentences, places) is the best ended one, with its score.
+    """
 
     numbers: Tensor
     limits: Tensor
@@ -47,9 +51,10 @@ class _Hypotheses:
 
 @torch.no_grad()
 def translate(network: Transformer, source: Tensor, search: Search) -> list[list[int]]:
-    """The best hypothesis of each sentence of ``source`` (sentences, places): tokens without END.
+    """Return the best hypothesis of each sentence of ``source``, (sentences, places).
 
-    The number of steps is that of the longest hypothesis; each computes one place of each.
+    A hypothesis is its tokens without END. There are as many steps as the longest hypothesis has
+    tokens; each step computes one place of all of them.
     """
     limits = (source != PADDING).sum(1) + search.extra_tokens
     memory, going = network.remember(source), _begin(source, limits, search)
@@ -72,7 +77,7 @@ def translate(network: Transformer, source: Tensor, search: Search) -> list[list
 
 
 def _begin(source: Tensor, limits: Tensor, search: Search) -> _Hypotheses:
-    """One hypothesis each, of END alone: what stands before every sentence."""
+    """Return one hypothesis per sentence of END alone, the token before every sentence."""
     sentences, device = len(source), source.device
     scores = torch.full((sentences, search.beam), LOWEST, device=device)
     scores[:, 0] = 0.0
@@ -97,7 +102,7 @@ def _make_caches(
 def _select_hypotheses(
     cache: tuple[Tensor, Tensor], hypotheses: Tensor, places: int
 ) -> tuple[Tensor, Tensor]:
-    """The caches of other hypotheses; only the first ``places`` hold anything."""
+    """Return the caches of other hypotheses; only the first ``places`` are filled."""
 
     def taken(part: Tensor) -> Tensor:
         result = part.new_empty((len(hypotheses), *part.shape[1:]))
@@ -108,8 +113,10 @@ def _select_hypotheses(
 
 
 def _extend(going: _Hypotheses, logits: Tensor, search: Search, length: int) -> Tensor:
-    """Add the likeliest tokens; returns from which hypothesis each comes, counted over all
-    sentences that were there, (sentences, beam)."""
+    """Add the likeliest tokens; return the hypothesis from which each comes.
+
+    It is (sentences, beam), counted over all sentences of the step.
+    """
     sentences, beam, vocabulary = logits.shape
     scores = going.scores[:, :, None] + logits.log_softmax(-1)
     best, where = scores.view(sentences, -1).topk(2 * beam)
@@ -134,14 +141,16 @@ def _extend(going: _Hypotheses, logits: Tensor, search: Search, length: int) -> 
 
 
 def _is_done(going: _Hypotheses, search: Search, length: int) -> Tensor:
-    """Scores of hypotheses that go on can only fall, and the largest penalty is that of the limit:
-    nothing that follows can be better than this bound."""
+    """Return whether no open hypothesis can beat the best ended one, for each sentence.
+
+    Scores of open hypotheses can only fall, and the largest penalty is that of the limit.
+    """
     bound = going.scores[:, 0] / search.penalty(going.limits)
     return (going.ended_scores >= bound) | (length >= going.limits)
 
 
 def _collect(going: _Hypotheses, done: Tensor, results: list[list[int]]) -> None:
-    """Of done sentences the best hypothesis that ended, else the best one."""
+    """Write the best ended hypothesis of each done sentence, or the best open one, to results."""
     for row in torch.nonzero(done)[:, 0].tolist():
         has_ended = bool(going.ended_scores[row] > LOWEST)
         tokens = going.ended[row] if has_ended else going.tokens[row, 0]

@@ -23,7 +23,7 @@ LONGEST_WAVE = 10_000.0
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of the network; ``layers`` is their number in each of the two stacks."""
+    """The sizes of the network; ``layers`` is the number in each of the two stacks."""
 
     vocabulary: int
     width: int
@@ -36,15 +36,18 @@ class Shape:
 
 @dataclass(frozen=True)
 class Memory:
-    """What the decoder knows of the source sentences: keys and values of each of its layers,
-    (sentences, heads, places, channels), and which places are no padding, None where all are."""
+    """The encoded source sentences for the decoder.
+
+    Keys and values of each of its layers are (sentences, heads, places, channels). ``mask`` is True
+    where a place is not padding, or None if there is no padding.
+    """
 
     keys: tuple[Tensor, ...]
     values: tuple[Tensor, ...]
     mask: Tensor | None
 
     def of(self, sentences: Tensor) -> "Memory":
-        """Of some of the sentences."""
+        """Return the memory of some of the sentences, given by their numbers, (n,)."""
         return Memory(
             tuple(keys.index_select(0, sentences) for keys in self.keys),
             tuple(values.index_select(0, sentences) for values in self.values),
@@ -53,7 +56,7 @@ class Memory:
 
 
 class SelfAttention(nn.Module):
-    """Queries, keys and values from one matrix product."""
+    """Attention with queries, keys and values from one matrix product."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -62,27 +65,30 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(shape.width, shape.width, bias=False)
 
     def forward(self, states: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """``states`` (sentences, places, width); ``mask`` is True where a place may be read."""
+        """Return the attention output of ``states``, (sentences, places, width).
+
+        ``mask`` is True where a place may be read.
+        """
         queries, keys, values = self.split(states)
         noise = self.dropout if self.training else 0.0
         read = scaled_dot_product_attention(queries, keys, values, mask, noise, is_causal=causal)
         return self.join_heads(read)
 
     def split(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, (sentences, heads, places, channels) each."""
+        """Return queries, keys and values, (sentences, heads, places, channels) each."""
         sentences, places, _ = states.shape
         parts = self.inputs(states).view(sentences, places, 3, self.heads, -1)
         queries, keys, values = parts.permute(2, 0, 3, 1, 4)
         return queries, keys, values
 
     def join_heads(self, read: Tensor) -> Tensor:
-        """The output for what the heads have read."""
+        """Return the output, (sentences, places, width), for what the heads have read."""
         result: Tensor = self.output(read.transpose(1, 2).flatten(2))
         return result
 
 
 class SourceAttention(nn.Module):
-    """What the decoder reads of the source."""
+    """The attention of the decoder to the source."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -92,14 +98,14 @@ class SourceAttention(nn.Module):
         self.output = nn.Linear(shape.width, shape.width, bias=False)
 
     def make_keys_and_values(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
-        """Of encoded sources, (sentences, heads, places, channels) each."""
+        """Return keys and values, (sentences, heads, places, channels), of encoded sources."""
         sentences, places, _ = encoded.shape
         parts = self.inputs(encoded).view(sentences, places, 2, self.heads, -1)
         keys, values = parts.permute(2, 0, 3, 1, 4)
         return keys, values
 
     def forward(self, states: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """``states`` (sentences, places, width)."""
+        """Return the attention output of ``states``, (sentences, places, width)."""
         sentences, places, _ = states.shape
         queries = self.query(states).view(sentences, places, self.heads, -1).transpose(1, 2)
         noise = self.dropout if self.training else 0.0
@@ -109,7 +115,7 @@ class SourceAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two layers, the same at every place."""
+    """Two linear layers, the same at every place."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -118,7 +124,7 @@ class FeedForward(nn.Module):
         self.second = nn.Linear(shape.feed_forward, shape.width)
 
     def forward(self, states: Tensor) -> Tensor:
-        """Same shape as ``states``."""
+        """Return the output in the shape of ``states``, (sentences, places, width)."""
         hidden = self.first(states).relu_()
         if self.training and self.dropout:
             hidden = dropout(hidden, self.dropout)
@@ -127,7 +133,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """The norm of a sublayer, and how its result is added."""
+    """The norm of a sublayer and its residual connection."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -135,11 +141,11 @@ class Residual(nn.Module):
         self.norm = nn.LayerNorm(shape.width)
 
     def before(self, states: Tensor) -> Tensor:
-        """What the sublayer reads."""
+        """Return the input of the sublayer, in the shape of ``states``."""
         return self.norm(states) if self.is_pre else states
 
     def after(self, states: Tensor, result: Tensor) -> Tensor:
-        """``states`` with the sublayer's ``result``."""
+        """Return ``states`` plus the sublayer's ``result``, in the same shape."""
         if self.training and self.dropout:
             result = dropout(result, self.dropout)
         return states + result if self.is_pre else self.norm(states + result)
@@ -154,7 +160,7 @@ class EncoderLayer(nn.Module):
         self.around_attention, self.around_feed_forward = Residual(shape), Residual(shape)
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """Same shape as ``states``."""
+        """Return the next states in the shape of ``states``, (sentences, places, width)."""
         around = self.around_attention
         states = around.after(states, self.attention(around.before(states), mask))
         around = self.around_feed_forward
@@ -162,7 +168,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention to earlier places, to the source, then the feed-forward network."""
+    """Attention to earlier places, attention to the source, then the feed-forward network."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -172,7 +178,10 @@ class DecoderLayer(nn.Module):
         self.around_feed_forward = Residual(shape)
 
     def forward(self, states: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """``states`` (sentences, places, width); ``keys`` and ``values`` of the source."""
+        """Return the next states in the shape of ``states``, (sentences, places, width).
+
+        ``keys`` and ``values`` are those of the source.
+        """
         around = self.around_attention
         states = around.after(states, self.attention(around.before(states), causal=True))
         return self._rest(states, keys, values, mask)
@@ -184,8 +193,11 @@ class DecoderLayer(nn.Module):
         place: int,
         memory: tuple[Tensor, Tensor, Tensor | None],
     ) -> Tensor:
-        """One place of each hypothesis: ``states`` (sentences, hypotheses, width). Keys and values
-        of this place go into ``cache``, (sentences · hypotheses, heads, places, channels) each."""
+        """Compute one place of each hypothesis: ``states`` are (sentences, hypotheses, width).
+
+        Keys and values of this place are written to ``cache``; both are
+        (sentences · hypotheses, heads, places, channels).
+        """
         around, (sentences, hypotheses, width) = self.around_attention, states.shape
         alone = states.view(sentences * hypotheses, 1, width)
         query, key, value = self.attention.split(around.before(alone))
@@ -221,15 +233,16 @@ class Transformer(nn.Module):
                 _initialize(module, parts=module.out_features // shape.width)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Logits of every place of ``target``, given the places before it.
+        """Return the logits of every place of ``target``, given the places before it.
 
-        ``source`` and ``target`` are token numbers, int64 (sentences, places), PADDING after END.
+        ``source`` and ``target`` are token numbers, int64 (sentences, places), with PADDING after
+        END. The logits are (sentences, places, vocabulary).
         """
         before = torch.nn.functional.pad(target[:, :-1], (1, 0), value=END)
         return self.logits(self.decode(before, self.remember(source)))
 
     def remember(self, source: Tensor) -> Memory:
-        """Encode ``source`` (sentences, places)."""
+        """Encode ``source``, int64 (sentences, places)."""
         is_token = source != PADDING
         # Without a mask attention is faster; a compiled graph cannot branch on values.
         is_full = not torch.compiler.is_compiling() and bool(is_token.all())
@@ -242,14 +255,17 @@ class Transformer(nn.Module):
         return Memory(tuple(k for k, _ in both), tuple(v for _, v in both), mask)
 
     def decode(self, tokens: Tensor, memory: Memory) -> Tensor:
-        """States (sentences, places, width) behind ``tokens`` (sentences, places), END first."""
+        """Return the states after ``tokens``, (sentences, places, width).
+
+        ``tokens`` are int64 (sentences, places), END first.
+        """
         states = self.embed(tokens)
         for layer, keys, values in zip(self.decoder, memory.keys, memory.values, strict=True):
             states = layer(states, keys, values, memory.mask)
         return states
 
     def embed(self, tokens: Tensor, first_place: int = 0) -> Tensor:
-        """Tokens (sentences, places) with their positions, (sentences, places, width)."""
+        """Embed tokens (sentences, places) with their positions, (sentences, places, width)."""
         width = self.shape.width
         states = embedding(tokens, self.embedding) * math.sqrt(width)
         states = states + make_positions(first_place, tokens.shape[1], width, tokens.device)
@@ -260,8 +276,10 @@ class Transformer(nn.Module):
     def step(
         self, tokens: Tensor, place: int, caches: Sequence[tuple[Tensor, Tensor]], memory: Memory
     ) -> Tensor:
-        """Logits (sentences, hypotheses, vocabulary) of the place after ``tokens``, (sentences,
-        hypotheses), which stand at ``place``."""
+        """Return the logits of the next place, (sentences, hypotheses, vocabulary).
+
+        ``tokens`` (sentences, hypotheses) stand at ``place``.
+        """
         sentences, hypotheses = tokens.shape
         states = self.embed(tokens.view(-1, 1), place).view(sentences, hypotheses, -1)
         for at, layer in enumerate(_list_layers(self.decoder)):
@@ -271,12 +289,12 @@ class Transformer(nn.Module):
         return self.logits(states)
 
     def logits(self, states: Tensor) -> Tensor:
-        """Of every token of the vocabulary, for states of the decoder."""
+        """Return the logits of all tokens, (…, vocabulary), for decoder states (…, width)."""
         return linear(self.decoder_norm(states), self.embedding)
 
 
 def make_positions(first: int, count: int, width: int, device: torch.device) -> Tensor:
-    """Sines of ``width`` / 2 wavelengths, then the cosines; (count, width)."""
+    """Return sines of ``width`` / 2 wavelengths, then their cosines, (count, width)."""
     half = width // 2
     places = torch.arange(first, first + count, dtype=torch.float32, device=device)
     steps = torch.arange(half, dtype=torch.float32, device=device) / max(1, half - 1)
@@ -289,7 +307,7 @@ def _list_layers(stack: nn.ModuleList) -> list[DecoderLayer]:
 
 
 def _initialize(layer: nn.Linear, parts: int) -> None:
-    """Glorot's uniform distribution; of each matrix by itself where several are stored as one."""
+    """Initialise with Glorot's uniform distribution, each matrix of a stored group by itself."""
     is_several = layer.bias is None and parts > 1
     for weights in layer.weight.chunk(parts) if is_several else [layer.weight]:
         nn.init.xavier_uniform_(weights)

@@ -21,17 +21,17 @@ from rules.errors import UserError
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PeerTranslation":
-    """The task; ``config`` has compile=off and the precision of the reference."""
+    """Return the task; ``config`` has compile=off and the precision of the reference."""
     return PeerTranslation(config, ranks)
 
 
 def create_marian(config: RunConfig, ranks: TorchRanks) -> "PeerTranslation":
-    """The same task with another library's network."""
+    """Return the same task with another library's network."""
     return MarianTranslation(config, ranks)
 
 
 class Peer(nn.Module):
-    """torch's network with the same embedding on both sides and as the matrix of the logits."""
+    """torch's network with one embedding for both sides and the logits."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Peer(nn.Module):
         )
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Logits of every place of ``target``."""
+        """Return the logits of every place of ``target``, (sentences, places, vocabulary)."""
         before = pad(target[:, :-1], (1, 0), value=END)
         later = self.network.generate_square_subsequent_mask(target.shape[1], target.device)
         decoded = self.network(
@@ -71,7 +71,7 @@ class Peer(nn.Module):
 
 
 class Marian(nn.Module):
-    """`transformers`' network of the same sizes."""
+    """The network of `transformers` with the same sizes."""
 
     def __init__(self, shape: Shape, longest: int = 1024) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Marian(nn.Module):
         )
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Logits of every place of ``target``."""
+        """Return the logits of every place of ``target``, (sentences, places, vocabulary)."""
         before = pad(target[:, :-1], (1, 0), value=END)
         logits: Tensor = self.network(
             input_ids=source, attention_mask=source != PADDING, decoder_input_ids=before
@@ -116,29 +116,28 @@ class Marian(nn.Module):
 
 
 class PeerTranslation(Translation):
-    """The task with this network, the same sentences all in one pass, and Adam as torch makes it by
-    default."""
+    """The task with this network, all sentences in one pass and torch's default Adam."""
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
         self.pass_tokens = sys.maxsize
 
     def make_network(self) -> nn.Module:
-        """torch's, of the same sizes."""
+        """Return torch's network of the same sizes."""
         return Peer(self.shape)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        """All parameters in one group."""
+        """Return Adam with all parameters in one group."""
         self.parallel = self.model
         return torch.optim.Adam(self.model.parameters())
 
     def predict_noise(self) -> None:
-        """Nothing: only steps are compared."""
+        """Do nothing: only steps are compared."""
 
 
 class MarianTranslation(PeerTranslation):
-    """The task with that of `transformers`."""
+    """The task with the network of `transformers`."""
 
     def make_network(self) -> nn.Module:
-        """Of the same sizes."""
+        """Return the network of the same sizes."""
         return Marian(self.shape)

@@ -1,4 +1,4 @@
-"""What the network says of single galaxies, as figure 1 of the paper shows it."""
+"""Pictures of the posteriors of single galaxies, as in figure 1 of the paper."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,9 +28,12 @@ def draw_posteriors(
     estimate: Estimate,
     means_of_draws: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> "Figure":
-    """Galaxies of ``rows``, from faint to bright: each in colour, below it the regions of (e1, e2)
-    that hold it with 68% and 95% probability, and the truth; of a Bayesian network also the mean
-    of each draw of its weights, (draws, n, 2) for n stamps."""
+    """Return a figure of galaxies of ``rows``, from faint to bright, with their posteriors.
+
+    Each galaxy is shown in colour; below it are the regions of (e1, e2) that hold it with 68% and
+    95% probability, and the truth. Of a Bayesian network the figure also shows the mean of each
+    draw of its weights, (draws, n, 2) for n stamps.
+    """
     from matplotlib.figure import Figure
 
     chosen = rows[find_nearest(sky.labels["snr"][rows], SIGNAL_TO_NOISE)]
@@ -58,7 +61,7 @@ def draw_posteriors(
     figure.legend(handles, names, loc="lower center", ncols=4, fontsize=9, frameon=False)
     figure.suptitle(
         f"Evaluation galaxies in g, r, i (asinh stretch, {ARCSEC_SHOWN:g}″ wide), "
-        "and what the network says of their shape",
+        "and the network's posteriors of their shape",
         fontsize=10,
         y=0.985,
     )
@@ -66,7 +69,7 @@ def draw_posteriors(
 
 
 def find_nearest(values: np.ndarray, wanted: Sequence[float]) -> list[int]:
-    """For each wanted value the position of the nearest one by ratio, none of them twice."""
+    """Return the position of the nearest value by ratio for each wanted one, none twice."""
     found: list[int] = []
     for value in wanted:
         order = np.argsort(np.abs(np.log(np.maximum(values, 1e-6) / value)), kind="stable")
@@ -75,7 +78,7 @@ def find_nearest(values: np.ndarray, wanted: Sequence[float]) -> list[int]:
 
 
 def _draw_galaxy(axes: "Axes", image: np.ndarray, parameters: SkyParameters) -> None:
-    """The middle of the stamp, x to the right and y upwards, as the ellipticity is defined."""
+    """Draw the middle of the stamp, x to the right and y upwards, as for the ellipticity."""
     pixels = image.shape[0]
     shown = min(pixels, round(ARCSEC_SHOWN / parameters.pixel_scale_arcsec))
     first = (pixels - shown) // 2
@@ -88,7 +91,7 @@ def _draw_galaxy(axes: "Axes", image: np.ndarray, parameters: SkyParameters) -> 
 def _draw_posterior(
     axes: "Axes", mean: np.ndarray, scale: np.ndarray, truth: tuple[float, float]
 ) -> None:
-    """Ellipses mean + r·L·(cos, sin) around the mean; panels are as wide as their posterior."""
+    """Draw ellipses mean + r·L·(cos, sin); a panel is as wide as its posterior."""
     angles = np.linspace(0, 2 * math.pi, 200)
     circle = np.stack([np.cos(angles), np.sin(angles)])
     for name, (region, opacity) in REGIONS.items():

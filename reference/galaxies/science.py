@@ -74,7 +74,7 @@ class Measurement(NamedTuple):
     error: float
 
     def row(self, name: str) -> dict[str, Value]:
-        """As two entries of a table's row."""
+        """Return the number and its error as two entries of a table's row."""
         return {name: self.value, f"{name}_error": self.error}
 
 
@@ -85,8 +85,10 @@ def make_report(
     estimate: Estimate,
     on_progress: OnProgress,
 ) -> list[Table]:
-    """Shear bias and leakage on half as many new galaxies as the evaluation set has, and the errors
-    of the evaluation set by signal-to-noise and size."""
+    """Return the tables of shear bias and leakage, and of errors by signal-to-noise and size.
+
+    Shear bias and leakage are measured on half as many new galaxies as the evaluation set has.
+    """
     rows = slice(first_evaluation_row, None)
     labels = sky.labels[rows]
     count = max(4, len(labels) // 2)
@@ -110,27 +112,30 @@ def make_report(
 
 
 def apply_shear(galaxy: Galaxy, shear: complex) -> Galaxy:
-    """The galaxy lensed by the reduced shear γ1 + i·γ2: e becomes (e + γ)/(1 + γ*·e) (Seitz &
-    Schneider 1997, A&A 318, 687). Size, flux and place stay."""
+    """Lens a galaxy by the reduced shear γ1 + i·γ2; size, flux and place stay.
+
+    e becomes (e + γ)/(1 + γ*·e) (Seitz & Schneider 1997, A&A 318, 687).
+    """
     e = complex(galaxy.e1, galaxy.e2)
     lensed = (e + shear) / (1 + shear.conjugate() * e)
     return replace(galaxy, e1=lensed.real, e2=lensed.imag)
 
 
 def add_noise(electrons: np.ndarray, sky: np.ndarray, normal: np.ndarray) -> np.ndarray:
-    """Poisson noise of signal and sky that is a smooth function of both, sky mean subtracted.
+    """Return electrons with Poisson noise of signal and sky; the mean of the sky is subtracted.
 
-    ``normal`` are draws of N(0, 1). Two images of nearly the same galaxy get nearly the same noise,
-    which no Poisson generator can give. λ + √λ·z + (z² − 1)/6 are the first terms of Cornish &
-    Fisher's expansion of the Poisson quantile: with the sky's 884 electrons and more it keeps to
-    the exact quantile within its rounding to whole electrons (the noise is 30 and more).
+    ``normal`` are draws of N(0, 1) in the shape of ``electrons``, and the noise is a smooth
+    function of all three. So two images of nearly the same galaxy get nearly the same noise, which
+    no Poisson generator provides. λ + √λ·z + (z² − 1)/6 are the first terms of Cornish & Fisher's
+    expansion of the Poisson quantile. With the sky's 884 electrons and more they agree with the
+    exact quantile within its rounding to whole electrons (the noise is 30 and more).
     """
     expected = np.maximum(electrons + sky, 0)
     return np.asarray(electrons + np.sqrt(expected) * normal + (normal**2 - 1) / 6)
 
 
 def observe(parameters: SkyParameters, electrons: np.ndarray, normal: np.ndarray) -> np.ndarray:
-    """Noisy stamps in units of the sky noise, rounded as stored: float16, (…, bands, y, x)."""
+    """Return noisy stamps in units of the sky noise, float16 as stored, (…, bands, y, x)."""
     sky = np.array(parameters.sky_electrons)[:, None, None]
     values: np.ndarray = add_noise(electrons, sky, normal) / np.sqrt(sky)
     return values.astype(PIXEL_DTYPE)
@@ -139,11 +144,12 @@ def observe(parameters: SkyParameters, electrons: np.ndarray, normal: np.ndarray
 def draw_sheared_stamps(
     parameters: SkyParameters, galaxy: Galaxy, normal: np.ndarray
 ) -> np.ndarray:
-    """The galaxy lensed, for the ring test: (component of the shear, +/−, turned by 0/90°, bands,
-    y, x). ``normal`` is its noise, draws of N(0, 1), (bands, y, x).
+    """Draw the lensed galaxy for the ring test.
 
-    Turned by 90° the galaxy's e changes its sign; so does a shear, and only half of the images have
-    to be drawn: galaxy and noise turned, then lensed by +γ, are those lensed by −γ, then turned.
+    Returns (component of the shear, +/−, rotated by 0/90°, bands, y, x). ``normal`` is its noise,
+    draws of N(0, 1), (bands, y, x). A rotation by 90° changes the sign of the galaxy's e and of a
+    shear. So only half of the images are drawn: galaxy and noise rotated, then lensed by +γ, equal
+    those lensed by −γ, then rotated.
     """
     shears = (SHEAR + 0j, -SHEAR + 0j, SHEAR * 1j, -SHEAR * 1j)
     drawn = [
@@ -157,20 +163,23 @@ def draw_sheared_stamps(
 def draw_leakage_stamps(
     parameters: SkyParameters, galaxy: Galaxy, normal: np.ndarray
 ) -> np.ndarray:
-    """The galaxy through sheared PSFs: (component of the shear, +/−, bands, y, x)."""
+    """Draw the galaxy through sheared PSFs.
+
+    Returns (component of the shear, +/−, bands, y, x); ``normal`` is (bands, y, x).
+    """
     shears = ((SHEAR, 0.0), (-SHEAR, 0.0), (0.0, SHEAR), (0.0, -SHEAR))
     drawn = [galaxies.noise_free_electrons(parameters, galaxy, shear) for shear in shears]
     return observe(parameters, _by_component_and_sign(drawn), normal)
 
 
 def _by_component_and_sign(drawn: Sequence[np.ndarray]) -> np.ndarray:
-    """Images with the shears +γ1, −γ1, +γ2, −γ2 as (2, 2, bands, y, x)."""
+    """Stack images with the shears +γ1, −γ1, +γ2, −γ2 as (2, 2, bands, y, x)."""
     return np.stack(drawn).reshape(2, 2, *drawn[0].shape)
 
 
 @dataclass(frozen=True)
 class Responses:
-    """Of single galaxies, for both components of e: (galaxies, 2) each."""
+    """The responses of single galaxies, for both components of e: (galaxies, 2) each."""
 
     response: np.ndarray
     additive: np.ndarray
@@ -195,7 +204,7 @@ class Responses:
 def measure_responses(
     parameters: SkyParameters, indices: range, estimate: Estimate, on_progress: OnProgress
 ) -> Responses:
-    """Draw galaxies ``indices`` of the sky, lensed and through sheared PSFs, and estimate them."""
+    """Draw galaxies ``indices``, lensed and through sheared PSFs, and estimate their responses."""
     lensed, leaked = [], []
     for chunk in row_chunks(len(indices), CHUNK_GALAXIES):
         shown = [
@@ -215,7 +224,7 @@ def _noise(parameters: SkyParameters, index: int) -> np.ndarray:
 
 
 def _means(estimate: Estimate, stamps: Sequence[np.ndarray]) -> np.ndarray:
-    """Estimated e1 and e2 of each galaxy's stamps, in their layout: (galaxies, …, 2)."""
+    """Return estimated e1 and e2 of each galaxy's stamps in their layout, (galaxies, …, 2)."""
     layout = (len(stamps), *stamps[0].shape[:-3])
     flat = np.concatenate([of_one.reshape(-1, *of_one.shape[-3:]) for of_one in stamps])
     mean, _ = estimate(flat)
@@ -226,19 +235,19 @@ def _means(estimate: Estimate, stamps: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def average(values: np.ndarray) -> Measurement:
-    """The mean over independent galaxies."""
+    """Return the mean over independent galaxies, (n,), with its standard error."""
     return Measurement(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
 
 
 def divide(numerator: Measurement, denominator: Measurement) -> Measurement:
-    """The ratio of two independent numbers, its error to first order."""
+    """Return the ratio of two independent numbers, with its error to first order."""
     ratio = numerator.value / denominator.value
     error = math.hypot(numerator.error, ratio * denominator.error) / abs(denominator.value)
     return Measurement(ratio, error)
 
 
 def make_shear_bias_table(responses: Responses) -> Table:
-    """Response, m, c and α for both components, raw and after the correction of the response."""
+    """Return response, m, c and α of both components, raw and corrected for the response."""
     calibrating, tested = slice(0, None, 2), slice(1, None, 2)
     columns: list[dict[str, Measurement]] = []
     for j in (0, 1):
@@ -275,8 +284,10 @@ def make_shear_bias_table(responses: Responses) -> Table:
 
 @dataclass(frozen=True)
 class Errors:
-    """Of single galaxies: estimate minus truth (n, 2), and its squared distance from the posterior
-    mean in units of the posterior's own scale (n,), χ² with 2 degrees of freedom if that is right.
+    """The errors of single galaxies.
+
+    ``residual`` is estimate minus truth, (n, 2). ``radius_squared``, (n,), is its squared length in
+    units of the posterior's own scale, χ² with 2 degrees of freedom if that is right.
     """
 
     residual: np.ndarray
@@ -284,13 +295,13 @@ class Errors:
 
     @classmethod
     def from_residuals(cls, residual: np.ndarray, scale: np.ndarray) -> "Errors":
-        """From residuals (n, 2) and the scale matrices L (n, 2, 2), covariance L·Lᵀ."""
+        """Compute the errors from residuals (n, 2) and scale matrices L (n, 2, 2)."""
         white = np.linalg.solve(scale.astype(float), residual[:, :, None].astype(float))
         return cls(residual.astype(float), (white[:, :, 0] ** 2).sum(axis=1))
 
 
 def root_mean_square(residual: np.ndarray) -> Measurement:
-    """Of both components together, as the quality ``e_rmse``; d√s = ds/(2√s)."""
+    """Return the RMS of both components together, as ``e_rmse``; d√s = ds/(2√s)."""
     square = average((residual**2).mean(axis=1))
     rmse = math.sqrt(square.value)
     return Measurement(rmse, square.error / (2 * rmse) if rmse else 0.0)
@@ -299,8 +310,10 @@ def root_mean_square(residual: np.ndarray) -> Measurement:
 def make_error_table(
     title: str, name: str, values: np.ndarray, edges: Sequence[float], errors: Errors
 ) -> Table:
-    """RMSE, mean error and coverage of the galaxies whose ``values`` lie between ``edges``; bins
-    with fewer than two galaxies have no error bar and are left out."""
+    """Return RMSE, mean error and coverage of the galaxies between successive ``edges``.
+
+    ``values`` are (n,). Bins with fewer than two galaxies have no error bar and are left out.
+    """
     rows = []
     for low, high in pairwise(edges):
         inside = (values >= low) & (values < high)

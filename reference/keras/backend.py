@@ -1,6 +1,6 @@
-"""Keras 3 on TensorFlow: how it is loaded, how runs on it begin, and how they are to compute.
+"""Load Keras 3 on TensorFlow, start runs on it, and choose their execution settings.
 
-``keras`` and ``tf`` are taken from here, so that nothing loads them in another way.
+Import ``keras`` and ``tf`` from here, so that they are always loaded in the same way.
 """
 
 import gc
@@ -20,8 +20,8 @@ from rules.host import usable_processors
 
 
 @contextmanager
-def _libraries_kept_quiet() -> Iterator[None]:
-    """What C++ libraries write to stderr meanwhile is shown only if loading them fails.
+def _quiet_libraries() -> Iterator[None]:
+    """Show what C++ libraries write to stderr only if loading them fails.
 
     TensorFlow reports as it is loaded that it uses oneDNN, whatever its log level.
     """
@@ -42,8 +42,8 @@ def _libraries_kept_quiet() -> Iterator[None]:
 
 
 os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the user's keras.json says
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what goes wrong is raised as well
-with _libraries_kept_quiet():
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised, too
+with _quiet_libraries():
     import keras
     import tensorflow as tf
 
@@ -52,33 +52,36 @@ __all__ = ["keras", "tf"]
 WEIGHTS_SUFFIX = ".npz"
 FRAMEWORK = f"keras {keras.__version__} on tensorflow {tf.__version__}"
 POLICIES = {"fp32": "float32", "bf16": "mixed_bfloat16"}
-"""Of layers that multiply, by the names that ``--set precision=…`` knows."""
+"""The policies of layers that multiply, by the names of ``--set precision=…``."""
 
 
 def _set_threads(count: int) -> None:
-    """Operations one after the other, each on so many threads; before anything is computed."""
+    """Run one operation at a time on ``count`` threads; call it before any computation."""
     tf.config.threading.set_intra_op_parallelism_threads(count)
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
-def _usual_threads() -> int:
-    """One for each core; a user's OMP_NUM_THREADS is obeyed, which TensorFlow ignores."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdecimal() and int(asked) > 0:
-        return int(asked)
+def _count_usual_threads() -> int:
+    """Return one thread for each core, or the number in the user's OMP_NUM_THREADS.
+
+    TensorFlow itself ignores OMP_NUM_THREADS.
+    """
+    requested = os.environ.get("OMP_NUM_THREADS", "")
+    if requested.isdecimal() and int(requested) > 0:
+        return int(requested)
     return usable_processors()
 
 
-_set_threads(_usual_threads())
+_set_threads(_count_usual_threads())
 
 
 @contextmanager
 def start_ranks() -> Iterator[SingleProcess]:
-    """The one process that Keras runs in here."""
-    yield SingleProcess(FRAMEWORK, _accelerator())
+    """Start the one process in which Keras runs here."""
+    yield SingleProcess(FRAMEWORK, _find_accelerator())
 
 
-def _accelerator() -> str | None:
+def _find_accelerator() -> str | None:
     for device in tf.config.list_physical_devices("GPU"):
         details = tf.config.experimental.get_device_details(device)
         return str(details.get("device_name", "GPU"))
@@ -91,35 +94,35 @@ def free_earlier_tasks() -> None:
     gc.collect()
 
 
-def use_threads(asked: str) -> str:
-    """Compute with as many threads as asked for, or as many as is usual; returns the number.
+def use_threads(requested: str) -> str:
+    """Compute with the requested number of threads, or the usual one; return the number.
 
     Raises UserError where TensorFlow has already computed with another number in this process.
     """
     now = str(tf.config.threading.get_intra_op_parallelism_threads())
-    if asked not in ("auto", now):
+    if requested not in ("auto", now):
         try:
-            _set_threads(int(asked))
+            _set_threads(int(requested))
         except RuntimeError as error:
             raise UserError(
-                f"threads={asked}: TensorFlow computes with {now} in this process and cannot "
+                f"threads={requested}: TensorFlow computes with {now} in this process and cannot "
                 "change; start another process"
             ) from error
-        return asked
+        return requested
     return now
 
 
-def autotune(asked: Execution, step: Step, ranks: Ranks) -> Execution:
-    """``asked`` with a value, and the reason for it, in place of every ``auto`` but threads, which
-    TensorFlow cannot change.
+def autotune(requested: Execution, step: Step, ranks: Ranks) -> Execution:
+    """Return ``requested`` with a value and a reason in place of every ``auto`` but threads.
 
-    The precision is measured without XLA, then XLA (``compile=on``) against TensorFlow's own
-    graphs. On CPUs processor time counts, which other work does not move.
+    TensorFlow cannot change the number of threads. The precision is measured without XLA, then XLA
+    (``compile=on``) against TensorFlow's own graphs. On CPUs processor time counts, which other
+    work does not affect.
     """
     clock = time.perf_counter if ranks.accelerator else time.process_time
-    chosen = asked.with_setting("compile", "off")
-    if asked.precision == "auto":
+    chosen = requested.with_setting("compile", "off")
+    if requested.precision == "auto":
         chosen = pick_fastest(chosen, "precision", tuple(POLICIES), step, ranks, clock)
-    if asked.compile == "auto":
+    if requested.compile == "auto":
         return pick_fastest(chosen, "compile", ("off", "on"), step, ranks, clock)
-    return chosen.with_setting("compile", asked.compile)
+    return chosen.with_setting("compile", requested.compile)

@@ -34,6 +34,7 @@ class Compiled:
         return "compiled" if self.enabled else "eager"
 
     def __call__(self, *arguments: Any) -> Any:
+        """Call the function, compiled if possible."""
         if not self.enabled:
             return self._eager(*arguments)
         if self._compiled is None:
