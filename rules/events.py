@@ -20,7 +20,7 @@ Count = Literal["once", "at most once", "at least once"]
 
 
 class Phase(IntEnum):
-    """Where in a log an event stands; phases follow each other in this order (rule T3)."""
+    """The phases of a log, in their order (rule T3)."""
 
     IDENTITY = 0  # whose run of what this is, before initialisation
     INIT = 1  # from init_start to init_stop: settings, building, compiling, warming up
@@ -30,7 +30,7 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True)
 class EventRule:
-    """What one key must look like wherever it appears."""
+    """The form that the events of one key must have."""
 
     key: str
     phase: Phase
@@ -117,11 +117,11 @@ EVENTS: Mapping[Kind, Mapping[str, EventRule]] = MappingProxyType(
         for kind, timed in _OF_KIND.items()
     }
 )
-"""By the kind of the benchmark's task, the rule of each key."""
+"""The rule of each key, by the kind of the benchmark's task."""
 
 
 def find_event_type(key: str) -> EventType:
-    """Of an event of any kind of benchmark; a key that none has is that of a point in time."""
+    """Return the type of an event; a key that no kind of benchmark has is a point in time."""
     for known in EVENTS.values():
         if key in known:
             return known[key].event_type
@@ -144,7 +144,7 @@ METADATA_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "status": "string",
     }
 )
-"""The type of each metadata field that the table asks for."""
+"""The type of each metadata field in the table."""
 
 GENERATION_SECONDS = ("sampling_seconds", "decoding_seconds")  # lists in generation_times
 REASON_METADATA = "reason"  # a string in run_stop; a run that gave up early has it (rule T11)
@@ -153,11 +153,11 @@ INTERRUPTED_METADATA = "interrupted"  # true in run_stop of a run that did not e
 IMPLEMENTATION_TYPES: Mapping[str, ValueType] = MappingProxyType(
     {"framework": "string", "device": "string", "precision": "string", "ranks": "integer"}
 )
-"""What the value of ``implementation`` holds at least."""
+"""The fields that the value of ``implementation`` must have."""
 
 
 def make_hyperparameter_rule(name: str) -> EventRule:
-    """What the event of a hyperparameter looks like; T12 and T13 judge whether it must be there."""
+    """Make the rule for the event of a hyperparameter; T12 and T13 judge whether it must exist."""
     meaning = "a hyperparameter of the definition"
     return EventRule(name, Phase.INIT, "at most once", "any", meaning=meaning)
 
@@ -169,11 +169,11 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "status": (STATUS_SUCCESS, STATUS_ABORTED),
     }
 )
-"""The strings that an event's value or a metadata field may be, where there are only a few."""
+"""The strings that are allowed for an event's value or a metadata field, if there are few."""
 
 
 def has_type(value: object, expected: ValueType) -> bool:
-    """True when a JSON value is of the type that the table asks for."""
+    """Return True if a JSON value has the type that the table gives."""
     match expected:
         case "null":
             return value is None
@@ -192,10 +192,10 @@ def has_type(value: object, expected: ValueType) -> bool:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """True for a JSON number; a boolean is none."""
+    """Return True for a JSON number; a boolean is not one."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """True for a JSON integer; a boolean is none."""
+    """Return True for a JSON integer; a boolean is not one."""
     return isinstance(value, int) and not isinstance(value, bool)

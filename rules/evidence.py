@@ -1,9 +1,9 @@
 """Recorded evidence that a benchmark's targets separate correct from broken implementations.
 
 ``benchmarks/<name>/evidence.json`` holds, for each scale, the quality curves of correct runs and of
-broken variants, and the digest of the definition that they belong to. `make check-targets`
-measures it; the contract tests judge what was recorded, with ``problems``. A run that generates is
-judged once, so its curve has one point: the quality when all its images are made.
+broken variants, and the digest of their definition. `make check-targets` measures them, and the
+contract tests judge them with ``find_problems``. A run that generates is evaluated once, when all
+its images exist, so its curve has one point.
 """
 
 import statistics
@@ -16,7 +16,7 @@ from rules import recorded
 from rules.definition import Definition
 
 FILE = "evidence.json"
-# Seeds of the correct model. At full scale a run may take hours: as many as a result has runs.
+# Seeds of the correct model. At full scale, where a run may take hours, as many as a result has.
 CORRECT_SEEDS_REQUIRED: Mapping[str, int] = MappingProxyType({"mini": 10, "full": 5})
 
 
@@ -30,7 +30,7 @@ class Curve:
     evaluations: tuple[tuple[int, Mapping[str, float]], ...]
 
     def count_samples_to_target(self, definition: Definition) -> int | None:
-        """Samples at the first evaluation at which every target holds, or None."""
+        """Return the samples at the first evaluation at which every target holds, or None."""
         reached = (
             samples for samples, quality in self.evaluations if definition.is_reached_by(quality)
         )
@@ -39,7 +39,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured at one scale. The variant of a correct run is ``correct``."""
+    """The measurements at one scale; the variant of a correct run is ``correct``."""
 
     definition_digest: str
     measured: Mapping[str, Any]
@@ -57,7 +57,7 @@ class Evidence:
 
 
 def load(name: str, scale: str) -> Evidence | None:
-    """The evidence recorded for a benchmark at a scale, or None where there is none."""
+    """Return the evidence recorded for a benchmark at a scale, or None if there is none."""
     entry = recorded.read(name, FILE).get(scale)
     if entry is None:
         return None
@@ -97,10 +97,10 @@ def save(name: str, scale: str, evidence: Evidence) -> None:
 def find_problems(
     evidence: Evidence, definition: Definition, variants: tuple[str, ...]
 ) -> list[str]:
-    """In plain words, why ``evidence`` does not support the definition's targets; empty is good.
+    """Return the reasons why ``evidence`` does not support the definition's targets, if any.
 
-    ``variants`` are the broken variants that the benchmark declares: each must have been tried,
-    and run to the full budget without reaching the targets.
+    ``variants`` are the broken variants that the benchmark declares. Each one must have run to the
+    full budget without reaching the targets.
     """
     found = []
     asked = definition.generation
@@ -127,7 +127,7 @@ def find_problems(
 
 
 def summarize_samples(evidence: Evidence, definition: Definition) -> tuple[int, int, int] | None:
-    """Fewest, median and most samples that the correct runs needed, or None."""
+    """Return the fewest, median and most samples that the correct runs needed, or None."""
     needed = [curve.count_samples_to_target(definition) for curve in evidence.correct]
     counts = sorted(samples for samples in needed if samples is not None)
     return (counts[0], int(statistics.median(counts)), counts[-1]) if counts else None

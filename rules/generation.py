@@ -1,4 +1,4 @@
-"""What a run of a benchmark that generates is scored by (rule T26)."""
+"""The scores of a benchmark that generates (rule T26)."""
 
 import math
 import statistics
@@ -10,7 +10,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Metric:
-    """How a score is called, which way is better, and how a table heads it."""
+    """The name of a score, its better direction, and its heading in a table."""
 
     name: str
     better: Literal["lower", "higher"]
@@ -22,17 +22,17 @@ METRICS = (
     Metric("latency_ms_p99", "lower", "p99 ms"),
     Metric("images_per_second", "higher", "images/s"),
 )
-"""The scores, the one that results are ranked by last."""
+"""The scores; results are ranked by the last one."""
 
 
 def compute_metrics(
     images: Sequence[int], seconds: Sequence[Sequence[float]]
 ) -> Mapping[str, float]:
-    """The scores of a run that took ``seconds[i]``, one for each repetition, to generate
-    ``images[i]`` images at a time; counts rise, times are positive.
+    """Return the scores of a run.
 
-    Latency is the time for the smallest number of images, images per second the largest number over
-    the median of its times.
+    ``seconds[i]`` holds the seconds of each repetition that generated ``images[i]`` images. The
+    counts rise and the times are positive. Latency is the time for the smallest count. Images per
+    second is the largest count over the median of its times.
     """
     return MappingProxyType(
         {
@@ -44,6 +44,6 @@ def compute_metrics(
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest of ``values`` that at least ``percent`` percent of them do not exceed."""
+    """Return the smallest value that at least ``percent`` percent of ``values`` do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]

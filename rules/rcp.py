@@ -28,9 +28,10 @@ BATCH_SIZES_REQUIRED = 3
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the reference. ``samples_to_target`` is None where it missed the targets.
+    """One run of the reference.
 
-    ``epochs`` and ``quality`` are those of its last evaluation.
+    ``samples_to_target`` is None if the run missed the targets. ``epochs`` and ``quality`` belong
+    to its last evaluation.
     """
 
     seed: int
@@ -44,8 +45,8 @@ class Run:
 class Point:
     """The runs at one batch size, all with the same hyperparameters.
 
-    ``measured`` says on what they were made: one description, or several where a measurement was
-    continued elsewhere.
+    ``measured`` describes the machine and the implementation. There are several descriptions if
+    the measurement was continued on another machine.
     """
 
     hyperparameters: Mapping[str, Value]
@@ -59,37 +60,37 @@ class Point:
 
     @property
     def samples(self) -> tuple[int, ...]:
-        """Samples to target of the runs that reached it."""
+        """The samples to target of the runs that reached it."""
         counts = (run.samples_to_target for run in self.runs)
         return tuple(count for count in counts if count is not None)
 
     @property
     def is_usable(self) -> bool:
-        """True where enough runs are there, and none missed the targets."""
+        """True if there are enough runs and none missed the targets."""
         return len(self.runs) >= RUNS_REQUIRED and len(self.samples) == len(self.runs)
 
 
 @dataclass(frozen=True)
 class ReferencePoints:
-    """What was measured at one scale, in the order of batch sizes."""
+    """The points of one scale, in the order of batch sizes."""
 
     definition_digest: str
     points: tuple[Point, ...] = ()
 
     def belongs_to(self, definition: Definition) -> bool:
-        """False where they were measured for another version of the definition."""
+        """Return False if they were measured for another version of the definition."""
         return self.definition_digest == definition.digest
 
     def at(self, batch_size: int) -> Point | None:
-        """The point of a batch size, or None."""
+        """Return the point of a batch size, or None."""
         return next((point for point in self.points if point.batch_size == batch_size), None)
 
     def add_run(
         self, hyperparameters: Mapping[str, Value], measured: Mapping[str, Any], run: Run
     ) -> "ReferencePoints":
-        """The same and one more run. The hyperparameters of its batch size must be the known ones.
+        """Return these points and one more run.
 
-        Raises ValueError for others.
+        Raises ValueError if earlier runs at this batch size had other hyperparameters.
         """
         known = self.at(int(hyperparameters[BATCH_SIZE])) or Point(hyperparameters, (), ())
         if known.hyperparameters != hyperparameters:
@@ -102,18 +103,18 @@ class ReferencePoints:
 
 
 def load(name: str, scale: str) -> ReferencePoints | None:
-    """The points of a benchmark at a scale, or None where there are none.
+    """Return the points of a benchmark at a scale, or None if there are none.
 
-    Whether they belong to the present definition is for the caller to ask. Raises UserError for a
-    file that breaks ``schemas/rcp.schema.json``.
+    The caller must check that they belong to the current definition. Raises UserError for a file
+    that breaks ``schemas/rcp.schema.json``.
     """
     where = recorded.path(name, FILE)
-    return _parsed(where, where.read_text(encoding="utf-8"), scale) if where.exists() else None
+    return _parse(where, where.read_text(encoding="utf-8"), scale) if where.exists() else None
 
 
 @lru_cache(maxsize=64)
-def _parsed(where: Path, text: str, scale: str) -> ReferencePoints | None:
-    """Thousands of results are judged by a few files: each content is validated once."""
+def _parse(where: Path, text: str, scale: str) -> ReferencePoints | None:
+    """Parse each content once: thousands of results are judged by a few files."""
     document = recorded.parse(where, text)
     problem = find_schema_problem(document, "rcp") if document else None
     if problem:
@@ -151,7 +152,7 @@ def save(name: str, scale: str, points: ReferencePoints) -> None:
 
 
 def find_problems(points: ReferencePoints, definition: Definition) -> list[str]:
-    """In plain words, what the points lack for results to be judged by them; empty is good."""
+    """Return the reasons why results cannot be judged by these points, if any."""
     if not points.belongs_to(definition):
         return ["they were measured for another version of the definition, and are not used"]
     found = []

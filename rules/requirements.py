@@ -1,7 +1,7 @@
-"""What a round of MLPerf asks of a log's records, as data: requirements and how they are read.
+"""The requirements of a round of MLPerf on the records of a log, as data.
 
-A requirement speaks of the records of one key: how often they are there, what their values and
-metadata may be, what stands before them. ``rounds/*.yaml`` lists them; rules M1 to M6 of
+A requirement is about the records of one key: how many there are, which values and metadata they
+may have, and which records come before them. ``rounds/*.yaml`` lists them; rules M1 to M6 of
 ``mlperf.md`` say what each part means. Nothing here is evaluated as code.
 """
 
@@ -20,7 +20,7 @@ CLOSE = 1e-5  # how far a quotient may be from an integer that it is to be
 
 @dataclass(frozen=True)
 class Condition:
-    """What a value must be: all that is given must hold. Bounds hold for numbers only."""
+    """A condition on a value: all its parts must hold. Bounds hold for numbers only."""
 
     asked: Mapping[str, Any]
 
@@ -32,7 +32,7 @@ class Condition:
         return True
 
     def __str__(self) -> str:
-        """As a finding says it: ``at least 0.759, below 1.0``."""
+        """Return the text for a finding: ``at least 0.759, below 1.0``."""
         return ", ".join(
             f"{CONDITIONS[name][0]} {_text(operand)}" for name, operand in self.asked.items()
         )
@@ -52,7 +52,7 @@ def _is_power_of_two_times(value: object, unit: float) -> bool:
 
 
 def _length(value: object) -> int:
-    """Elements of a list, characters of a text; -1 for a value that has no length."""
+    """Return the number of elements or characters, or -1 for a value without a length."""
     return len(value) if isinstance(value, list | str | dict) else -1
 
 
@@ -83,10 +83,10 @@ CONDITIONS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True)
 class Metadata:
-    """What the metadata of a record must hold.
+    """The metadata that a record must have.
 
-    ``has``: all of these fields. ``has_one_of``: at least one of these. ``having``: who has the
-    field has those too. ``values``: conditions on fields, where they are there.
+    ``has``: all of these fields. ``has_one_of``: at least one of these. ``having``: a record with
+    the first field has the others too. ``values``: conditions on fields, if they are present.
     """
 
     has: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class Metadata:
 
 @dataclass(frozen=True)
 class Within:
-    """At most so many minutes after the first record of ``since``; the bound is excluded."""
+    """A limit in minutes after the first record of ``since``; the limit itself is excluded."""
 
     since: str
     minutes: float
@@ -105,9 +105,9 @@ class Within:
 
 @dataclass(frozen=True)
 class Requirement:
-    """What is asked of the records of one key.
+    """The requirement on the records of one key.
 
-    ``or_else`` are keys any of which may be there instead (rule M1).
+    Records of one of the keys ``or_else`` may stand in their place (rule M1).
     """
 
     key: str
@@ -124,8 +124,10 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Requirements:
-    """Requirements that apply together: to a log in which, for each key of ``when``, some record
-    has that value, and for no key of ``unless``.
+    """Requirements that apply together.
+
+    They apply to a log that has, for each key of ``when``, a record with that value, and for no key
+    of ``unless`` a record with that value.
     """
 
     when: Mapping[str, Any]
@@ -133,14 +135,14 @@ class Requirements:
     of_keys: tuple[Requirement, ...]
 
     def __str__(self) -> str:
-        """When they apply, as a finding says it: ``(division closed, opt_name lars) ``."""
+        """Return when they apply, for a finding: ``(division closed, opt_name lars) ``."""
         said = [f"{key} {value}" for key, value in self.when.items()]
         said += [f"not {key} {value}" for key, value in self.unless.items()]
         return f"({', '.join(said)}) ".replace("submission_", "") if said else ""
 
 
 def parse(group: Mapping[str, Any]) -> Requirements:
-    """The requirements of a group of a round's YAML, validated by ``round.schema.json``."""
+    """Parse a group of requirements of a round's YAML, validated by ``round.schema.json``."""
     of_keys = tuple(_requirement(key, asked) for key, asked in group["keys"].items())
     return Requirements(group.get("when", {}), group.get("unless", {}), of_keys)
 

@@ -39,7 +39,7 @@ class CurvatureIgnored(PreconditionedResNet50):
         """Return K-FAC whose directions are the gradients."""
         kfac = super().make_preconditioner()
         assert kfac is not None
-        kfac.directions = _return_gradients  # type: ignore[method-assign]
+        kfac.compute_directions = _return_gradients  # type: ignore[method-assign]
         return kfac
 
 

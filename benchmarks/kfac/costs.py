@@ -11,7 +11,7 @@ import torch
 from reference.measure.costs import PROJECTED_RANKS, OptimizerParts, Update
 from reference.measure.figures.drawing import draw_figure
 from reference.optim.kfac import inverse
-from reference.optim.kfac.owners import assigned
+from reference.optim.kfac.owners import assign_owners
 from rules.errors import UserError
 
 REPETITIONS = 3  # of each layer's inverses, of which the fastest counts
@@ -138,7 +138,7 @@ def _time_inverses(layer: Any) -> dict[str, Any]:
 
 def share_inverses(layers_ms: Sequence[Mapping[str, Any]], ranks: int) -> list[float]:
     """Return the milliseconds of the inverses of each rank, as the optimizer assigns layers."""
-    owners = assigned([layer["cost"] for layer in layers_ms], ranks).of_layer
+    owners = assign_owners([layer["cost"] for layer in layers_ms], ranks).of_layer
     sums = [0.0] * ranks
     for layer, owner in zip(layers_ms, owners, strict=True):
         sums[owner] += layer["milliseconds"]

@@ -168,7 +168,7 @@ class PreconditionedResNet50(ResNet50):
             return {}
         kfac, self.kfac = self.kfac, None
         try:
-            with kfac.paused():
+            with kfac.pause():
                 return {"plain_update_ms": measure_plain_update(self)}
         finally:
             self.kfac = kfac

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from reference.optim.lars import MomentumForm
-from reference.optim.schedules import Schedule, linearly_scaled
+from reference.optim.schedules import Schedule, scale_linearly
 from reference.run.config import RunConfig
 from reference.run.hyperparameters import parse_hyperparameters
 
@@ -50,7 +50,7 @@ def make_schedule(config: RunConfig) -> Schedule:
     base = peak = values.opt_base_learning_rate
     start = 0.0
     if for_batch := values.opt_learning_rate_for_batch:
-        peak, start = linearly_scaled(base, config.global_batch_size, for_batch), base
+        peak, start = scale_linearly(base, config.global_batch_size, for_batch), base
     return Schedule(
         peak=peak,
         end=values.opt_end_learning_rate,

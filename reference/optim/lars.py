@@ -74,8 +74,8 @@ class Lars(Optimizer):
     def _update(self, group: dict[str, Any], weights: list[Tensor]) -> None:
         lr, decay, momentum = group["lr"], group["weight_decay"], group["momentum"]
         gradients: list[Tensor] = [weight.grad for weight in weights if weight.grad is not None]
-        velocities = [self._velocity(weight) for weight in weights]
-        rates = _adapted_rates(group, weights, gradients) if group["adaptive"] else None
+        velocities = [self._find_velocity(weight) for weight in weights]
+        rates = _adapt_rates(group, weights, gradients) if group["adaptive"] else None
         if decay:
             gradients = list(torch._foreach_add(gradients, weights, alpha=decay))
         if group["form"] == "scaled":
@@ -86,22 +86,22 @@ class Lars(Optimizer):
             else:
                 torch._foreach_addcmul_(weights, velocities, rates, value=-1)
             return
-        torch._foreach_mul_(velocities, momentum * self._correction(group, weights[0]))
+        torch._foreach_mul_(velocities, momentum * self._find_correction(group, weights[0]))
         if rates is None:
             torch._foreach_add_(velocities, gradients, alpha=lr)
         else:
             torch._foreach_addcmul_(velocities, gradients, rates)
         torch._foreach_sub_(weights, velocities)
 
-    def _velocity(self, weight: Tensor) -> Tensor:
+    def _find_velocity(self, weight: Tensor) -> Tensor:
         state = self.state[weight]
         if BUFFER not in state:
             state[BUFFER] = torch.zeros_like(weight)
         velocity: Tensor = state[BUFFER]
         return velocity
 
-    def _correction(self, group: dict[str, Any], first: Tensor) -> float:
-        """The change of lr since the step before, which is kept with the group's first tensor."""
+    def _find_correction(self, group: dict[str, Any], first: Tensor) -> float:
+        """Return the change of lr since the last step; it is kept with the group's first tensor."""
         if not group["corrected"]:
             return 1.0
         before = self.state[first].get("previous_lr", group["lr"])
@@ -109,7 +109,7 @@ class Lars(Optimizer):
         return float(group["lr"] / before) if before else 1.0
 
 
-def _adapted_rates(
+def _adapt_rates(
     group: dict[str, Any], weights: list[Tensor], gradients: list[Tensor]
 ) -> list[Tensor]:
     """λ of each tensor, as views of one tensor: nothing is read back from the device."""

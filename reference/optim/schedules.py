@@ -44,7 +44,7 @@ class Schedule:
     collapse_length_samples: float = 0
 
     def rate(self, samples: int) -> float:
-        """The learning rate of the step that completes ``samples`` training samples."""
+        """Return the learning rate of the step that completes ``samples`` training samples."""
         if not self.is_collapsed(samples):
             return self._before_collapse(samples)
         left = 1 - (samples - self.collapse_samples) / self.collapse_length_samples
@@ -52,11 +52,11 @@ class Schedule:
         return self._before_collapse(self.collapse_samples) * factor
 
     def weight_decay_factor(self, samples: int) -> float:
-        """What the weight decay of that step is multiplied by."""
+        """Return the factor of the weight decay in that step."""
         return COLLAPSED_WEIGHT_DECAY if self.is_collapsed(samples) else 1.0
 
     def is_collapsed(self, samples: int) -> bool:
-        """True from the first step that ends after ``collapse_samples``."""
+        """Return True from the first step that ends after ``collapse_samples`` on."""
         return 0 < self.collapse_samples < samples
 
     def _before_collapse(self, samples: float) -> float:
@@ -71,20 +71,22 @@ class Schedule:
         return self.end + (self.peak - self.end) * DECAYS[self.decay](part, self.power)
 
 
-def linearly_scaled(base: float, batch_size: int, for_batch_size: int) -> float:
-    """The rate ``base`` for batches of ``for_batch_size``, at ``batch_size`` (Goyal et al. 2017,
-    arXiv:1706.02677, section 2.1)."""
+def scale_linearly(base: float, batch_size: int, for_batch_size: int) -> float:
+    """Scale the rate ``base`` for batches of ``for_batch_size`` to ``batch_size``.
+
+    Source: Goyal et al. 2017, arXiv:1706.02677, section 2.1.
+    """
     return base * batch_size / for_batch_size
 
 
 def warmup_then_cosine(
     samples: int, *, base: float, end: float, warmup_samples: int, decay_samples: int
 ) -> float:
-    """The learning rate of the step that completes ``samples`` training samples.
+    """Return the learning rate of the step that completes ``samples`` training samples.
 
-    Linear from 0 to ``base`` over ``warmup_samples``, then half a cosine (Loshchilov & Hutter 2017,
-    equation 5, without restarts) that reaches ``end`` at ``decay_samples`` and stays there; with
-    ``decay_samples`` 0 the rate stays at ``base``.
+    The rate rises linearly from 0 to ``base`` over ``warmup_samples``. Then it follows half a
+    cosine (Loshchilov & Hutter 2017, equation 5, without restarts) that reaches ``end`` at
+    ``decay_samples`` and stays there. With ``decay_samples`` 0 it stays at ``base``.
     """
     schedule = Schedule(
         base, end, warmup_samples=warmup_samples, decay_samples=decay_samples, decay="cosine"
@@ -93,15 +95,20 @@ def warmup_then_cosine(
 
 
 def inverse_square_root(samples: int, *, peak: float, warmup_samples: int) -> float:
-    """The learning rate of the step that completes ``samples`` training samples (Vaswani et al.
-    2017, section 5.3): linear from 0 to ``peak`` over ``warmup_samples``, then with the inverse
-    square root of the samples. With ``warmup_samples`` 0 it stays at ``peak``."""
+    """Return the learning rate of the step that completes ``samples`` training samples.
+
+    The rate rises linearly from 0 to ``peak`` over ``warmup_samples`` and then falls with the
+    inverse square root of the samples (Vaswani et al. 2017, section 5.3). With ``warmup_samples`` 0
+    it stays at ``peak``.
+    """
     if warmup_samples <= 0:
         return peak
     return peak * min(samples / warmup_samples, math.sqrt(warmup_samples / max(1, samples)))
 
 
 def linear_warmup(samples: float, warmup_samples: float) -> float:
-    """Factor in (0, 1] for the step that completes ``samples`` training samples: it grows linearly
-    and is 1 from ``warmup_samples`` on."""
+    """Return the factor in (0, 1] of the step that completes ``samples`` training samples.
+
+    It grows linearly and is 1 from ``warmup_samples`` on.
+    """
     return min(1.0, samples / warmup_samples) if warmup_samples > 0 else 1.0

@@ -34,9 +34,9 @@ ProblemKind = Literal[
 
 @dataclass(frozen=True)
 class RoundRule:
-    """How one numbered rule applies in a round: integrity rules hold in every round.
+    """How one numbered rule applies in a round; integrity rules hold in every round.
 
-    ``waivable``: the organisers may waive it (rule S9).
+    The organisers may waive a rule that is ``waivable`` (rule S9).
     """
 
     id: str
@@ -47,9 +47,9 @@ class RoundRule:
 
 @dataclass(frozen=True)
 class LogForm:
-    """What a run log of a round looks like.
+    """The form of the run logs of a round.
 
-    ``tolerated`` are problems of form that do not matter as long as no record is lost by them.
+    ``tolerated`` are problems of form that are ignored if they lose no record.
     """
 
     dialect: Dialect = "mllog"
@@ -60,8 +60,10 @@ class LogForm:
 
 @dataclass(frozen=True)
 class RoundBenchmark:
-    """A benchmark of a round of MLPerf: its name in the logs, other names that were used for it,
-    and how many runs a result holds and drops.
+    """A benchmark of a round of MLPerf.
+
+    ``name`` is its name in the logs and ``also_called`` other names that logs use for it. ``runs``
+    says how many runs a result has and drops.
     """
 
     name: str
@@ -71,10 +73,10 @@ class RoundBenchmark:
 
 @dataclass(frozen=True)
 class Round:
-    """A round: its name, the rules that are checked in it, and what its logs look like.
+    """A round: its name, the rules that are checked, and the form of its logs.
 
-    A round of MLPerf is history: its scores stand beside their verdicts, its benchmarks and
-    requirements are listed here. Those of our own rounds are definitions.
+    A round of MLPerf is history: its scores are shown beside their verdicts, and its benchmarks and
+    requirements are listed here. The benchmarks of our own rounds are definitions.
     """
 
     name: str
@@ -87,24 +89,24 @@ class Round:
     requirements: tuple[Requirements, ...] = ()
 
     def benchmark(self, name: str | None) -> RoundBenchmark | None:
-        """The benchmark that a log calls by this name, or None."""
+        """Return the benchmark that a log calls by this name, or None."""
         for known in self.benchmarks.values():
             if name == known.name or name in known.also_called:
                 return known
         return None
 
     def __reduce__(self) -> tuple[Callable[[str], "Round"], tuple[str]]:
-        return load, (self.name,)  # to another process it goes by its name
+        return load, (self.name,)  # another process loads it by its name
 
 
 def names() -> tuple[str, ...]:
-    """The rounds there are."""
+    """Return the names of all rounds."""
     return tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.yaml")))
 
 
 @cache
 def load(name: str = CURRENT) -> Round:
-    """A round by its name. Raises UserError for an unknown one."""
+    """Return the round of this name. Raises UserError for an unknown one."""
     if name not in names():
         raise UserError(
             f'no round "{name}"{did_you_mean(name, names())} (all: {", ".join(names())})'
@@ -149,6 +151,6 @@ def _benchmark(name: str, entry: Mapping[str, Any]) -> RoundBenchmark:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """A YAML file of ours; a test validates each against its schema."""
+    """Read a YAML file of this folder; a test validates each one against its schema."""
     document: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return document

@@ -1,6 +1,6 @@
 """K-FAC, usable on its own by any training loop: see README.md."""
 
 from reference.optim.kfac.options import Options
-from reference.optim.kfac.preconditioner import KFAC, sampled_cross_entropy
+from reference.optim.kfac.preconditioner import KFAC, sample_cross_entropy
 
-__all__ = ["KFAC", "Options", "sampled_cross_entropy"]
+__all__ = ["KFAC", "Options", "sample_cross_entropy"]

@@ -15,7 +15,7 @@ from reference.optim.kfac import inverse
 from reference.optim.kfac.exchange import Exchange, Sums
 from reference.optim.kfac.layers import KroneckerLayer, Layer, Statistic
 from reference.optim.kfac.options import Options
-from reference.optim.kfac.owners import assigned
+from reference.optim.kfac.owners import assign_owners
 from reference.optim.kfac.staleness import Interval, steps_to_next
 from rules.errors import UserError
 
@@ -41,7 +41,7 @@ class Curvature:
         self.phase = phase
         self.damping = options.damping
         self.steps = 0
-        self.owners = assigned([layer.cost for layer in layers], exchange.world_size)
+        self.owners = assign_owners([layer.cost for layer in layers], exchange.world_size)
         self.owner_of = dict(zip(layers, self.owners.of_layer, strict=True))
         self.layer_of = {stat: layer for layer in layers for stat in layer.statistics}
         self._input_sums: Sums | None = None
@@ -54,30 +54,32 @@ class Curvature:
         return self._input_sums is not None
 
     def is_due(self, statistic: Statistic) -> bool:
-        """True where this step refreshes it."""
+        """Return True if this step refreshes the statistic."""
         return statistic.interval.due <= self.steps
 
     def is_mine(self, layer: Layer) -> bool:
-        """True where this rank preconditions its gradient."""
+        """Return True if this rank preconditions the gradient of the layer."""
         return not self.options.distribute_inverse or self.owner_of[layer] == self.exchange.rank
 
     def send_inputs(self) -> Sums:
         """Begin to send the inputs' factors, which are complete, unless that has begun."""
         if self._input_sums is None:
-            self._input_sums = self._start_sums(self._due(of_inputs=True), 1.0)
+            self._input_sums = self._start_sums(self._find_due(of_inputs=True), 1.0)
         return self._input_sums
 
     def refresh(self, loss_scale: float) -> None:
         """Bring the factors that are due up to date, averages and inverses, where they live."""
-        inputs, outputs = self._due(of_inputs=True), self._due(of_inputs=False)
+        inputs, outputs = self._find_due(of_inputs=True), self._find_due(of_inputs=False)
         input_sums = self.send_inputs()
         output_sums = self._start_sums(outputs, loss_scale)
         due = inputs + outputs
-        means = self._received(inputs, input_sums()) | self._received(outputs, output_sums())
+        means = self._receive_means(inputs, input_sums()) | self._receive_means(
+            outputs, output_sums()
+        )
         if not self.options.distribute_inverse:
-            means = self._shared(due, means)
+            means = self._share_means(due, means)
         with self.phase("inverse"):
-            fresh = self._finite(means)
+            fresh = self._keep_finite(means)
             following = self._fold(fresh)
             self._factorise(set(fresh))
         self._schedule(due, following)
@@ -88,20 +90,20 @@ class Curvature:
         self._input_sums = None
         self.steps += 1
 
-    def _due(self, of_inputs: bool) -> list[Statistic]:
+    def _find_due(self, of_inputs: bool) -> list[Statistic]:
         due = filter(self.is_due, self.layer_of)
         return [statistic for statistic in due if statistic.of_inputs == of_inputs]
 
     def _start_sums(self, due: list[Statistic], loss_scale: float) -> Sums:
         """Begin to send this rank's share of the mean over all samples of all ranks."""
         parts = [
-            statistic.packed(self._batch_mean(statistic, loss_scale), self._sends_triangles)
+            statistic.pack(self._compute_batch_mean(statistic, loss_scale), self._sends_triangles)
             for statistic in due
         ]
-        owners = [self._owner(statistic) for statistic in due]
+        owners = [self._find_owner(statistic) for statistic in due]
         return self.exchange.start_sums(parts, owners, "factors", self.options.float21)
 
-    def _batch_mean(self, statistic: Statistic, loss_scale: float) -> Tensor:
+    def _compute_batch_mean(self, statistic: Statistic, loss_scale: float) -> Tensor:
         """Over this rank's samples, divided by the number of ranks.
 
         The loss is the mean over samples, so the gradient of one of n samples is n times what the
@@ -113,25 +115,25 @@ class Curvature:
         per_sample = 1 / layer.samples if statistic.of_inputs else layer.samples / loss_scale**2
         return statistic.collected.mul_(per_sample / self.exchange.world_size)
 
-    def _owner(self, statistic: Statistic) -> int:
+    def _find_owner(self, statistic: Statistic) -> int:
         return self.owner_of[self.layer_of[statistic]]
 
-    def _received(self, due: list[Statistic], sums: list[Tensor]) -> dict[Statistic, Tensor]:
-        """What this rank owns of it; a layer that no pass has reached has no mean."""
-        mine = [statistic for statistic in due if self._owner(statistic) == self.exchange.rank]
+    def _receive_means(self, due: list[Statistic], sums: list[Tensor]) -> dict[Statistic, Tensor]:
+        """Return the means that this rank owns; a layer that no pass has reached has none."""
+        mine = [statistic for statistic in due if self._find_owner(statistic) == self.exchange.rank]
         return {
-            statistic: statistic.unpacked(flat, self._sends_triangles)
+            statistic: statistic.unpack(flat, self._sends_triangles)
             for statistic, flat in zip(mine, sums, strict=True)
             if statistic.collected is not None
         }
 
-    def _shared(
+    def _share_means(
         self, due: list[Statistic], means: dict[Statistic, Tensor]
     ) -> dict[Statistic, Tensor]:
-        """The means that the owners have, on every rank."""
+        """Return on every rank the means that their owners have."""
         seen = [statistic for statistic in due if statistic.collected is not None]
         parts = [
-            statistic.packed(means[statistic], self._sends_triangles)
+            statistic.pack(means[statistic], self._sends_triangles)
             if statistic in means
             else torch.empty(
                 statistic.packed_size(self._sends_triangles),
@@ -139,15 +141,15 @@ class Curvature:
             )
             for statistic in seen
         ]
-        owners = [self._owner(statistic) for statistic in seen]
+        owners = [self._find_owner(statistic) for statistic in seen]
         flat = self.exchange.gather(parts, owners, "factors", self.options.float21)
         return {
-            statistic: statistic.unpacked(part, self._sends_triangles)
+            statistic: statistic.unpack(part, self._sends_triangles)
             for statistic, part in zip(seen, flat, strict=True)
         }
 
-    def _finite(self, means: dict[Statistic, Tensor]) -> dict[Statistic, Tensor]:
-        """Without those that hold an infinity or NaN, as after an overflow with a loss scale."""
+    def _keep_finite(self, means: dict[Statistic, Tensor]) -> dict[Statistic, Tensor]:
+        """Leave out means with infinity or NaN, as after an overflow with a loss scale."""
         if not means:
             return {}
         finite = torch.stack([mean.sum().isfinite() for mean in means.values()]).tolist()
@@ -164,8 +166,11 @@ class Curvature:
         return {statistic: mean for statistic, mean in means.items() if not statistic.non_finite}
 
     def _fold(self, means: dict[Statistic, Tensor]) -> dict[Statistic, tuple[int, float]]:
-        """Put the means of this batch into the running averages. For each the steps to the next
-        refresh, and how far the average has moved, relative to the one before."""
+        """Fold the means of this batch into the running averages.
+
+        Returns for each the steps to its next refresh and how far the average has moved, relative
+        to its norm before.
+        """
         moved: list[Tensor] = []
         norms: list[Tensor] = []
         for statistic, mean in means.items():
@@ -204,7 +209,7 @@ class Curvature:
             if not any(changed):
                 continue
             averages = layer.averages
-            shares = inverse.shared_damping(averages, self.damping, self.options.pi_correction)
+            shares = inverse.split_damping(averages, self.damping, self.options.pi_correction)
             triples = zip(layer.statistics, averages, shares, strict=True)
             for statistic, matrix, share in compress(triples, changed):
                 chosen.append(statistic)
@@ -233,7 +238,7 @@ class Curvature:
         elif due:
             known = [
                 following.get(statistic, (0, math.inf))
-                if self._owner(statistic) == self.exchange.rank
+                if self._find_owner(statistic) == self.exchange.rank
                 else (0, 0.0)
                 for statistic in due
             ]
@@ -250,10 +255,12 @@ class Curvature:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Steps, damping, and all factors, whoever has them: every rank calls it and gets all."""
+        """Return steps, damping and all factors of all owners; every rank must call this."""
         device = self.layers[0].device
         kept = {
-            statistic: statistic.kept() if self._owner(statistic) == self.exchange.rank else []
+            statistic: statistic.dump_state()
+            if self._find_owner(statistic) == self.exchange.rank
+            else []
             for statistic in self.layer_of
         }
         lengths = torch.tensor([len(tensors) for tensors in kept.values()], device=device)
@@ -261,8 +268,8 @@ class Curvature:
         parts: list[Tensor] = []
         owners: list[int] = []
         for (statistic, tensors), count in zip(kept.items(), counts, strict=True):
-            parts += tensors or statistic.like_kept(count, device)
-            owners += [self._owner(statistic)] * count
+            parts += tensors or statistic.allocate_state(count, device)
+            owners += [self._find_owner(statistic)] * count
         values = iter(self.exchange.gather(parts, owners, "state"))
         return {
             "steps": self.steps,

@@ -34,16 +34,17 @@ class Level:
 
 
 class Exchange:
-    """The collectives of K-FAC over all ranks of torch.distributed, in groups of their own so that
-    they never mix with anybody else's.
+    """The collectives of K-FAC over all ranks of torch.distributed.
 
-    ``sent`` counts, per purpose and level, the bytes that this rank hands over for other ranks:
-    for a reduction the parts that others own, for a gathering its own part, once for each other
-    rank. Over all ranks that is what has to arrive somewhere, whatever way the library takes.
+    They use process groups of their own, so that they never mix with other collectives. Every rank
+    makes the same calls in the same order. ``guard`` is entered around every collective and turns
+    the loss of a rank into the caller's own error.
 
-    Every rank makes the same calls in the same order. ``guard`` is entered around every collective,
-    to turn the loss of a rank into the caller's own error. Raises UserError where the number of
-    ranks is no multiple of ``ranks_per_node``.
+    ``sent`` counts the bytes that this rank sends, by purpose and level: in a reduction the parts
+    that others own, in an all-gather its own part once for each other rank. Summed over all ranks,
+    this is what must arrive, whatever algorithm the library uses.
+
+    Raises UserError if the number of ranks is not a multiple of ``ranks_per_node``.
     """
 
     def __init__(self, ranks_per_node: int = 0, guard: Guard = nullcontext) -> None:
@@ -107,9 +108,7 @@ class Exchange:
         sizes = [part.numel() for part in mine]
         first, *further = self._levels
         buffers = [
-            _joined(
-                [part for part, owner in zip(parts, owners, strict=True) if owner == rank], parts
-            )
+            _join([part for part, owner in zip(parts, owners, strict=True) if owner == rank], parts)
             for rank in range(self.world_size)
         ]
         if further:  # to the rank of this node on the owner's rail
@@ -152,7 +151,7 @@ class Exchange:
     def _start_packed_reduction(
         self, buffers: list[Tensor], size: int, level: Level, purpose: str
     ) -> Callable[[], Tensor]:
-        """The library cannot add float21, so each owner gets all contributions and adds them."""
+        """Send all contributions to each owner, who adds them: the library cannot add float21."""
         words = [float21.pack(buffer) for buffer in buffers]
         self._count(words, level, purpose)
         own = words[level.place].numel()
@@ -175,7 +174,7 @@ class Exchange:
             total = torch.zeros(size, device=received.device)
             for contribution in received.split(own) if own else []:
                 total += float21.unpack(contribution, size)
-            return _flushed(total)
+            return _flush_subnormals(total)
 
         return finish
 
@@ -195,10 +194,10 @@ class Exchange:
             for rank in range(self.world_size)
         ]
         sizes = [sum(parts[index].numel() for index in of_rank) for of_rank in indices]
-        own = _joined([parts[index] for index in indices[self.rank]], parts)
+        own = _join([parts[index] for index in indices[self.rank]], parts)
         if packed:
             own = float21.pack(own)
-            lengths = [float21.words_for(size) for size in sizes]
+            lengths = [float21.count_words(size) for size in sizes]
         else:
             lengths = sizes
         by_rank = {self.rank: own}
@@ -210,7 +209,7 @@ class Exchange:
                 continue
             flat = by_rank[rank]
             if packed:
-                flat = _flushed(float21.unpack(flat, sizes[rank]))
+                flat = _flush_subnormals(float21.unpack(flat, sizes[rank]))
             shares = flat.split([parts[index].numel() for index in of_rank])
             for index, share in zip(of_rank, shares, strict=True):
                 results[index] = share.view(parts[index].shape)
@@ -243,7 +242,7 @@ class Exchange:
         return results
 
     def _rail_of(self, rank: int) -> tuple[int, ...]:
-        """The ranks with the same place in their node."""
+        """Return the ranks with the same place in their nodes."""
         per_node = len(self._levels[0].members)
         return tuple(range(rank % per_node, self.world_size, per_node))
 
@@ -265,14 +264,16 @@ class Exchange:
                 self.sent[purpose, level.name] += buffer.numel() * buffer.element_size()
 
 
-def _joined(parts: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
+def _join(parts: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
     """One flat tensor of all parts, empty where there are none, as on the device of ``like``."""
     if parts:
         return torch.cat([part.reshape(-1) for part in parts])
     return like[0].new_empty(0)
 
 
-def _flushed(values: Tensor) -> Tensor:
-    """Numbers below the smallest normal one become 0: float21 makes a subnormal number of each 0,
-    and they are slow to compute with."""
+def _flush_subnormals(values: Tensor) -> Tensor:
+    """Set subnormal numbers to 0; the shape stays.
+
+    float21 makes a subnormal number of each 0, and arithmetic with these is slow.
+    """
     return torch.where(values.abs() < TINY, 0.0, values)

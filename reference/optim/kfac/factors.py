@@ -42,8 +42,8 @@ class Window:
         )
 
 
-def window_of(module: nn.Conv2d) -> Window:
-    """The window of a convolution that pads with zeros."""
+def make_window(module: nn.Conv2d) -> Window:
+    """Return the window of a convolution that pads with zeros."""
     kernel, stride, dilation = (
         _pair(module.kernel_size),
         _pair(module.stride),
@@ -66,45 +66,51 @@ def _pair(values: tuple[int, ...]) -> tuple[int, int]:
     return first, second
 
 
-def linear_inputs(inputs: Tensor, with_bias: bool) -> Tensor:
-    """A of a linear layer, summed over samples: (n, …, d) to (d, d), or d + 1 with a bias."""
+def compute_linear_input_factor(inputs: Tensor, with_bias: bool) -> Tensor:
+    """Return A of a linear layer, summed over samples: (n, …, d) to (d, d).
+
+    With a bias the result has d + 1 rows and columns.
+    """
     samples = inputs.shape[0]
     rows = inputs.reshape(-1, inputs.shape[-1])
     total = rows.T @ rows
     if with_bias:
-        total = _bordered(total, rows.sum(0), rows.shape[0])
+        total = _append_ones(total, rows.sum(0), rows.shape[0])
     return total * (samples / max(1, rows.shape[0]))
 
 
-def linear_outputs(gradients: Tensor) -> Tensor:
+def compute_linear_output_factor(gradients: Tensor) -> Tensor:
     """B of a linear layer, summed over samples: (n, …, d) to (d, d)."""
     rows = gradients.reshape(-1, gradients.shape[-1])
     return rows.T @ rows
 
 
-def convolution_outputs(gradients: Tensor) -> Tensor:
+def compute_convolution_output_factor(gradients: Tensor) -> Tensor:
     """B of a convolution, summed over samples: (n, c, y, x) to (c, c)."""
     return _products(gradients, gradients, (1, 1)).flatten(1)
 
 
-def convolution_inputs(images: Tensor, window: Window, with_bias: bool) -> Tensor:
-    """A of a convolution, summed over samples: (n, c, y, x) to (k, k), k = c × kernel positions,
-    or k + 1 with a bias. Equal to that of the unfolded input, up to rounding."""
+def compute_convolution_input_factor(images: Tensor, window: Window, with_bias: bool) -> Tensor:
+    """Return A of a convolution, summed over samples: (n, c, y, x) to (k, k).
+
+    k is c × kernel positions, or one more with a bias. The result equals that of the unfolded
+    input, up to rounding.
+    """
     rows, columns = window.outputs(*images.shape[2:])
     if window.kernel == (1, 1):
-        seen = _seen_from(_padded(images, window), window, (0, 0), (rows, columns))
-        total = convolution_outputs(seen)
+        seen = _seen_from(_pad(images, window), window, (0, 0), (rows, columns))
+        total = compute_convolution_output_factor(seen)
     else:
         images = images.contiguous(memory_format=torch.channels_last)  # the faster layout here
-        total = _way(images, window)(images, window)
+        total = _choose_algorithm(images, window)(images, window)
     if with_bias:
         sums = _sums_over_windows(images, window)
-        total = _bordered(total, sums, images.shape[0] * rows * columns)
+        total = _append_ones(total, sums, images.shape[0] * rows * columns)
     return total.div_(max(1, rows * columns))
 
 
-def _way(images: Tensor, window: Window) -> Callable[[Tensor, Window], Tensor]:
-    """The one with the least work."""
+def _choose_algorithm(images: Tensor, window: Window) -> Callable[[Tensor, Window], Tensor]:
+    """Return the algorithm with the least work."""
     channels, height, width = images.shape[1:]
     rows, columns = window.kernel
     if height * width < rows * (2 * columns - 1):  # fewer pixels than there are shifts
@@ -115,8 +121,11 @@ def _way(images: Tensor, window: Window) -> Callable[[Tensor, Window], Tensor]:
 
 
 def _from_pixel_pairs(images: Tensor, window: Window) -> Tensor:
-    """Σ u uᵀ over all columns u of the unfolded images, for any stride and dilation: what the
-    window covers of Σ x xᵀ, with x a whole image, at each of its places."""
+    """Return Σ u uᵀ over all columns u of the unfolded images, for any stride and dilation.
+
+    At each place of the window it takes the part that the window covers of Σ x xᵀ, where x is a
+    whole image. ``images`` has shape (n, c, y, x), the result (k, k).
+    """
     (rows, columns), channels = window.kernel, images.shape[1]
     height, width = images.shape[2:]
     left, _, top, _ = window.padding
@@ -126,7 +135,7 @@ def _from_pixel_pairs(images: Tensor, window: Window) -> Tensor:
     outputs = window.outputs(height, width)
     down, right = (
         [
-            _covered(place * window.stride[axis] - before, window, axis, (height, width)[axis])
+            _find_covered(place * window.stride[axis] - before, window, axis, (height, width)[axis])
             for place in range(outputs[axis])
         ]
         for axis, before in ((0, top), (1, left))
@@ -139,8 +148,8 @@ def _from_pixel_pairs(images: Tensor, window: Window) -> Tensor:
     return total.view(size, size)
 
 
-def _covered(start: int, window: Window, axis: int, size: int) -> tuple[slice, slice]:
-    """The places of a kernel that begins at ``start`` which lie on a line of pixels, and these."""
+def _find_covered(start: int, window: Window, axis: int, size: int) -> tuple[slice, slice]:
+    """Return the places of a kernel at ``start`` that lie on a line of pixels, and these pixels."""
     step = window.dilation[axis]
     places = [place for place in range(window.kernel[axis]) if 0 <= start + place * step < size]
     if not places:
@@ -150,10 +159,10 @@ def _covered(start: int, window: Window, axis: int, size: int) -> tuple[slice, s
 
 
 def _from_unfolded(images: Tensor, window: Window) -> Tensor:
-    """The same from the columns themselves, for kernels without dilation."""
+    """Return the same from the columns themselves, for kernels without dilation."""
     (rows, columns), channels = window.kernel, images.shape[1]
     outputs = window.outputs(*images.shape[2:])
-    padded = _padded(images, window).permute(0, 2, 3, 1).contiguous()
+    padded = _pad(images, window).permute(0, 2, 3, 1).contiguous()
     by_sample, by_row, by_pixel, _ = padded.stride()
     # Pixels of a row lie side by side: a column is one piece of memory per row of the kernel.
     unfolded = padded.as_strided(
@@ -169,10 +178,10 @@ def _from_unfolded(images: Tensor, window: Window) -> Tensor:
 
 
 def _from_shifts(images: Tensor, window: Window) -> Tensor:
-    """The same for any stride and dilation: each row of the kernel with itself and those below."""
+    """Return the same from products of each row of the kernel with itself and those below."""
     (rows, columns), channels = window.kernel, images.shape[1]
     outputs = window.outputs(*images.shape[2:])
-    padded = _padded(images, window)
+    padded = _pad(images, window)
     of_row = [
         torch.cat(
             [_seen_from(padded, window, (row, column), outputs) for column in range(columns)], 1
@@ -192,7 +201,7 @@ def _from_shifts(images: Tensor, window: Window) -> Tensor:
 def _seen_from(
     padded: Tensor, window: Window, place: tuple[int, int], outputs: tuple[int, int]
 ) -> Tensor:
-    """What one place of the kernel sees as it moves over padded images: (n, c, *outputs)."""
+    """Return what one place of the kernel covers in padded images, (n, c, *outputs)."""
     starts = [window.dilation[axis] * place[axis] for axis in (0, 1)]
     rows, columns = (
         slice(starts[axis], starts[axis] + window.stride[axis] * outputs[axis], window.stride[axis])
@@ -204,7 +213,7 @@ def _seen_from(
 def _sums_over_windows(images: Tensor, window: Window) -> Tensor:
     """Σ u over all columns u of the unfolded images."""
     outputs = window.outputs(*images.shape[2:])
-    padded = _padded(images.sum(0, keepdim=True), window)
+    padded = _pad(images.sum(0, keepdim=True), window)
     places = [
         (row, column) for row in range(window.kernel[0]) for column in range(window.kernel[1])
     ]
@@ -214,15 +223,18 @@ def _sums_over_windows(images: Tensor, window: Window) -> Tensor:
 
 
 def _from_correlations(images: Tensor, window: Window) -> Tensor:
-    """The same for windows that move by one pixel. The products of two positions of the kernel
-    depend on the shift between them alone, but for the borders of the image that one of the two
-    does not reach: so each shift is summed once over the whole image, and borders are taken off."""
+    """Return the same for windows that move by one pixel.
+
+    The products of two positions of the kernel depend only on the shift between them, except at the
+    borders of the image that one of the two does not reach. So each shift is summed once over the
+    whole image, and the borders are subtracted.
+    """
     (rows, columns), channels = window.kernel, images.shape[1]
     height, width = images.shape[2:]
     outputs = window.outputs(height, width)
     left, _, top, _ = window.padding
-    missed_rows = [_outside(row - top, outputs[0], height) for row in range(rows)]
-    missed_columns = [_outside(column - left, outputs[1], width) for column in range(columns)]
+    missed_rows = [_find_outside(row - top, outputs[0], height) for row in range(rows)]
+    missed_columns = [_find_outside(column - left, outputs[1], width) for column in range(columns)]
     shifts = _Shifts(images, window.kernel)
     total = images.new_empty(rows, columns, channels, rows, columns, channels)
     places = [(row, column) for row in range(rows) for column in range(columns)]
@@ -237,8 +249,8 @@ def _from_correlations(images: Tensor, window: Window) -> Tensor:
     return total.view(size, size)
 
 
-def _outside(start: int, length: int, size: int) -> list[int]:
-    """The pixels of a line that a window from ``start`` on does not cover."""
+def _find_outside(start: int, length: int, size: int) -> list[int]:
+    """Return the pixels of a line that a window from ``start`` on does not cover."""
     return [pixel for pixel in range(size) if not start <= pixel < start + length]
 
 
@@ -257,23 +269,25 @@ class _Shifts:
     def over_window(
         self, shift: tuple[int, int], missed_rows: list[int], missed_columns: list[int]
     ) -> Tensor:
-        """(c, c): the sum for one shift, downwards or to the right, without t in those rows or
-        columns."""
+        """Return the sum for one shift, downwards or to the right, (c, c).
+
+        Pixels t in the missed rows or columns are left out.
+        """
         down, right = shift
         height, width = self._images.shape[2:]
         rows = [row for row in missed_rows if row + down < height]
         columns = [column for column in missed_columns if 0 <= column + right < width]
         total = self._everywhere[down, right + self._columns - 1]
         for row in rows:
-            total = total - self._along_row(row, down)[right + self._columns - 1]
+            total = total - self._sum_row(row, down)[right + self._columns - 1]
         for column in columns:
-            total = total - self._along_column(column, right)[down]
+            total = total - self._sum_column(column, right)[down]
             for row in rows:
                 corner = self._images[:, :, row, column]
                 total = total + corner.T @ self._images[:, :, row + down, column + right]
         return total
 
-    def _along_row(self, row: int, down: int) -> Tensor:
+    def _sum_row(self, row: int, down: int) -> Tensor:
         """(shifts to the right, c, c): t in one row only."""
         if (row, down) not in self._of_row:
             reach = self._columns - 1
@@ -282,7 +296,7 @@ class _Shifts:
             self._of_row[row, down] = products[:, :, 0].permute(2, 0, 1)
         return self._of_row[row, down]
 
-    def _along_column(self, column: int, right: int) -> Tensor:
+    def _sum_column(self, column: int, right: int) -> Tensor:
         """(shifts downwards, c, c): t in one column only."""
         if (column, right) not in self._of_column:
             start = column + right
@@ -292,16 +306,21 @@ class _Shifts:
         return self._of_column[column, right]
 
 
-def moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
+def compute_moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of each channel: (n, c, …) to (c,) each."""
     rows = _by_sample(inputs).flatten(0, 1)
     mean = rows.mean(0)
     return mean, (rows - mean).square_().mean(0)  # torch.var_mean takes ten times as long here
 
 
-def batch_norm(inputs: Tensor, gradients: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-    """The unit-wise Fisher of a batch normalisation, summed over samples: (n, c, …) to (3, c), the
-    means of γ², γβ and β² gradients per sample (Osawa et al. 2020, arXiv:2002.06015, section 3)."""
+def compute_batch_norm_fisher(
+    inputs: Tensor, gradients: Tensor, mean: Tensor, deviation: Tensor
+) -> Tensor:
+    """Return the unit-wise Fisher of a batch normalisation, (n, c, …) to (3, c).
+
+    It is summed over samples. The rows are the products of the gradients per sample of γ and γ,
+    γ and β, β and β (Osawa et al. 2020, arXiv:2002.06015, section 3).
+    """
     inputs, gradients = _by_sample(inputs), _by_sample(gradients)
     of_shift = gradients.sum(1)
     of_scale = ((gradients * inputs).sum(1) - mean * of_shift) / deviation
@@ -326,12 +345,12 @@ def _products(
     return products
 
 
-def _padded(images: Tensor, window: Window) -> Tensor:
+def _pad(images: Tensor, window: Window) -> Tensor:
     return functional.pad(images, window.padding) if any(window.padding) else images
 
 
-def _bordered(products: Tensor, sums: Tensor, ones: int) -> Tensor:
-    """The products of rows that end in a 1, from those of the rows without it."""
+def _append_ones(products: Tensor, sums: Tensor, ones: int) -> Tensor:
+    """Return the products of rows with a 1 appended, from the products and sums of the rows."""
     size = len(sums)
     total = products.new_empty(size + 1, size + 1)
     total[:size, :size] = products

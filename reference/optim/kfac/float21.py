@@ -20,7 +20,7 @@ _HALF_BIT = 1 << (_CUT_BITS - 1)
 _MASK = (1 << _KEPT_BITS) - 1
 
 
-def words_for(numbers: int) -> int:
+def count_words(numbers: int) -> int:
     """How many words of 64 bits hold that many numbers."""
     return -(-numbers // NUMBERS_PER_WORD)
 
@@ -28,7 +28,7 @@ def words_for(numbers: int) -> int:
 def pack(numbers: Tensor) -> Tensor:
     """float32 (n,) to int64 (⌈n / 3⌉,); the first of three numbers lies in the lowest bits."""
     assert numbers.dtype == torch.float32
-    words = words_for(numbers.numel())
+    words = count_words(numbers.numel())
     padding = words * NUMBERS_PER_WORD - numbers.numel()
     bits = torch.nn.functional.pad(numbers.detach(), (0, padding)).view(torch.int32)
     kept = ((bits >> _CUT_BITS) & _MASK).view(words, NUMBERS_PER_WORD).long()

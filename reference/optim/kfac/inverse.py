@@ -32,20 +32,21 @@ class Factored:
     products: torch.dtype = torch.float32
     _explicit: dict[torch.dtype, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
-    def explicit(self, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The inverse of the damped matrix itself, from its Cholesky factor; made once."""
+    def compute_inverse(self, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return the inverse of the damped matrix, (n, n); it is computed once."""
         if dtype not in self._explicit:
             self._explicit[dtype] = torch.cholesky_inverse(self.factor).to(dtype)
         return self._explicit[dtype]
 
 
-def shared_damping(
+def split_damping(
     averages: Sequence[Tensor], damping: float, pi_correction: bool
 ) -> tuple[Tensor, Tensor]:
-    """What to add to the diagonals of A and B, ``averages``: π√λ and √λ/π, scalars.
+    """Return the numbers to add to the diagonals of A and B: π√λ and √λ/π, scalars.
 
     π = √((tr A / dim A) / (tr B / dim B)) (Martens & Grosse 2015, arXiv:1503.05671, section 6.3,
-    with the trace norm); 1 without the correction and where a trace is 0.
+    with the trace norm). It is 1 without the correction, or if a trace is 0. ``averages`` are A and
+    B, square matrices.
     """
     root = damping**0.5
     pi = torch.ones((), device=averages[0].device)
@@ -71,7 +72,7 @@ def cholesky(
     dampings = list(dampings)
     waiting = list(range(len(matrices)))
     for raises in range(DAMPING_RAISES_MAX + 1):
-        results |= _damped_and_factored(waiting, matrices, dampings, products)
+        results |= _factorize_damped(waiting, matrices, dampings, products)
         waiting = [index for index in waiting if index not in results]
         if raises < DAMPING_RAISES_MAX:
             for index in waiting:
@@ -89,7 +90,7 @@ def cholesky(
     return [results[index] for index in range(len(matrices))]
 
 
-def _damped_and_factored(
+def _factorize_damped(
     indices: Sequence[int],
     matrices: Sequence[Tensor],
     dampings: Sequence[Tensor],
@@ -99,7 +100,7 @@ def _damped_and_factored(
     tried: list[int] = []
     factors: list[Tensor] = []
     failures: list[Tensor] = []
-    for batch in _of_equal_size(indices, matrices):
+    for batch in _group_by_size(indices, matrices):
         added = torch.stack([dampings[index] for index in batch])
         stacked = torch.stack([matrices[index] for index in batch])
         stacked.diagonal(dim1=-2, dim2=-1).add_(added[:, None])
@@ -118,52 +119,60 @@ def _damped_and_factored(
 def eigen(matrices: Sequence[Tensor], dampings: Sequence[Tensor]) -> list[Factored]:
     """Each matrix in its eigenvectors; eigenvalues that rounding made negative are 0."""
     results: dict[int, Factored] = {}
-    for batch in _of_equal_size(range(len(matrices)), matrices):
+    for batch in _group_by_size(range(len(matrices)), matrices):
         values, vectors = torch.linalg.eigh(torch.stack([matrices[index] for index in batch]))
         for place, index in enumerate(batch):
             results[index] = Factored(vectors[place], dampings[index], values[place].clamp(min=0))
     return [results[index] for index in range(len(matrices))]
 
 
-def _of_equal_size(indices: Sequence[int], matrices: Sequence[Tensor]) -> list[list[int]]:
+def _group_by_size(indices: Sequence[int], matrices: Sequence[Tensor]) -> list[list[int]]:
     by_size: dict[int, list[int]] = defaultdict(list)
     for index in indices:
         by_size[matrices[index].shape[0]].append(index)
     return list(by_size.values())
 
 
-def preconditioned(
+def precondition(
     gradient: Tensor,
     inputs: Factored,
     outputs: Factored,
     damping: float,
     steps: tuple[int, int] = (1, 1),
 ) -> Tensor:
-    """B⁻¹ G A⁻¹ for a gradient G, (outputs, inputs), with both factors damped; with
-    eigen-decompositions (B ⊗ A + λI)⁻¹ G, without splitting λ. ``steps`` is for how many of them
-    the factors of inputs and outputs stay as they are."""
+    """Return B⁻¹ G A⁻¹ for a gradient G, both (outputs, inputs), with damped factors A and B.
+
+    With eigen-decompositions it is (B ⊗ A + λI)⁻¹ G, without splitting λ. ``steps`` are the numbers
+    of steps for which the factors of inputs and outputs stay the same.
+    """
     if inputs.values is None or outputs.values is None:
-        half = _solved(inputs, gradient.T, steps[0]).T
-        return _solved(outputs, half, steps[1]).float()
+        half = _solve(inputs, gradient.T, steps[0]).T
+        return _solve(outputs, half, steps[1]).float()
     rotated = outputs.factor.T @ gradient @ inputs.factor
     rotated = rotated / (outputs.values[:, None] * inputs.values + damping)
     return outputs.factor @ rotated @ inputs.factor.T
 
 
-def _solved(factored: Factored, right: Tensor, steps: int) -> Tensor:
-    """By triangular solves; by the explicit inverse, whose products are faster, where making it
-    pays: for more columns than rows, or for some steps."""
+def _solve(factored: Factored, right: Tensor, steps: int) -> Tensor:
+    """Solve by triangular solves, or by the explicit inverse where that is faster.
+
+    Products with the explicit inverse are faster. Computing it pays if there are more columns than
+    rows, or if it is used for several steps.
+    """
     rows, columns = right.shape
     if columns < rows and steps < EXPLICIT_FROM_STEPS:
         return torch.cholesky_solve(right.float(), factored.factor)
     if rows * rows * columns < BFLOAT16_FROM:
-        return factored.explicit() @ right.float()
-    return factored.explicit(factored.products) @ right.to(factored.products)
+        return factored.compute_inverse() @ right.float()
+    return factored.compute_inverse(factored.products) @ right.to(factored.products)
 
 
-def unit_wise(gradient: Tensor, fisher: Tensor, damping: float) -> Tensor:
-    """(F + λI)⁻¹ g of each channel: gradient (2, c) of scale and shift, Fisher (3, c) as of
-    ``factors.batch_norm``."""
+def precondition_unit_wise(gradient: Tensor, fisher: Tensor, damping: float) -> Tensor:
+    """Return (F + λI)⁻¹ g of each channel, (2, c).
+
+    ``gradient`` holds those of scale and shift, (2, c), and ``fisher`` the products that
+    ``factors.compute_batch_norm_fisher`` returns, (3, c).
+    """
     scale, mixed, shift = fisher[0] + damping, fisher[1], fisher[2] + damping
     # F₁₁F₂₂ ≥ F₁₂² but for rounding, which may not leave less than damping alone makes of it.
     floor = damping * (fisher[0] + fisher[2] + damping)

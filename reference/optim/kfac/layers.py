@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from reference.optim.kfac import factors, inverse, symmetric
 from reference.optim.kfac.inverse import Factored
 from reference.optim.kfac.options import Options
-from reference.optim.kfac.owners import inversion_cost
+from reference.optim.kfac.owners import estimate_inversion_cost
 from reference.optim.kfac.staleness import Interval
 from rules.errors import UserError, did_you_mean
 
@@ -43,31 +43,33 @@ class Statistic:
         """Of the factor."""
         return (self.size if self.is_matrix else 3, self.size)
 
-    def packed(self, values: Tensor, triangle: bool) -> Tensor:
+    def pack(self, values: Tensor, triangle: bool) -> Tensor:
         """Flat float32, for sending."""
         return symmetric.pack(values) if self.is_matrix and triangle else values.flatten()
 
     def packed_size(self, triangle: bool) -> int:
-        """The numbers that are sent."""
+        """Return how many numbers are sent."""
         rows, columns = self.shape
         return symmetric.packed_size(columns) if self.is_matrix and triangle else rows * columns
 
-    def unpacked(self, flat: Tensor, triangle: bool) -> Tensor:
-        """What was packed, in its own shape."""
+    def unpack(self, flat: Tensor, triangle: bool) -> Tensor:
+        """Return the packed matrix in its own shape."""
         if self.is_matrix and triangle:
             return symmetric.unpack(flat, self.size)
         return flat.view(self.shape)
 
-    def kept(self) -> list[Tensor]:
-        """What a saved state has of it: the damping of its inverse, NaN without one, the average
-        and those before. Empty where it is not known yet."""
+    def dump_state(self) -> list[Tensor]:
+        """Return the part of a saved state: the damping of the inverse, the average, earlier ones.
+
+        The damping is NaN without an inverse. The result is empty if the factor is not known yet.
+        """
         if self.average is None:
             return []
         nan = torch.full((), float("nan"), device=self.average.device)
         damping = nan if self.factored is None else self.factored.damping
         return [damping, self.average, *self.before]
 
-    def like_kept(self, count: int, device: torch.device) -> list[Tensor]:
+    def allocate_state(self, count: int, device: torch.device) -> list[Tensor]:
         """Tensors of the shapes of ``kept()`` of another rank."""
         shapes = [(), *[self.shape] * (count - 1)] if count else []
         return [torch.empty(shape, device=device) for shape in shapes]
@@ -101,7 +103,9 @@ class Layer(ABC):
     def cost(self) -> float:
         """Of its inverses, up to a constant."""
         matrices = [statistic.size for statistic in self.statistics if statistic.is_matrix]
-        return inversion_cost(matrices) + sum(parameter.numel() for parameter in self.parameters)
+        return estimate_inversion_cost(matrices) + sum(
+            parameter.numel() for parameter in self.parameters
+        )
 
     @property
     def has_gradient(self) -> bool:
@@ -123,8 +127,8 @@ class Layer(ABC):
         return [stat.average for stat in self.statistics if stat.average is not None]
 
     @abstractmethod
-    def seen(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """What the factor of the gradients needs of the inputs of a forward pass, after it."""
+    def summarize_inputs(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return what the factor of the gradients needs of the inputs of a forward pass."""
 
     @abstractmethod
     def collect_outputs(self, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
@@ -132,11 +136,11 @@ class Layer(ABC):
 
     @abstractmethod
     def gradient(self) -> Tensor:
-        """The gradient of all its parameters, float32, in the order of the factors."""
+        """Return the gradient of all its parameters, float32, in the order of the factors."""
 
     @abstractmethod
-    def parts(self, gradient: Tensor) -> list[Tensor]:
-        """Views of a gradient, as of ``gradient()``, shaped as its parameters are."""
+    def split_gradient(self, gradient: Tensor) -> list[Tensor]:
+        """Return views of a gradient from ``gradient()`` in the shapes of the parameters."""
 
 
 class KroneckerLayer(Layer):
@@ -153,29 +157,29 @@ class KroneckerLayer(Layer):
         self.inputs = Statistic(f"{name}.A", inputs, is_matrix=True, of_inputs=True)
         self.outputs = Statistic(f"{name}.B", outputs, is_matrix=True, of_inputs=False)
         self.statistics = (self.inputs, self.outputs)
-        self._window = factors.window_of(module) if isinstance(module, nn.Conv2d) else None
+        self._window = factors.make_window(module) if isinstance(module, nn.Conv2d) else None
 
     def collect_inputs(self, inputs: Tensor) -> None:
         """(n, c, y, x) or (n, …, d)."""
         if self._window:
-            found = factors.convolution_inputs(inputs, self._window, self.with_bias)
+            found = factors.compute_convolution_input_factor(inputs, self._window, self.with_bias)
         else:
-            found = factors.linear_inputs(inputs, self.with_bias)
+            found = factors.compute_linear_input_factor(inputs, self.with_bias)
         self.inputs.collect(found)
 
-    def seen(self, inputs: Tensor) -> tuple[Tensor, ...]:
+    def summarize_inputs(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Nothing."""
         return ()
 
     def collect_outputs(self, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
         """(n, c, y, x) or (n, …, d)."""
         if self._window:
-            self.outputs.collect(factors.convolution_outputs(gradients))
+            self.outputs.collect(factors.compute_convolution_output_factor(gradients))
         else:
-            self.outputs.collect(factors.linear_outputs(gradients))
+            self.outputs.collect(factors.compute_linear_output_factor(gradients))
 
     def gradient(self) -> Tensor:
-        """(outputs, inputs), with the bias as last column."""
+        """Return the gradient, (outputs, inputs), with the bias as last column."""
         gradients = [parameter.grad for parameter in self.parameters]
         assert gradients[0] is not None
         weight = gradients[0].float()
@@ -185,7 +189,7 @@ class KroneckerLayer(Layer):
             rows = torch.cat([rows, gradients[1].float()[:, None]], dim=1)
         return rows
 
-    def parts(self, gradient: Tensor) -> list[Tensor]:
+    def split_gradient(self, gradient: Tensor) -> list[Tensor]:
         """From (outputs, inputs)."""
         rows = gradient[:, :-1] if self.with_bias else gradient
         if self._window:
@@ -193,12 +197,12 @@ class KroneckerLayer(Layer):
             rows = rows.view(outputs, *kernel, channels).permute(0, 3, 1, 2)
         return [rows, gradient[:, -1]] if self.with_bias else [rows]
 
-    def direction(self, gradient: Tensor, damping: float) -> Tensor:
+    def compute_direction(self, gradient: Tensor, damping: float) -> Tensor:
         """B⁻¹ G A⁻¹."""
         assert self.inputs.factored is not None
         assert self.outputs.factored is not None
         steps = self.inputs.interval.steps, self.outputs.interval.steps
-        return inverse.preconditioned(
+        return inverse.precondition(
             gradient, self.inputs.factored, self.outputs.factored, damping, steps
         )
 
@@ -218,10 +222,10 @@ class BatchNormLayer(Layer):
         self.statistics = (self.fisher,)
 
     def collect_inputs(self, inputs: Tensor) -> None:
-        """The inputs alone have no factor here."""
+        """Do nothing: the inputs alone have no factor."""
 
-    def seen(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """The inputs, (n, c, …), and mean and deviation of each channel, of all or by sample."""
+    def summarize_inputs(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return the inputs, (n, c, …), with mean and deviation of each channel."""
         module = self._module
         told = getattr(module, "batch_moments", None)
         if module.training and told is not None:
@@ -229,7 +233,7 @@ class BatchNormLayer(Layer):
                 each.repeat_interleave(len(inputs) // len(each), dim=0) for each in told
             )
         elif module.training or module.running_mean is None or module.running_var is None:
-            mean, variance = factors.moments(inputs.float())
+            mean, variance = factors.compute_moments(inputs.float())
         else:
             mean, variance = module.running_mean, module.running_var
         return inputs, mean, torch.sqrt(variance + module.eps)
@@ -237,24 +241,25 @@ class BatchNormLayer(Layer):
     def collect_outputs(self, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
         """(n, c, …)."""
         inputs, mean, deviation = seen
-        self.fisher.collect(factors.batch_norm(inputs.float(), gradients, mean, deviation))
+        self.fisher.collect(
+            factors.compute_batch_norm_fisher(inputs.float(), gradients, mean, deviation)
+        )
 
     def gradient(self) -> Tensor:
         """(2, channels): of scale and shift."""
         gradients = [parameter.grad for parameter in self.parameters]
         return torch.stack([gradient.float() for gradient in gradients if gradient is not None])
 
-    def parts(self, gradient: Tensor) -> list[Tensor]:
+    def split_gradient(self, gradient: Tensor) -> list[Tensor]:
         """From (2, channels)."""
         return list(gradient.unbind())
 
 
-def layers_of(model: nn.Module, options: Options) -> tuple[list[Layer], dict[str, str]]:
-    """The layers that K-FAC preconditions, in the model's order, and why others with parameters
-    are left out, by name.
+def find_layers(model: nn.Module, options: Options) -> tuple[list[Layer], dict[str, str]]:
+    """Return the layers that K-FAC preconditions, and why other layers are left out, by name.
 
-    Raises UserError where a pattern to skip matches nothing, where an unsupported layer is to be
-    refused, and where nothing is left.
+    The layers are in the model's order. Raises UserError if a pattern to skip matches nothing, if
+    the options refuse unsupported layers and there is one, or if no layer is left.
     """
     found: list[Layer] = []
     left_out: dict[str, str] = {}
@@ -264,7 +269,7 @@ def layers_of(model: nn.Module, options: Options) -> tuple[list[Layer], dict[str
             raise UserError(
                 f'K-FAC: skip "{pattern}" matches no layer{did_you_mean(pattern, names)}'
             )
-    users = _users(model)
+    users = _find_users(model)
     for name, module in model.named_modules():
         own = [p for p in module.parameters(recurse=False) if p.requires_grad]
         if not own:
@@ -273,11 +278,11 @@ def layers_of(model: nn.Module, options: Options) -> tuple[list[Layer], dict[str
         if any(_is_within(name, pattern) for pattern in options.skip):
             left_out[name] = "skipped by name"
             continue
-        reason = f"shares a parameter with {sharing}" if sharing else unsupported_because(module)
+        reason = f"shares a parameter with {sharing}" if sharing else explain_unsupported(module)
         if isinstance(model.get_submodule(name.rpartition(".")[0]), nn.MultiheadAttention):
             reason = "MultiheadAttention uses its weight without calling it"
         if reason is None:
-            found.append(_layer(name, module))
+            found.append(_make_layer(name, module))
             continue
         left_out[name] = reason
         if options.unsupported == "refuse":
@@ -290,8 +295,8 @@ def layers_of(model: nn.Module, options: Options) -> tuple[list[Layer], dict[str
     return found, left_out
 
 
-def _users(model: nn.Module) -> dict[nn.Parameter, list[str]]:
-    """The modules that have each parameter of their own: several where it is shared."""
+def _find_users(model: nn.Module) -> dict[nn.Parameter, list[str]]:
+    """Return the modules that have each parameter; a shared parameter has several."""
     users: dict[nn.Parameter, list[str]] = defaultdict(list)
     for name, module in model.named_modules():
         for _, parameter in module.named_parameters(recurse=False):
@@ -300,12 +305,12 @@ def _users(model: nn.Module) -> dict[nn.Parameter, list[str]]:
 
 
 def _is_within(name: str, pattern: str) -> bool:
-    """True if the pattern matches the name or that of a module around it."""
+    """Return True if the pattern matches the name or the name of an enclosing module."""
     parts = name.split(".")
     return any(fnmatchcase(".".join(parts[:end]), pattern) for end in range(1, len(parts) + 1))
 
 
-def unsupported_because(module: nn.Module) -> str | None:
+def explain_unsupported(module: nn.Module) -> str | None:
     """Why K-FAC has no factors for a module with parameters; None where it has."""
     if not isinstance(module, nn.Linear | nn.Conv2d | _BatchNorm):
         return f"no factors for {type(module).__name__}"
@@ -323,7 +328,7 @@ def unsupported_because(module: nn.Module) -> str | None:
     return None
 
 
-def _layer(name: str, module: nn.Module) -> Layer:
+def _make_layer(name: str, module: nn.Module) -> Layer:
     if isinstance(module, _BatchNorm):
         return BatchNormLayer(name, module)
     assert isinstance(module, nn.Linear | nn.Conv2d)

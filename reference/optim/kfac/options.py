@@ -64,7 +64,7 @@ class Options:
     shard_update: bool = False
 
     def __post_init__(self) -> None:
-        """Raises UserError that names the option that cannot be."""
+        """Check the options. Raises UserError, which names the wrong option."""
         for name, choices in (
             ("fisher", get_args(Fisher)),
             ("inverse", get_args(Inverse)),

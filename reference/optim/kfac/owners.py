@@ -28,14 +28,16 @@ class Owners:
         return "\n".join(lines)
 
 
-def inversion_cost(factor_sizes: Sequence[int]) -> float:
-    """What a layer's inverses cost, up to a constant: cubic in the size of each factor."""
+def estimate_inversion_cost(factor_sizes: Sequence[int]) -> float:
+    """Return the cost of a layer's inverses up to a constant: cubic in each factor's size."""
     return float(sum(size**3 for size in factor_sizes))
 
 
-def assigned(costs: Sequence[float], ranks: int) -> Owners:
-    """Owners of layers with these costs: the costliest first, each to the rank with the least to
-    do so far (Graham 1969: at most 4/3 of the best balance). The same on every rank."""
+def assign_owners(costs: Sequence[float], ranks: int) -> Owners:
+    """Assign an owner to each layer: the costliest first, to the rank with the least work so far.
+
+    The result is at most 4/3 of the best balance (Graham 1969) and the same on every rank.
+    """
     loads = [0.0] * ranks
     owners = [0] * len(costs)
     for layer in sorted(range(len(costs)), key=lambda layer: (-costs[layer], layer)):

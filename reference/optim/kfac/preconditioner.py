@@ -13,7 +13,7 @@ from torch.nn import functional
 from reference.optim.kfac import inverse
 from reference.optim.kfac.curvature import Curvature, Phase, ignore_phase
 from reference.optim.kfac.exchange import Exchange, Guard
-from reference.optim.kfac.layers import BatchNormLayer, KroneckerLayer, Layer, layers_of
+from reference.optim.kfac.layers import BatchNormLayer, KroneckerLayer, Layer, find_layers
 from reference.optim.kfac.options import Options
 from reference.optim.kfac.owners import Owners
 from reference.optim.kfac.staleness import Interval
@@ -51,7 +51,7 @@ class KFAC:
         phase: Phase = ignore_phase,
     ) -> None:
         self.options = options or Options()
-        self.layers, self.left_out = layers_of(model, self.options)
+        self.layers, self.left_out = find_layers(model, self.options)
         self.exchange = Exchange(self.options.ranks_per_node, guard)
         self.curvature = Curvature(self.layers, self.options, self.exchange, phase)
         self.bytes_sent: dict[tuple[str, str], int] = {}  # by this rank in the last update
@@ -102,7 +102,7 @@ class KFAC:
         if self.curvature.inputs_are_sent:
             raise UserError(
                 "K-FAC: a forward pass came after the factors of the inputs were sent; with "
-                "overlap, wrap all but the last pass of a step in `with kfac.accumulating():`"
+                "overlap, wrap all but the last pass of a step in `with kfac.accumulate():`"
             )
         layer.samples += len(inputs[0])
         due = [statistic for statistic in layer.statistics if self.curvature.is_due(statistic)]
@@ -110,27 +110,27 @@ class KFAC:
             return
         seen = inputs[0].detach()
         if any(statistic.of_inputs for statistic in due):
-            with self.phase("factors"), _exactly(seen):
+            with self.phase("factors"), _use_float32(seen):
                 layer.collect_inputs(seen.float())
         if all(statistic.of_inputs for statistic in due):
             return
-        with self.phase("factors"), torch.no_grad(), _exactly(seen):
-            kept = layer.seen(seen)
+        with self.phase("factors"), torch.no_grad(), _use_float32(seen):
+            kept = layer.summarize_inputs(seen)
         if self.options.fisher == "sampled":
             self._edges.append((layer, kept, get_gradient_edge(output)))
         else:
             output.register_hook(partial(self._on_gradient, layer, kept))
 
     def _on_gradient(self, layer: Layer, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
-        """Nothing is returned: the gradient itself stays as it is."""
+        """Collect the gradient of an output; the gradient itself stays as it is."""
         if self.options.overlap and not self._is_accumulating:
             self.curvature.send_inputs()
-        with self.phase("factors"), torch.no_grad(), _exactly(gradients):
+        with self.phase("factors"), torch.no_grad(), _use_float32(gradients):
             layer.collect_outputs(seen, gradients.float())
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Around passes that K-FAC does not see, and whose gradients it does not precondition."""
+    def pause(self) -> Iterator[None]:
+        """Ignore the passes in this block and do not precondition their gradients."""
         self._is_paused = True
         try:
             yield
@@ -138,11 +138,11 @@ class KFAC:
             self._is_paused = False
 
     def observe_sampled(self, loss: Tensor) -> None:
-        """For the true Fisher: a backward pass of the mean ``loss`` of targets drawn from the
-        model's own predictions, before the real one. No gradient of a parameter is touched.
+        """Run the backward pass for the true Fisher, before the real one.
 
-        ``sampled_cross_entropy`` makes such a loss; scale it as the real one. Raises UserError
-        without the option ``fisher="sampled"``.
+        ``loss`` is the mean loss, a scalar, of targets drawn from the model's own predictions, as
+        ``sample_cross_entropy`` computes it; scale it as the real loss. The gradients of the
+        parameters do not change. Raises UserError without the option ``fisher="sampled"``.
         """
         if self.options.fisher != "sampled":
             raise UserError('K-FAC: observe_sampled needs the option fisher="sampled"')
@@ -156,9 +156,11 @@ class KFAC:
                 self._on_gradient(layer, seen, gradient)
 
     @contextmanager
-    def accumulating(self) -> Iterator[None]:
-        """Around every pass but the last one of a step that accumulates gradients; only ``overlap``
-        needs it, to know when the inputs' factors are complete."""
+    def accumulate(self) -> Iterator[None]:
+        """Mark a pass that is not the last one of a step that accumulates gradients.
+
+        Only ``overlap`` needs it, to know when the factors of the inputs are complete.
+        """
         self._is_accumulating = True
         try:
             yield
@@ -193,16 +195,21 @@ class KFAC:
             )
         self.curvature.refresh(loss_scale)
         gradients = self._mean_gradients()
-        directions, product = self.directions(gradients)
+        directions, product = self.compute_directions(gradients)
         self._rescale(directions, gradients, product, learning_rate)
-        self._hand_out(directions)
+        self._distribute(directions)
         self.bytes_sent = dict(self.exchange.sent)
         self.exchange.sent.clear()
 
-    def directions(self, gradients: dict[Layer, Tensor]) -> tuple[dict[Layer, Tensor], Tensor]:
-        """The gradients times the inverses of the damped Fisher blocks; those of layers whose
-        factors are not known yet as they are. Also the sum of all products of the two, a scalar,
-        which costs less while they are at hand; 0 without ``kl_clip``, which alone asks for it."""
+    def compute_directions(
+        self, gradients: dict[Layer, Tensor]
+    ) -> tuple[dict[Layer, Tensor], Tensor]:
+        """Multiply the gradients by the inverses of the damped Fisher blocks.
+
+        The gradients of layers whose factors are not known yet stay as they are. Also returns the
+        sum of all products of gradients and directions, a scalar; it is 0 without ``kl_clip``,
+        which alone needs it.
+        """
         is_clipped = self.options.rescaling == "kl_clip"
         found = dict(gradients)
         norms: list[BatchNormLayer] = []
@@ -212,7 +219,7 @@ class KFAC:
                 norms.append(layer)
                 continue
             if isinstance(layer, KroneckerLayer) and layer.is_ready:
-                found[layer] = layer.direction(gradient, self.damping)
+                found[layer] = layer.compute_direction(gradient, self.damping)
             if is_clipped:
                 products.append(torch.dot(found[layer].flatten(), gradient.flatten()))
         if norms:  # all channels of all of them are alike
@@ -220,7 +227,7 @@ class KFAC:
             gradient = torch.cat([gradients[layer] for layer in norms], dim=1)
             damping = self.damping * self.options.batch_norm_damping
             channels = [layer.shape[1] for layer in norms]
-            direction = inverse.unit_wise(gradient, fisher, damping)
+            direction = inverse.precondition_unit_wise(gradient, fisher, damping)
             if is_clipped:
                 products.append(torch.dot(direction.flatten(), gradient.flatten()))
             found |= dict(zip(norms, direction.split(channels, dim=1), strict=True))
@@ -277,7 +284,7 @@ class KFAC:
         bound = torch.where(product > 0, bound, 1.0)
         torch._foreach_mul_(list(directions.values()), bound)
 
-    def _hand_out(self, directions: dict[Layer, Tensor]) -> None:
+    def _distribute(self, directions: dict[Layer, Tensor]) -> None:
         """Into the gradients, of all ranks unless each updates its own weights only."""
         if self.options.shard_update:
             for layer in self.layers:
@@ -286,7 +293,9 @@ class KFAC:
                         parameter.grad = None
         elif self.options.distribute_inverse:
             directions = self._gathered(directions)
-        parts = [part for layer, found in directions.items() for part in layer.parts(found)]
+        parts = [
+            part for layer, found in directions.items() for part in layer.split_gradient(found)
+        ]
         gradients = [parameter.grad for layer in directions for parameter in layer.parameters]
         torch._foreach_copy_([gradient for gradient in gradients if gradient is not None], parts)
 
@@ -304,8 +313,10 @@ class KFAC:
 
     @torch.no_grad()
     def share_weights(self) -> None:
-        """With ``shard_update``, after the optimizer's step: every layer's weights from the rank
-        that has updated them."""
+        """Send each layer's weights from the rank that has updated them to all ranks.
+
+        With ``shard_update`` it must be called after the optimizer's step.
+        """
         parts = [
             torch.cat([parameter.detach().float().flatten() for parameter in layer.parameters])
             for layer in self.layers
@@ -336,8 +347,11 @@ class KFAC:
 
     @torch.no_grad()
     def state_dict(self) -> dict[str, Any]:
-        """Everything that later steps depend on. Of several ranks all call it together and each
-        gets everything, so that any of them can save it, for any number of ranks to load."""
+        """Return everything that later steps depend on.
+
+        All ranks must call this together. Each one gets everything, so that any rank can save the
+        state and any number of ranks can load it.
+        """
         state = self.curvature.state_dict()
         self.exchange.sent.clear()
         return state
@@ -348,14 +362,17 @@ class KFAC:
         self.curvature.load_state_dict(state)
 
 
-def sampled_cross_entropy(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """The mean cross-entropy of labels drawn from the predictions themselves: logits (n, classes).
-    Its gradients have the true Fisher matrix of a classifier as second moment."""
+def sample_cross_entropy(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Return the mean cross-entropy of labels drawn from the predictions, a scalar.
+
+    ``logits`` has shape (n, classes). The second moment of the gradients of this loss is the true
+    Fisher matrix of a classifier.
+    """
     probabilities = logits.detach().float().softmax(1)
     drawn = torch.multinomial(probabilities, 1, generator=generator)[:, 0]
     return functional.cross_entropy(logits, drawn)
 
 
-def _exactly(values: Tensor) -> AbstractContextManager[Any]:
-    """Factors are computed in float32, whatever the layers around are."""
+def _use_float32(values: Tensor) -> AbstractContextManager[Any]:
+    """Return a context in which factors are computed in float32, whatever the layers use."""
     return torch.autocast(values.device.type, enabled=False)

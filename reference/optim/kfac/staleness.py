@@ -31,11 +31,12 @@ class Interval:
 def steps_to_next(
     interval: Interval, one_before: float, two_before: float, tolerance: float
 ) -> int:
-    """The interval after a refresh that moved the factor by these relative distances.
+    """Return the interval until the next refresh, in steps.
 
-    With Δ₋₁ and Δ₋₂ the last two intervals: max(1, ⌊Δ₋₁ / 2⌋) where the matrix differs from the
-    one before by ``tolerance`` or more; Δ₋₁ where it differs from the one before that only;
-    Δ₋₁ + Δ₋₂ where it is similar to both. A distance that is not known is infinite.
+    The last refresh moved the factor by these relative distances from the two before it. With Δ₋₁
+    and Δ₋₂ the last two intervals, the result is max(1, ⌊Δ₋₁ / 2⌋) if the matrix differs from the
+    previous one by ``tolerance`` or more, Δ₋₁ if it differs only from the one before that, and
+    Δ₋₁ + Δ₋₂ if it is similar to both. An unknown distance is infinite.
     """
     if not one_before < tolerance:
         return max(1, interval.steps // 2)

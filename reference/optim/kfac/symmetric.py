@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def packed_size(size: int) -> int:
-    """The numbers in the upper triangle of a square matrix."""
+    """Return the number of elements in the upper triangle of a square matrix."""
     return size * (size + 1) // 2
 
 

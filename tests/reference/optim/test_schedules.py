@@ -2,7 +2,7 @@
 
 import pytest
 
-from reference.optim.schedules import Schedule, linearly_scaled, warmup_then_cosine
+from reference.optim.schedules import Schedule, scale_linearly, warmup_then_cosine
 
 PLAIN = Schedule(peak=8.0, end=0.5, warmup_samples=100, decay_samples=1100)
 
@@ -36,7 +36,7 @@ def test_collapsed_decay() -> None:
 
 
 def test_linear_scaling() -> None:
-    assert linearly_scaled(0.1, 8192, 256) == pytest.approx(3.2)
+    assert scale_linearly(0.1, 8192, 256) == pytest.approx(3.2)
 
 
 def test_warm_up_then_cosine() -> None:

@@ -32,7 +32,7 @@ CONVOLUTIONS = [
 
 def _unfolded(images: Tensor, module: nn.Conv2d) -> Tensor:
     """(n, positions, kernel row × kernel column × channel), and a 1 with a bias."""
-    window = factors.window_of(module)
+    window = factors.make_window(module)
     padded = functional.pad(images, window.padding)
     columns = functional.unfold(padded, window.kernel, window.dilation, stride=window.stride)
     rows = columns.view(*images.shape[:2], -1, columns.shape[2]).permute(0, 3, 2, 1).flatten(2)
@@ -51,7 +51,7 @@ def test_inputs_of_a_convolution_equal_those_unfolded(
     images = torch.randn(4, channels, *size, generator=torch.Generator().manual_seed(1))
     rows = _unfolded(images, module)
     expected = rows.flatten(0, 1).T @ rows.flatten(0, 1) / rows.shape[1]
-    found = factors.convolution_inputs(images, factors.window_of(module), bias)
+    found = factors.compute_convolution_input_factor(images, factors.make_window(module), bias)
     assert (found - expected).norm() < 2e-6 * expected.norm()
     assert torch.allclose(found, expected, atol=1e-4)
 
@@ -59,7 +59,7 @@ def test_inputs_of_a_convolution_equal_those_unfolded(
 def test_outputs_of_a_convolution_are_summed_over_positions() -> None:
     gradients = torch.randn(3, 4, 2, 5)
     expected = torch.einsum("ncyx,ndyx->cd", gradients, gradients)
-    assert torch.allclose(factors.convolution_outputs(gradients), expected, atol=1e-5)
+    assert torch.allclose(factors.compute_convolution_output_factor(gradients), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (5, 7, 3)])
@@ -67,8 +67,10 @@ def test_inputs_of_a_linear_layer_end_in_one(shape: tuple[int, ...]) -> None:
     inputs = torch.randn(shape)
     rows = torch.cat([inputs, torch.ones(*shape[:-1], 1)], dim=-1).view(5, -1, 4)
     expected = torch.einsum("nti,ntj->ij", rows, rows) / rows.shape[1]
-    assert torch.allclose(factors.linear_inputs(inputs, with_bias=True), expected, atol=1e-5)
-    without = factors.linear_inputs(inputs, with_bias=False)
+    assert torch.allclose(
+        factors.compute_linear_input_factor(inputs, with_bias=True), expected, atol=1e-5
+    )
+    without = factors.compute_linear_input_factor(inputs, with_bias=False)
     assert torch.allclose(without, expected[:3, :3], atol=1e-5)
 
 
@@ -84,7 +86,9 @@ def test_batch_norm_has_the_gradients_of_each_sample(shape: tuple[int, ...]) -> 
         loss = (module(one[None]) * weight).sum()
         scale, shift = torch.autograd.grad(loss, [module.weight, module.bias])
         expected += torch.stack([scale**2, scale * shift, shift**2])
-    found = factors.batch_norm(inputs, weights, mean, torch.sqrt(variance + module.eps))
+    found = factors.compute_batch_norm_fisher(
+        inputs, weights, mean, torch.sqrt(variance + module.eps)
+    )
     assert torch.allclose(found, expected, rtol=1e-4)
 
 
@@ -92,16 +96,18 @@ def test_batch_norm_has_the_gradients_of_each_sample(shape: tuple[int, ...]) -> 
 def test_moments_of_channels(shape: tuple[int, ...]) -> None:
     inputs = 100 + torch.randn(shape)
     variance, mean = torch.var_mean(inputs.transpose(0, 1).flatten(1), dim=1, correction=0)
-    found = factors.moments(inputs)
+    found = factors.compute_moments(inputs)
     torch.testing.assert_close(found, (mean, variance))
 
 
 def test_unfolding_in_parts_is_unfolding(monkeypatch: pytest.MonkeyPatch) -> None:
     module, images = nn.Conv2d(3, 2, 3, 2, 1, bias=False), torch.randn(5, 3, 9, 8)
-    window = factors.window_of(module)
-    at_once = factors.convolution_inputs(images, window, with_bias=False)
+    window = factors.make_window(module)
+    at_once = factors.compute_convolution_input_factor(images, window, with_bias=False)
     monkeypatch.setattr(factors, "UNFOLDED_AT_ONCE", 2000)
-    assert torch.allclose(factors.convolution_inputs(images, window, False), at_once, atol=1e-5)
+    assert torch.allclose(
+        factors.compute_convolution_input_factor(images, window, False), at_once, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 9])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from reference.optim.kfac import inverse
-from reference.optim.kfac.owners import assigned, inversion_cost
+from reference.optim.kfac.owners import assign_owners, estimate_inversion_cost
 from reference.optim.kfac.staleness import Interval, steps_to_next
 from rules.errors import UserError
 
@@ -22,16 +22,16 @@ def _definite(size: int, seed: int) -> Tensor:
 
 def test_pi_shares_damping_by_the_mean_eigenvalues() -> None:
     inputs, outputs = 8 * torch.eye(2), 2 * torch.eye(3)
-    of_inputs, of_outputs = inverse.shared_damping([inputs, outputs], 0.01, pi_correction=True)
+    of_inputs, of_outputs = inverse.split_damping([inputs, outputs], 0.01, pi_correction=True)
     assert of_inputs.item() == pytest.approx(0.2)
     assert of_outputs.item() == pytest.approx(0.05)
-    plain = inverse.shared_damping([inputs, outputs], 0.01, pi_correction=False)
+    plain = inverse.split_damping([inputs, outputs], 0.01, pi_correction=False)
     assert [share.item() for share in plain] == pytest.approx([0.1, 0.1])
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
 def test_pi_is_one_beside_a_factor_of_zeros(inputs: float, outputs: float) -> None:
-    shares = inverse.shared_damping([inputs * torch.eye(2), outputs * torch.eye(3)], 0.04, True)
+    shares = inverse.split_damping([inputs * torch.eye(2), outputs * torch.eye(3)], 0.04, True)
     assert [share.item() for share in shares] == pytest.approx([0.2, 0.2])
 
 
@@ -42,12 +42,12 @@ def test_both_inverses_precondition() -> None:
     damped = [inputs + 0.3 * torch.eye(5), outputs + 0.2 * torch.eye(4)]
     expected = damped[1].inverse() @ gradient @ damped[0].inverse()
     for steps in ((1, 1), (9, 1), (9, 9)):  # by solving and by explicit inverses
-        found = inverse.preconditioned(gradient, first, second, 0.06, steps)
+        found = inverse.precondition(gradient, first, second, 0.06, steps)
         assert torch.allclose(found, expected, atol=1e-5)
     first, second = inverse.eigen([inputs, outputs], shares)
     dense = torch.kron(outputs, inputs) + 0.06 * torch.eye(20)
     expected = torch.linalg.solve(dense, gradient.flatten()).view(4, 5)
-    found = inverse.preconditioned(gradient, first, second, 0.06)
+    found = inverse.precondition(gradient, first, second, 0.06)
     assert torch.allclose(found, expected, atol=1e-4)
 
 
@@ -81,7 +81,7 @@ def test_damping_is_not_raised_for_ever() -> None:
 
 def test_a_channel_is_preconditioned_by_its_own_block() -> None:
     fisher, gradient = torch.tensor([[2.0, 1.0], [0.5, 0.0], [1.0, 3.0]]), torch.randn(2, 2)
-    found = inverse.unit_wise(gradient, fisher, 0.1)
+    found = inverse.precondition_unit_wise(gradient, fisher, 0.1)
     for channel in range(2):
         squares, mixed, shifts = fisher[:, channel].tolist()
         block = torch.tensor([[squares + 0.1, mixed], [mixed, shifts + 0.1]])
@@ -90,8 +90,8 @@ def test_a_channel_is_preconditioned_by_its_own_block() -> None:
 
 
 def test_the_costliest_layers_are_shared_out_first() -> None:
-    costs = [inversion_cost([size]) for size in (1, 2, 3, 4, 5, 6)]  # 1 8 27 64 125 216
-    owners = assigned(costs, 2)
+    costs = [estimate_inversion_cost([size]) for size in (1, 2, 3, 4, 5, 6)]  # 1 8 27 64 125 216
+    owners = assign_owners(costs, 2)
     assert owners.of_layer == (1, 0, 1, 1, 1, 0)
     assert owners.cost_by_rank == (224, 217)
     assert owners.imbalance == pytest.approx(224 / 220.5)
@@ -99,7 +99,7 @@ def test_the_costliest_layers_are_shared_out_first() -> None:
 
 
 def test_ranks_beyond_the_layers_stay_idle() -> None:
-    owners = assigned([8.0, 27.0], 4)
+    owners = assign_owners([8.0, 27.0], 4)
     assert sorted(owners.cost_by_rank) == [0, 0, 8, 27]
     assert sorted(owners.of_layer) == [0, 1]
 
@@ -129,8 +129,8 @@ def test_products_in_bfloat16_are_rounded_and_no_more() -> None:
     of_inputs, of_outputs = inverse.cholesky(["A", "B"], matrices, shares)
     rounded = inverse.cholesky(["A", "B"], matrices, shares, torch.bfloat16)
     for steps in ((1, 1), (9, 1), (9, 9)):
-        expected = inverse.preconditioned(gradient, of_inputs, of_outputs, 0.01, steps)
-        found = inverse.preconditioned(gradient, rounded[0], rounded[1], 0.01, steps)
+        expected = inverse.precondition(gradient, of_inputs, of_outputs, 0.01, steps)
+        found = inverse.precondition(gradient, rounded[0], rounded[1], 0.01, steps)
         assert found.dtype is torch.float32
         error = ((found - expected).norm() / expected.norm()).item()
         # Not 0 even by solving: B has more columns to be multiplied with than rows.
@@ -143,7 +143,7 @@ def test_products_in_bfloat16_are_rounded_and_no_more() -> None:
 def test_unit_wise_blocks_that_are_nearly_singular(
     fisher: tuple[float, float, float], damping: float
 ) -> None:
-    found = inverse.unit_wise(torch.ones(2, 1), torch.tensor(fisher)[:, None], damping)
+    found = inverse.precondition_unit_wise(torch.ones(2, 1), torch.tensor(fisher)[:, None], damping)
     assert found.isfinite().all()
     assert found.norm() <= 1.001 * 2**0.5 / damping  # what damping alone would leave
 
@@ -160,9 +160,8 @@ def test_rounded_products_are_off_by_no_more_than_the_inverses_are_large() -> No
         for products in (torch.float32, torch.bfloat16)
     )
     expected, found = (
-        inverse.preconditioned(gradient, pair[0], pair[1], 0.01, (9, 9))
-        for pair in (exact, rounded)
+        inverse.precondition(gradient, pair[0], pair[1], 0.01, (9, 9)) for pair in (exact, rounded)
     )
-    largest = [torch.linalg.matrix_norm(each.explicit(), ord=2) for each in exact]
+    largest = [torch.linalg.matrix_norm(each.compute_inverse(), ord=2) for each in exact]
     bound = 2**-7 * largest[0] * largest[1] * gradient.norm()
     assert (found - expected).norm() < bound

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reference.optim.kfac import KFAC, Options, sampled_cross_entropy
+from reference.optim.kfac import KFAC, Options, sample_cross_entropy
 from reference.torch.batch_norm import SpanBatchNorm2d
 from reference.torch.distributed import Span
 from rules.errors import UserError
@@ -157,7 +157,7 @@ def test_sampled_fisher_is_that_of_the_predictions() -> None:
     inputs = torch.ones(1, 2).repeat(40_000, 1)
     kfac = KFAC(network, Options(fisher="sampled", average_decay=0))
     logits = network(inputs)
-    kfac.observe_sampled(sampled_cross_entropy(logits))
+    kfac.observe_sampled(sample_cross_entropy(logits))
     assert network.weight.grad is None
     functional.cross_entropy(logits, torch.zeros(40_000, dtype=torch.long)).backward()
     kfac.step()
@@ -184,7 +184,7 @@ def test_accumulated_passes_equal_one() -> None:
     _, expected = _preconditioned(network, Options(), images, targets)
     kfac = KFAC(network, Options(overlap=True))
     network.zero_grad()
-    with kfac.accumulating():
+    with kfac.accumulate():
         (functional.cross_entropy(network(images[:6]), targets[:6]) / 2).backward()
     (functional.cross_entropy(network(images[6:]), targets[6:]) / 2).backward()
     kfac.step()
@@ -196,7 +196,7 @@ def test_overlap_needs_to_know_which_pass_is_the_last() -> None:
     network, (images, targets) = _network(), _batch()
     KFAC(network, Options(overlap=True))
     functional.cross_entropy(network(images), targets).backward()
-    with pytest.raises(UserError, match=r"kfac\.accumulating"):
+    with pytest.raises(UserError, match=r"kfac\.accumulate"):
         network(images)
 
 
@@ -353,7 +353,7 @@ def test_sampled_and_stale_at_once() -> None:
         images, targets = _batch(seed=seed)
         network.zero_grad()
         logits = network(images)
-        kfac.observe_sampled(sampled_cross_entropy(logits))
+        kfac.observe_sampled(sample_cross_entropy(logits))
         functional.cross_entropy(logits, targets).backward()
         kfac.step()
     assert kfac.refreshed_share < 1
