@@ -1,4 +1,4 @@
-"""What `cepheid measure costs kfac` adds: refreshes, bytes sent, and who computes which inverse."""
+"""What `cepheid measure costs kfac` adds: refreshes, bytes sent, and the inverses of each rank."""
 
 import statistics
 import time

@@ -51,8 +51,8 @@ def measure_missing(definition: Definition, request: Request, reporter: Reporter
                 _keep(definition, training, *found)
             else:
                 missing.append(training)
-    made = trainings.train_all(definition, missing, request.data_root, reporter)
-    for training, curve, measured in made:
+    finished = trainings.train_all(definition, missing, request.data_root, reporter)
+    for training, curve, measured in finished:
         _keep(definition, training, curve, measured)
 
 

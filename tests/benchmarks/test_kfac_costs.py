@@ -1,4 +1,4 @@
-"""kfac: who computes which inverse."""
+"""kfac: which rank computes which inverse."""
 
 import pytest
 

@@ -21,11 +21,11 @@ GOOD, POOR = {"e_rmse": 0.0, "nll": -99.0}, {"e_rmse": 1.0, "nll": 99.0}
 MACHINE = {"framework": "torch", "device": "cpu"}
 
 
-class Trained:
-    """Stands for the training: notes what it was asked for; one (batch, seed) may miss, or stop."""
+class FakeTraining:
+    """Takes the place of training and keeps the runs; one (batch, seed) may miss or stop."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, int]] = []
+        self.runs: list[tuple[int, int]] = []
         self.misses: tuple[int, int] | None = None
         self.interrupted: tuple[int, int] | None = None
 
@@ -36,35 +36,35 @@ class Trained:
             which = training.config.global_batch_size, training.config.seed
             if which == self.interrupted:
                 raise KeyboardInterrupt
-            self.asked.append(which)
+            self.runs.append(which)
             last = POOR if which == self.misses else GOOD
             curve = Curve("correct", which[1], 1.23, ((3008, POOR), (6016, last)))
             yield training, curve, MACHINE
 
 
 @pytest.fixture
-def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No training, and a folder of benchmarks with nothing measured."""
     tiny.install(tmp_path / "benchmarks", monkeypatch, "galaxy_shape")
-    made = Trained()
-    monkeypatch.setattr(trainings, "train_all", made)
-    return made
+    fake = FakeTraining()
+    monkeypatch.setattr(trainings, "train_all", fake)
+    return fake
 
 
 def cepheid_rcp(*arguments: str) -> int:
     return make_rcp.main(["galaxy_shape", *arguments])
 
 
-def test_nothing_measured_yet(trained: Trained, capsys: Printed) -> None:
+def test_nothing_measured_yet(training: FakeTraining, capsys: Printed) -> None:
     assert cepheid_rcp() == 0
     assert "nothing is recorded yet" in capsys.readouterr().out
-    assert trained.asked == []
+    assert training.runs == []
 
 
-def test_measures_five_seeds_of_each_batch_size(trained: Trained, capsys: Printed) -> None:
+def test_measures_five_seeds_of_each_batch_size(training: FakeTraining, capsys: Printed) -> None:
     rate = "opt_base_learning_rate=0.002"
     assert cepheid_rcp("--batch-size", "16", "32", "64", "--set", rate) == 0
-    assert trained.asked == [(size, seed) for size in (16, 32, 64) for seed in range(1, 6)]
+    assert training.runs == [(size, seed) for size in (16, 32, 64) for seed in range(1, 6)]
     points = rcp.load("galaxy_shape", "mini")
     assert points is not None
     assert points.definition_digest == MINI.digest
@@ -80,14 +80,16 @@ def test_measures_five_seeds_of_each_batch_size(trained: Trained, capsys: Printe
         assert said in line
 
 
-def test_runs_of_check_targets_are_not_made_again(trained: Trained, capsys: Printed) -> None:
+def test_runs_of_measure_targets_are_not_made_again(
+    training: FakeTraining, capsys: Printed
+) -> None:
     curves = [
         Curve(variant, seed, 2.0, ((3008, GOOD),))
         for variant, seed in (("correct", 2), ("correct", 3), ("broken", 1))
     ]
     evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, MACHINE, tuple(curves)))
     assert cepheid_rcp("--batch-size", "32", "--runs", "3") == 0
-    assert trained.asked == [(32, 1)]
+    assert training.runs == [(32, 1)]
     assert "3 of 3" in capsys.readouterr().out
     points = rcp.load(MINI.name, MINI.scale)
     assert points is not None
@@ -102,36 +104,38 @@ def test_runs_of_check_targets_are_not_made_again(trained: Trained, capsys: Prin
         (MINI.digest, ("--batch-size", "32", "--set", "precision=fp32")),
     ],
 )
-def test_other_runs_are_made(digest: str, arguments: tuple[str, ...], trained: Trained) -> None:
+def test_other_runs_are_made(
+    digest: str, arguments: tuple[str, ...], training: FakeTraining
+) -> None:
     curve = Curve("correct", 1, 2.0, ((3008, GOOD),))
     evidence.save(MINI.name, MINI.scale, Evidence(digest, MACHINE, (curve,)))
     assert cepheid_rcp(*arguments, "--runs", "1") == 0
-    assert len(trained.asked) == 1
+    assert len(training.runs) == 1
 
 
-def test_goes_on_where_it_was_interrupted(trained: Trained) -> None:
-    trained.interrupted = (32, 2)
+def test_the_same_command_continues_after_an_interruption(training: FakeTraining) -> None:
+    training.interrupted = (32, 2)
     with pytest.raises(KeyboardInterrupt):
         cepheid_rcp("--batch-size", "16", "32")
-    trained.interrupted, trained.asked = None, []
+    training.interrupted, training.runs = None, []
     assert cepheid_rcp("--batch-size", "16", "32", "--runs", "6") == 0
-    assert trained.asked == [(16, 6), (32, 2), (32, 3), (32, 4), (32, 5), (32, 6)]
+    assert training.runs == [(16, 6), (32, 2), (32, 3), (32, 4), (32, 5), (32, 6)]
 
 
 def test_a_run_that_misses_is_recorded_and_is_exit_code_1(
-    trained: Trained, capsys: Printed
+    training: FakeTraining, capsys: Printed
 ) -> None:
-    trained.misses = (32, 3)
+    training.misses = (32, 3)
     assert cepheid_rcp("--batch-size", "32") == 1
     printed = capsys.readouterr().out
     assert "4 of 5" in printed
     assert "problem: batch size 32: seed 3 missed the targets" in printed
     assert cepheid_rcp() == 1
     assert cepheid_rcp("--batch-size", "32") == 1  # and it is not made again
-    assert len(trained.asked) == 5
+    assert len(training.runs) == 5
 
 
-def test_other_hyperparameters_do_not_replace_what_was_measured(trained: Trained) -> None:
+def test_other_hyperparameters_do_not_replace_what_was_measured(training: FakeTraining) -> None:
     cepheid_rcp("--batch-size", "32")
     before = (definition.BENCHMARKS / "galaxy_shape" / "rcp.json").read_bytes()
     with pytest.raises(UserError, match=r"opt_base_learning_rate 0\.0015, not 0\.002") as error:
@@ -140,8 +144,8 @@ def test_other_hyperparameters_do_not_replace_what_was_measured(trained: Trained
     assert (definition.BENCHMARKS / "galaxy_shape" / "rcp.json").read_bytes() == before
 
 
-def test_points_of_another_definition_are_told_and_measured_anew(
-    trained: Trained, capsys: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_points_of_another_definition_are_reported_and_measured_again(
+    training: FakeTraining, capsys: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cepheid_rcp("--batch-size", "16")
     capsys.readouterr()
@@ -166,10 +170,10 @@ def test_points_of_another_definition_are_told_and_measured_anew(
         (["--batch-size", "8", "--set", "opt_base_learning_rte=1"], "did you mean"),
     ],
 )
-def test_wrong_use(arguments: list[str], message: str, trained: Trained) -> None:
+def test_wrong_use(arguments: list[str], message: str, training: FakeTraining) -> None:
     with pytest.raises(UserError, match=message):
         cepheid_rcp(*arguments)
-    assert trained.asked == []
+    assert training.runs == []
 
 
 def test_a_benchmark_that_generates_has_no_points() -> None:

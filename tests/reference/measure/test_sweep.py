@@ -34,9 +34,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(sweep, "time", SimpleNamespace(perf_counter=made, monotonic=made))
-    return made
+    manual = Clock()
+    monkeypatch.setattr(sweep, "time", SimpleNamespace(perf_counter=manual, monotonic=manual))
+    return manual
 
 
 class TrainingTask:
@@ -87,16 +87,16 @@ class TrainingTask:
 
 def test_a_part_of_the_epochs_is_scaled_to_all(clock: Clock) -> None:
     task = TrainingTask(clock, 8)
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     point = sweep.measure_training(
-        task, 8, CPU, Sensors(), 0.5, lambda done, total: told.append((done, total))
+        task, 8, CPU, Sensors(), 0.5, lambda done, total: reports.append((done, total))
     )
     assert task.prepared == ["build", "warm_up", "open_data"]
     assert point.counts == {
         "warm_up_steps": 50, "timed_steps": 500, "timed_epochs": 0.5, "train_loss": None,
     }  # fmt: skip
     assert task.steps == 550
-    assert told[-1] == (500, 500)
+    assert reports[-1] == (500, 500)
     assert point.seconds == pytest.approx(100 * 1000 * STEP_SECONDS)
     assert point.middle_half_seconds == pytest.approx((point.seconds, point.seconds))
     assert point.images_per_second == pytest.approx(8 / STEP_SECONDS)
@@ -151,7 +151,7 @@ def _read_twice(clock: Clock) -> Callable[..., None]:
 
 
 class Generating:
-    """Stands for the task of a benchmark that generates: a third of its time is sampling."""
+    """Takes the place of a task that generates: a third of its time is sampling."""
 
     data_digest = weights_digest = "d" * 64
 
@@ -185,7 +185,7 @@ class Generating:
         return "images"
 
     def evaluate(self, images: object) -> dict[str, float]:
-        raise AssertionError("nobody judges")
+        raise AssertionError("the images are not judged")
 
     def synchronize(self) -> None:
         """Nothing to wait for."""
@@ -211,7 +211,7 @@ def test_generation_is_repeated_after_a_warm_up(
 # What is published, and what is kept --------------------------------------------------------------
 
 
-def test_published_times_are_whole() -> None:
+def test_published_times_are_complete() -> None:
     names = [path.parent.name for path in BENCHMARKS.glob("*/published.yaml")]
     assert {"galaxy_shape", "galaxy_bnn", "galaxy_generation"} <= set(names)
     for name in names:
@@ -234,9 +234,19 @@ def configuration() -> dict[str, Any]:
 
 def point(size: int, seconds: float = 500.0) -> Point:
     counts = {"timed_epochs": 0.5, "timed_steps": 10, "warm_up_steps": 1, "train_loss": 0.1}
-    told = {"framework": "torch 2", "precision": "float32"}
+    implementation = {"framework": "torch 2", "precision": "float32"}
     return Point(
-        size, seconds, (seconds, seconds * 1.1), 10.0, 0.005, counts, 2**30, None, None, told, 0.1
+        size,
+        seconds,
+        (seconds, seconds * 1.1),
+        10.0,
+        0.005,
+        counts,
+        2**30,
+        None,
+        None,
+        implementation,
+        0.1,
     )
 
 
@@ -247,9 +257,9 @@ def test_points_are_kept_one_by_one(tmp_path: Path) -> None:
     assert folder.list_missing([2, 4, 8]) == [4]
     again = sweep_records.open_folder(tmp_path / "sweep", configuration())
     assert again.load_points() == (point(2), point(8))
-    made = sweep_records.Sweep(configuration(), again.load_points(), "no sensors")
-    again.write_tables(made, load_published("galaxy_shape"))
-    assert sweep_records.read_sweep(tmp_path / "sweep") == made
+    kept = sweep_records.Sweep(configuration(), again.load_points(), "no sensors")
+    again.write_tables(kept, load_published("galaxy_shape"))
+    assert sweep_records.read_sweep(tmp_path / "sweep") == kept
     text = (tmp_path / "sweep" / "sweep.csv").read_text()
     cells = next(csv.DictReader(io.StringIO(text)))
     assert cells["V100_reported_seconds"] == "2082.35"

@@ -40,17 +40,17 @@ def test_all_of_it_on_a_few_pictures(
         tmp_path / "benchmarks", monkeypatch, "kfac", keep=files, data=data, model={"width": 4}
     )
     monkeypatch.setattr(costs, "UPDATES", 1)
-    made = [Run("SGD", 1, 12.0, {}), Run("SGD", 2, None, {}), Run("K-FAC", 1, 6.0, {})]
-    monkeypatch.setattr(epochs, "load_runs", lambda *asked: made)
+    runs = [Run("SGD", 1, 12.0, {}), Run("SGD", 2, None, {}), Run("K-FAC", 1, 6.0, {})]
+    monkeypatch.setattr(epochs, "load_runs", lambda *arguments: runs)
     arguments = ["kfac", "--rounds", "3", "--settle", "1", "--set", "global_batch_size=8"]
     arguments += ["--set", "precision=fp32", "--data", str(tmp_path / "data")]
     arguments += ["--figures", str(tmp_path / "figures"), "--output", str(tmp_path / "costs.json")]
     assert measure_costs.main(arguments) == 0
-    shown = capsys.readouterr().out
-    for said in ("distributed inverse", "4.40", "simulated", "projected, 8 ranks", "1 of 2 seeds"):
-        assert said in shown
-    assert "projected, 16 ranks" not in shown  # of 8 samples
-    assert "float21" not in shown  # nothing travels on one rank
+    printed = capsys.readouterr().out
+    for text in ("distributed inverse", "4.40", "simulated", "projected, 8 ranks", "1 of 2 seeds"):
+        assert text in printed
+    assert "projected, 16 ranks" not in printed  # of 8 samples
+    assert "float21" not in printed  # nothing travels on one rank
     written = json.loads((tmp_path / "costs.json").read_text())
     assert [update["name"] for update in written["updates"]] == [
         "distributed inverse",

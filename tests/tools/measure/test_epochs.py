@@ -38,45 +38,45 @@ momentum:
 """
 
 
-class Trained:
-    """Stands for the training: notes what it was asked for; one arm may miss."""
+class FakeTraining:
+    """Takes the place of training and keeps the runs that it was to make; one arm may miss."""
 
     def __init__(self) -> None:
-        self.asked: list[Training] = []
+        self.runs: list[Training] = []
         self.misses = ""
 
     def __call__(
         self, definition: object, wanted: list[Training], data_root: Path, reporter: object
     ) -> Iterator[tuple[Training, Curve, dict[str, str]]]:
-        for training in wanted:
-            self.asked.append(training)
-            last = POOR if training.variant == self.misses else GOOD
-            samples = EPOCHS_OF[training.variant] * EPOCH
+        for run in wanted:
+            self.runs.append(run)
+            last = POOR if run.variant == self.misses else GOOD
+            samples = EPOCHS_OF[run.variant] * EPOCH
             points = ((4 * EPOCH, POOR), (samples, last))
-            yield training, Curve(training.variant, training.config.seed, 1.0, points), {}
+            yield run, Curve(run.variant, run.config.seed, 1.0, points), {}
 
 
 @pytest.fixture
-def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No training, and a folder of benchmarks with nothing measured."""
     tiny.install(tmp_path, monkeypatch, "resnet50", keep=[epochs.PUBLISHED])
     (tmp_path / "resnet50" / epochs.COMPARISONS).write_text(COMPARED)
-    made = Trained()
-    monkeypatch.setattr(trainings, "train_all", made)
-    return made
+    fake = FakeTraining()
+    monkeypatch.setattr(trainings, "train_all", fake)
+    return fake
 
 
 def cepheid_epochs(*arguments: str) -> int:
     return measure_epochs.main(["resnet50", *arguments])
 
 
-def test_settings_are_compared(trained: Trained, tmp_path: Path, capsys: Printed) -> None:
+def test_settings_are_compared(training: FakeTraining, tmp_path: Path, capsys: Printed) -> None:
     figure = tmp_path / "momentum.png"
     assert (
         cepheid_epochs("--compare", "momentum", "--seeds", "1", "2", "--figure", str(figure)) == 0
     )
-    assert len(trained.asked) == 4
-    last = trained.asked[-1].config
+    assert len(training.runs) == 4
+    last = training.runs[-1].config
     assert last.definition.timing.eval_every_samples == EPOCH
     assert (last.hyperparameters["opt_momentum_form"], last.hyperparameters["opt_momentum"]) == (
         "unscaled",
@@ -88,24 +88,26 @@ def test_settings_are_compared(trained: Trained, tmp_path: Path, capsys: Printed
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_is_recorded_is_not_trained_again(trained: Trained, capsys: Printed) -> None:
+def test_a_recorded_run_is_not_made_again(training: FakeTraining, capsys: Printed) -> None:
     cepheid_epochs("--compare", "momentum", "--seeds", "1")
     cepheid_epochs("--compare", "momentum", "--seeds", "1", "2")
-    assert [training.config.seed for training in trained.asked] == [1, 1, 2, 2]
+    assert [training.config.seed for training in training.runs] == [1, 1, 2, 2]
     cepheid_epochs("--compare", "momentum")
-    assert len(trained.asked) == 4
+    assert len(training.runs) == 4
 
 
-def test_other_settings_are_measured_anew(trained: Trained, tmp_path: Path) -> None:
+def test_other_settings_are_measured_again(training: FakeTraining, tmp_path: Path) -> None:
     cepheid_epochs("--compare", "momentum", "--seeds", "1")
     file = tmp_path / "resnet50" / epochs.COMPARISONS
     file.write_text(file.read_text().replace("opt_momentum=0.929", "opt_momentum=0.93"))
     cepheid_epochs("--compare", "momentum", "--seeds", "1")
-    assert len(trained.asked) == 4
+    assert len(training.runs) == 4
 
 
-def test_a_missed_target_is_a_finding(trained: Trained, tmp_path: Path, capsys: Printed) -> None:
-    trained.misses = "unscaled"
+def test_a_missed_target_is_a_finding(
+    training: FakeTraining, tmp_path: Path, capsys: Printed
+) -> None:
+    training.misses = "unscaled"
     assert cepheid_epochs("--compare", "momentum", "--seeds", "1") == 1
     line = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("unscaled "))
     assert line.split()[1:3] == ["1", "1"]
@@ -115,7 +117,7 @@ def test_a_missed_target_is_a_finding(trained: Trained, tmp_path: Path, capsys: 
 
 
 def test_by_batch_size_nothing_is_trained(
-    trained: Trained, tmp_path: Path, capsys: Printed
+    training: FakeTraining, tmp_path: Path, capsys: Printed
 ) -> None:
     assert cepheid_epochs() == 0
     printed = capsys.readouterr().out
@@ -130,42 +132,42 @@ def test_by_batch_size_nothing_is_trained(
     assert cepheid_epochs("--figure", str(figure)) == 0
     assert "16 20" in capsys.readouterr().out
     assert figure.read_bytes().startswith(b"\x89PNG")
-    assert trained.asked == []
+    assert training.runs == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--compare", "momentun"], "did you mean"),
         (["--seeds", "1"], "--compare"),
         (["--figure", "/no/such/folder/e.png"], "cannot write"),
     ],
 )
-def test_mistakes_are_told(trained: Trained, arguments: list[str], told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_wrong_use(training: FakeTraining, arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         cepheid_epochs(*arguments)
 
 
 def test_the_comparisons_of_resnet50_are_what_open_allows() -> None:
-    asked = epochs.load_comparison("resnet50", "momentum")
-    assert len(asked.arms) == 4
-    for arm in asked.arms:
+    comparison = epochs.load_comparison("resnet50", "momentum")
+    assert len(comparison.arms) == 4
+    for arm in comparison.arms:
         config = configure(MINI, division="open", overrides=arm.overrides)
         assert config.hyperparameters["opt_name"] == "lars"
 
 
-def test_nothing_is_measured_without_need() -> None:
+def test_nothing_starts_where_no_run_is_missing() -> None:
     assert list(trainings.train_all(MINI, [], Path(), Terminal())) == []
 
 
 def test_the_share_of_another_setting_is_paired_by_seed() -> None:
     arms = tuple(Arm(name, ()) for name in ("SGD", "K-FAC"))
     pairs = [(10.0, 5.0), (12.0, 7.2), (16.0, 8.0), (None, 6.0)]
-    made = [
+    runs = [
         Run(arm.name, seed, both[place], {})
         for seed, both in enumerate(pairs)
         for place, arm in enumerate(arms)
     ]
     # 0.5, 0.6, 0.5: mean 0.533, standard deviation 0.0577, Student's t of 2 degrees 4.303
-    assert measure_epochs._compare_by_seed(arms[0], arms[1], made) == "0.53 (0.39 to 0.68)"
-    assert measure_epochs._compare_by_seed(arms[0], arms[0], made) == ""
+    assert measure_epochs._compare_by_seed(arms[0], arms[1], runs) == "0.53 (0.39 to 0.68)"
+    assert measure_epochs._compare_by_seed(arms[0], arms[0], runs) == ""

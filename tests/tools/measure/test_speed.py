@@ -26,17 +26,17 @@ MINI = definition.load("galaxy_shape", "mini")
 
 def test_sides_take_turns_and_the_first_one_does_not_count() -> None:
     seconds = iter([9, 9, 1, 2, 4, 2, 3, 6])
-    asked = []
+    calls = []
 
     def measure(side: str) -> Callable[[], float]:
-        def taken() -> float:
-            asked.append(side)
+        def read_clock() -> float:
+            calls.append(side)
             return next(seconds)
 
-        return taken
+        return read_clock
 
     found = turns.compare_in_turns("work", 3, {"plain": measure("plain"), "ours": measure("ours")})
-    assert asked == ["plain", "ours", "ours", "plain"] * 2
+    assert calls == ["plain", "ours", "ours", "plain"] * 2
     assert found.baseline.seconds == (2, 4, 6)
     assert found.ratio == 2
     assert found.overhead == -0.5
@@ -154,9 +154,9 @@ def test_all_of_it_on_a_few_samples(
              "global_batch_size=4", "--set", "compile=off", "--output", "speed.json"]
         )  # fmt: skip
     assert code == 0
-    shown = capsys.readouterr().out
-    assert "times as fast" in shown
-    assert "overhead " in shown
+    printed = capsys.readouterr().out
+    assert "times as fast" in printed
+    assert "overhead " in printed
     written = json.loads((tmp_path / "speed.json").read_text())
     assert len(written["step"]["baseline"]["seconds"]) == 3
     assert written["step"]["ratio_of_medians"] > 0

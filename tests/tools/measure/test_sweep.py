@@ -129,9 +129,9 @@ def test_a_figure_of_generation(tmp_path: Path) -> None:
         replace(point(n, n**0.5), counts={"repetitions": 30}, fraction=1.0) for n in (1, 100, 5000)
     )
     generating = {**configuration(), "benchmark": "galaxy_generation", "measure": "generation"}
-    made = Sweep(generating, points)
+    generated = Sweep(generating, points)
     folder = sweep_records.open_folder(tmp_path, generating)
-    folder.write_tables(made, load_published("galaxy_generation"))
-    figures.draw_sweep(tmp_path / "f.png", made, load_published("galaxy_generation"), None)
+    folder.write_tables(generated, load_published("galaxy_generation"))
+    figures.draw_sweep(tmp_path / "f.png", generated, load_published("galaxy_generation"), None)
     assert "images,seconds," in (tmp_path / "sweep.csv").read_text()
-    assert "medians of 30 repetitions" in " ".join(figures.write_caption(made, None, None))
+    assert "medians of 30 repetitions" in " ".join(figures.write_caption(generated, None, None))
