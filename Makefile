@@ -6,6 +6,9 @@ VENV ?= .venv
 VENV_CORE ?= .venv-core
 OUTPUT ?= results/first
 RUNS ?= +1
+# The extras that `make test` installs, and the files that it tests: all if empty.
+EXTRAS ?= torch,galsim,imagenet,translation,site,keras,test
+TESTS ?=
 # Tests run in as many processes as there are processors, but no more than 8.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
 BIN := $(VENV)/bin
@@ -18,12 +21,13 @@ LINT = $(1)/ruff check . && $(1)/ruff format --check .
 PYTEST := -m pytest --numprocesses $(WORKERS) --dist loadgroup
 CORE_TESTS := tests/rules tests/compliance tests/test_imports.py tests/test_continuous_integration.py
 
-.PHONY: help run test test-all test-core lint types check check-targets clean
+.PHONY: help run test tests test-all test-core lint types check check-targets clean
 
 help:
 	@echo "make run            one run of galaxy_shape at mini scale, checked, with table and page"
 	@echo "make run RUNS=5     all runs of a result that gets a score   (OUTPUT=$(OUTPUT))"
 	@echo "make test           lint, types and all tests except the slow ones; for every commit"
+	@echo "make tests          the tests of these alone (TESTS='tests/rules …' chooses)"
 	@echo "make test-all       the same with the slow tests; nightly and before a release"
 	@echo "make test-core      the tests of rules and compliance, without torch or TensorFlow"
 	@echo "make lint           ruff only"
@@ -43,7 +47,7 @@ $(VENV)/.installed-run: setup.cfg constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-test: setup.cfg constraints.txt | $(BIN)/python
 	@echo "installing what the tests need into $(VENV)"
-	@$(BIN)/python $(PIP) $(EDITABLE) ".[torch,galsim,imagenet,translation,site,keras,test]"
+	@$(BIN)/python $(PIP) $(EDITABLE) ".[$(EXTRAS)]"
 	@touch $@ $(VENV)/.installed-run
 
 $(VENV_CORE)/.installed: setup.cfg constraints.txt | $(VENV_CORE)/bin/python
@@ -72,11 +76,14 @@ types: $(VENV)/.installed-test
 
 test: types
 	$(call LINT,$(BIN))
-	$(BIN)/python $(PYTEST) -m "not slow"
+	@$(MAKE) --no-print-directory tests
+
+tests: $(VENV)/.installed-test
+	$(BIN)/python $(PYTEST) -m "not slow" $(TESTS)
 
 test-all: types
 	$(call LINT,$(BIN))
-	$(BIN)/python $(PYTEST)
+	$(BIN)/python $(PYTEST) $(TESTS)
 
 test-core: $(VENV_CORE)/.installed
 	$(VENV_CORE)/bin/python $(PYTEST) -m "not slow" $(CORE_TESTS)
