@@ -1,4 +1,4 @@
-"""The leaderboard as a static site: complete in itself, from a disk and from any web server.
+"""The leaderboard as a static site that works from a disk and from any web server.
 
 A module for each kind of page makes it from frozen data and a template; ``build`` yields all files
 one by one. The same results give the same bytes: nothing here reads a clock.
@@ -39,7 +39,7 @@ def build(site: Site) -> Iterator[tuple[str, bytes]]:
 
 def _write_files(site: Site) -> Iterator[tuple[str, bytes]]:
     for kind in _PAGES:
-        for name, text in kind.pages(site):
+        for name, text in kind.make_pages(site):
             yield name, _encode(text)
     yield from _read_pictures(site.entries)
     for name in ("site.css", "site.js"):

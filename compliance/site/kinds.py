@@ -60,15 +60,15 @@ class _TrainingPages(PageKind):
         name: str,
     ) -> list[Plot]:
         targets = definition.quality if definition else ()
-        return curves.quality_plots(entries, colours, targets, name)
+        return curves.plot_quality(entries, colours, targets, name)
 
     def draw_field(
         self, entries: Sequence[Entry], colours: Mapping[str, int], name: str
     ) -> list[Plot]:
         what = "accelerators" if any(e.row.hardware.accelerators for e in entries) else "nodes"
         drawn = (
-            scaling.scaling_plot(scaling.families(entries), name, what, "minutes"),
-            scaling.convergence_plot(entries, colours, name),
+            scaling.plot_scaling(scaling.group_families(entries), name, what, "minutes"),
+            scaling.plot_convergence(entries, colours, name),
         )
         return [plot for plot in drawn if plot]
 
@@ -76,7 +76,7 @@ class _TrainingPages(PageKind):
         self, entries: Sequence[Entry], definition: Definition | None
     ) -> list[Table]:
         targets = definition.quality if definition else ()
-        tables = (curves.other_targets(entries, target) for target in targets)
+        tables = (curves.tabulate_other_targets(entries, target) for target in targets)
         return [table for table in tables if table]
 
 
@@ -93,7 +93,7 @@ class _GenerationPages(PageKind):
         definition: Definition | None,
         name: str,
     ) -> list[Plot]:
-        return curves.generation_plots(entries, colours, name)
+        return curves.plot_generation(entries, colours, name)
 
 
 PAGES: Mapping[BenchmarkKind, PageKind] = {

@@ -14,8 +14,17 @@ from typing import Any
 
 import yaml
 
-from compliance.site.plots.plot import Axis, Guide, Plot, Series, Table, colour, plot, table
-from compliance.site.plots.scaling import Family, scaling_plot
+from compliance.site.plots.plot import (
+    Axis,
+    Guide,
+    Plot,
+    Series,
+    Table,
+    make_plot,
+    make_table,
+    pick_colour,
+)
+from compliance.site.plots.scaling import Family, plot_scaling
 from rules import definition
 
 FOLDER = Path(__file__).parent / "reported"
@@ -103,7 +112,7 @@ def _draw_figure(
     both = sorted(set(machines[first]) & set(machines[second]))
     ratios = tuple((float(n), machines[second][n] / machines[first][n]) for n in both)
     drawn = (
-        plot(
+        make_plot(
             f"{name}-seconds",
             f"Time against {size}",
             Axis(size),
@@ -112,14 +121,14 @@ def _draw_figure(
             table=Table(times.header, times.rows),
             description=f"{times.title}.",
         ),
-        plot(
+        make_plot(
             f"{name}-ratio",
             f"Speed ratio against {size}",
             Axis(size),
             Axis("speed ratio", from_zero=True),
             [Series(f"{second} / {first}", ratios, 2)],
             guides=[Guide(1.0, "1: as fast as each other")],
-            table=table((size, "ratio"), ((f"{int(n):,}", f"{r:.2f}") for n, r in ratios)),
+            table=make_table((size, "ratio"), ((f"{int(n):,}", f"{r:.2f}") for n, r in ratios)),
             description=f"Time of the {second} over that of the {first}: above 1 the {first} wins.",
         ),
     )
@@ -167,7 +176,7 @@ def _draw_paper(
             )
             for table, label in zip(asked["tables"], asked["labels"], strict=True)
         ]
-        return scaling_plot(families, name, asked["x"], "seconds for a million images")
+        return plot_scaling(families, name, asked["x"], "seconds for a million images")
     entry = raw[asked["table"]]
     by = entry["columns"].index(asked["by"])
     families = [
@@ -183,7 +192,7 @@ def _draw_paper(
         )
         for label in dict.fromkeys(row[by] for row in entry["rows"])
     ]
-    return scaling_plot(families, name, asked["x"], asked["y"])
+    return plot_scaling(families, name, asked["x"], asked["y"])
 
 
 def _pair_columns(entry: Mapping[str, Any], x: str, y: str) -> list[tuple[int, float]]:
@@ -289,16 +298,16 @@ def _draw_tpus(members: Sequence[PublishedScore]) -> Iterator[Plot]:
     for number, (benchmark, found) in enumerate(mine.items()):
         sized = [one for one in found if one.batch_size]
         batch = tuple((float(one.cores or 0), float(one.batch_size or 0)) for one in sized)
-        batches.append(Series(benchmark, batch, colour(number)))
+        batches.append(Series(benchmark, batch, pick_colour(number)))
         mean = {one.batch_size: sum(one.epochs) / len(one.epochs) for one in sized if one.epochs}
         by_batch = tuple(sorted((float(size or 0), value) for size, value in mean.items()))
-        epochs.append(Series(benchmark, by_batch, colour(number)))
+        epochs.append(Series(benchmark, by_batch, pick_colour(number)))
     families = [
         Family(benchmark, {one.cores or 0: 60 * one.minutes for one in found})
         for benchmark, found in mine.items()
     ]
     drawn = (
-        plot(
+        make_plot(
             "tpu-batches",
             "Batch size against TPU cores (figure 7 of the TPU paper)",
             Axis("TPU v3 cores", is_log=True),
@@ -306,7 +315,7 @@ def _draw_tpus(members: Sequence[PublishedScore]) -> Iterator[Plot]:
             batches,
             table=_tabulate(batches, ("benchmark", "cores", "batch size")),
         ),
-        plot(
+        make_plot(
             "tpu-epochs",
             "Epochs to the target against batch size (figure 8)",
             Axis("global batch size", is_log=True),
@@ -314,13 +323,13 @@ def _draw_tpus(members: Sequence[PublishedScore]) -> Iterator[Plot]:
             epochs,
             table=_tabulate(epochs, ("benchmark", "batch size", "epochs")),
         ),
-        scaling_plot(families, "tpu-seconds", "TPU v3 cores", "seconds"),
+        plot_scaling(families, "tpu-seconds", "TPU v3 cores", "seconds"),
     )
     yield from (found for found in drawn if found)
 
 
 def _tabulate(series: Sequence[Series], header: tuple[str, ...]) -> Table:
-    return table(
+    return make_table(
         header, ((one.label, f"{x:,.0f}", f"{y:,.4g}") for one in series for x, y in one.points)
     )
 

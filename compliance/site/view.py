@@ -13,7 +13,7 @@ from compliance.leaderboard.numbers import format_interval, format_minutes, form
 from compliance.leaderboard.row import Row
 from compliance.score.kinds import BenchmarkKind
 from compliance.site.entry import Entry, Run
-from compliance.site.plots.plot import colour
+from compliance.site.plots.plot import pick_colour
 
 if TYPE_CHECKING:
     import jinja2
@@ -251,7 +251,7 @@ def _draw_dot(
 def choose_colours(entries: Sequence[Entry]) -> dict[str, int]:
     """Choose a colour for each result that is not rejected, the best first."""
     shown = [entry for entry in entries if not entry.row.standing.is_rejected]
-    return {entry.id: colour(number) for number, entry in enumerate(shown)}
+    return {entry.id: pick_colour(number) for number, entry in enumerate(shown)}
 
 
 def name_entry(entry: Entry) -> str:

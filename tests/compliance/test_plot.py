@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compliance.site.plots.plot import Axis, Guide, Plot, Series, plot
+from compliance.site.plots.plot import Axis, Guide, Plot, Series, make_plot
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=32)
 MODEST = st.floats(-1e9, 1e9).map(lambda value: float(f"{value:.6g}"))
 
 
 def drawn(points: list[tuple[float, float]], x: Axis | None = None, y: Axis | None = None) -> Plot:
-    made = plot("p", "t", x or Axis("x"), y or Axis("y"), [Series("s", tuple(points), 0)])
+    made = make_plot("p", "t", x or Axis("x"), y or Axis("y"), [Series("s", tuple(points), 0)])
     assert made is not None
     return made
 
@@ -36,7 +36,7 @@ def test_all_is_inside_the_frame(points: list[tuple[float, float]]) -> None:
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=10), st.booleans())
 def test_what_is_not_finite_is_left_out(points: list[tuple[float, float]], is_log: bool) -> None:
-    made = plot("p", "t", Axis("x", is_log=is_log), Axis("y"), [Series("s", tuple(points), 0)])
+    made = make_plot("p", "t", Axis("x", is_log=is_log), Axis("y"), [Series("s", tuple(points), 0)])
     finite = [p for p in points if all(map(math.isfinite, p)) and (p[0] > 0 or not is_log)]
     assert (made is None) == (not finite)
     if made:
@@ -65,7 +65,7 @@ def test_an_axis_from_zero_begins_at_zero() -> None:
 
 
 def test_a_guide_is_within_the_frame() -> None:
-    made = plot("p", "t", Axis("x"), Axis("y"), [Series("s", ((0, 5), (1, 6)), 0)],
+    made = make_plot("p", "t", Axis("x"), Axis("y"), [Series("s", ((0, 5), (1, 6)), 0)],
                 guides=[Guide(1.0, "one")])  # fmt: skip
     assert made is not None
     assert made.top <= made.guides[0].y <= made.bottom

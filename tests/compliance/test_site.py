@@ -66,7 +66,7 @@ def built(*paths: Path, folder: Path = Path("site"), reference: str = "") -> dic
     return {name: content.decode("utf-8", "replace") for name, content in site.build(made)}
 
 
-def pages(files: dict[str, str]) -> dict[str, Page]:
+def make_pages(files: dict[str, str]) -> dict[str, Page]:
     return {name: Page(text) for name, text in files.items() if name.endswith(".html")}
 
 
@@ -107,7 +107,7 @@ def test_markup_from_logs_and_descriptions_is_text(field: dict[str, str]) -> Non
 
 
 def test_every_page_is_well_formed_and_leads_somewhere(field: dict[str, str]) -> None:
-    found = pages(field)
+    found = make_pages(field)
     for name, page in found.items():
         assert len(page.ids) == len(set(page.ids)), name
         assert not {key for key in page.attributes if key.startswith("on")}, name
@@ -138,7 +138,7 @@ def test_a_folder_cannot_pose_as_a_scheme(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
     hostile = Path("javascript:alert(1)")
     Path("out").rename(hostile)
-    links = pages(built(hostile, folder=Path(".")))[MINI].links
+    links = make_pages(built(hostile, folder=Path(".")))[MINI].links
     assert any("javascript%3Aalert" in link for link in links)
     assert not any(link.startswith("javascript:") for link in links)
 
@@ -233,12 +233,12 @@ def test_no_result(star_shape: Definition) -> None:
     files = built(Path("submissions"))
     assert "no results yet" in files["index.html"]
     assert json.loads(files["results.json"])["results"] == []
-    pages(files)
+    make_pages(files)
 
 
 def test_one_run_is_provisional(star_shape: Definition) -> None:
     files = built(write_result(Path("out"), star_shape, runs=1))
-    pages(files)
+    make_pages(files)
     assert "provisional: 1 of 5 runs" in files["mini-closed.html"]
     assert "so far" in files[MINI]
 
@@ -249,7 +249,7 @@ def test_an_unknown_benchmark_is_listed_and_not_ranked(star_shape: Definition) -
     for log in (folder.with_name("moon_shape-mini-closed")).iterdir():
         log.write_text(log.read_text().replace("star_shape", "moon_shape"))
     files = built(Path("out"))
-    pages(files)
+    make_pages(files)
     assert "unknown benchmark" in files["index.html"].split("Not ranked")[1]
     assert not any(name.startswith("benchmarks/") for name in files)
 
@@ -261,7 +261,7 @@ def test_systems_of_one_name_are_told_apart(star_shape: Definition) -> None:
     assert MINI in files
     assert MINI.replace(".html", "~2.html") in files
     assert built(Path("one"), Path("two")) == files
-    assert "1 result bears the name of another one" in files["index.html"]
+    assert "1 result has the same name as another one" in files["index.html"]
 
 
 def test_a_folder_that_is_given_twice_counts_once(star_shape: Definition) -> None:
@@ -291,7 +291,7 @@ def test_no_value_of_a_log_breaks_the_site(value: object, star_shape: Definition
                 spoil(record)
             write_log(where / f"result_{run}.txt", records)
     files = built(Path("out"))
-    pages(files)
+    make_pages(files)
     document = json.loads(files["results.json"], parse_constant=pytest.fail)
     assert find_schema_problem(document, "results") is None
 
@@ -315,7 +315,7 @@ def test_the_index_is_valid_and_has_every_result(field: dict[str, str]) -> None:
 
 
 def test_the_aggregate_ignores_competitors(star_shape: Definition) -> None:
-    from compliance.site.plots.aggregate import aggregate
+    from compliance.site.plots.aggregate import compute_aggregate
 
     images = definition.load("star_images", "mini")
 
@@ -325,7 +325,7 @@ def test_the_aggregate_ignores_competitors(star_shape: Definition) -> None:
         )
         made = site.Site("v1.0", tuple(site.list_entries(judgement)), Path("site"))
         (tab,) = [tab for tab in made.tabs if tab.name == "mini-closed"]
-        found = aggregate(tab, "")
+        found = compute_aggregate(tab, "")
         assert found.reference == "cepheid/reference"
         return {key[0]: ratio.value for key, ratio in found.ratios.items()}
 

@@ -1,4 +1,4 @@
-"""A benchmark at a scale: its rules in short, a table for each division, and plots."""
+"""A benchmark at a scale: a summary of its rules, a table for each division, and plots."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from compliance.leaderboard.numbers import format_number, format_reference, rank
 from compliance.score.comparison import Ratio, ratio
 from compliance.site.entry import Entry
 from compliance.site.kinds import PAGES
-from compliance.site.pages.elsewhere_page import sets_about
+from compliance.site.pages.elsewhere_page import find_sets_about
 from compliance.site.plots import scaling
-from compliance.site.plots.aggregate import shown as shown_ratio
+from compliance.site.plots.aggregate import format_ratio_interval
 from compliance.site.plots.plot import Plot, Table
 from compliance.site.view import (
     ScoreCell,
@@ -58,23 +58,23 @@ class Division:
         return any(line.kilojoules for line in self.lines)
 
 
-def pages(site: Site) -> Iterator[tuple[str, str]]:
-    """A page for each benchmark and scale that has a result."""
+def make_pages(site: Site) -> Iterator[tuple[str, str]]:
+    """Make a page for each benchmark and scale that has a result."""
     found: dict[str, list[Entry]] = {}
     for entry in site.entries:
         if entry.is_known:
             found.setdefault(entry.benchmark_page, []).append(entry)
     for page, entries in found.items():
-        yield page, _page(site, page, entries)
+        yield page, _render_page(site, page, entries)
 
 
-def _page(site: Site, page: str, entries: Sequence[Entry]) -> str:
+def _render_page(site: Site, page: str, entries: Sequence[Entry]) -> str:
     definition = next((entry.definition for entry in entries if entry.definition), None)
     names = sorted(
         {entry.row.names.division for entry in entries}, key=lambda n: (n != "closed", n)
     )
     divisions = [
-        _division(
+        _make_division(
             name, [entry for entry in entries if entry.row.names.division == name], definition
         )
         for name in names
@@ -86,16 +86,16 @@ def _page(site: Site, page: str, entries: Sequence[Entry]) -> str:
         page,
         row=row,
         definition=definition,
-        rules=_rules(definition) if definition else [],
+        rules=_describe_rules(definition) if definition else [],
         divisions=divisions,
         metrics=[target.metric for target in definition.quality] if definition else [],
         generation=PAGES[row.kind].metrics,
-        elsewhere=sets_about(row.names.benchmark),
+        elsewhere=find_sets_about(row.names.benchmark),
         round_kind=row.round_kind,
     )
 
 
-def _division(name: str, entries: Sequence[Entry], definition: Definition | None) -> Division:
+def _make_division(name: str, entries: Sequence[Entry], definition: Definition | None) -> Division:
     half_width = find_half_width(entries)
     of = choose_colours(entries)
     best = next((entry for entry in entries if entry.level is not None), None)
@@ -107,7 +107,7 @@ def _division(name: str, entries: Sequence[Entry], definition: Definition | None
             name_entry(entry),
             of.get(entry.id),
             make_score_cell(entry, half_width),
-            _behind(best, entry),
+            _compare_with_best(best, entry),
             format_reference(entry.row),
             "" if entry.row.kilojoules is None else format_number(entry.row.kilojoules),
         )
@@ -115,7 +115,7 @@ def _division(name: str, entries: Sequence[Entry], definition: Definition | None
     ]
     pages = PAGES[entries[0].row.kind]
     plots = pages.draw_results(entries, of, definition, name) + pages.draw_field(entries, of, name)
-    energy = scaling.energy_plot(entries, of, name)
+    energy = scaling.plot_energy(entries, of, name)
     return Division(
         name,
         tuple(lines),
@@ -125,31 +125,38 @@ def _division(name: str, entries: Sequence[Entry], definition: Definition | None
     )
 
 
-def _behind(best: Entry | None, entry: Entry) -> str:
-    """How much slower than the first, or that no difference can be claimed."""
+def _compare_with_best(best: Entry | None, entry: Entry) -> str:
+    """Return how much slower than the first a result is, or that no difference can be claimed."""
     if best is None or best.level is None or entry.level is None or entry is best:
         return ""
     found: Ratio = ratio(best.level, entry.level)
-    return shown_ratio(found) if found.is_difference else "no difference"
+    return format_ratio_interval(found) if found.is_difference else "no difference"
 
 
-def _rules(definition: Definition) -> list[tuple[str, str]]:
-    """What a reader must know to understand a number, as name and text."""
+def _describe_rules(definition: Definition) -> list[tuple[str, str]]:
+    """Return what a reader must know to understand a number, as name and text."""
     runs, timing = definition.runs, definition.timing
     dropped = f"the fastest {runs.drop_fastest} and the slowest {runs.drop_slowest} are dropped"
-    said = [
+    facts = [
         ("target", " and ".join(map(str, definition.quality))),
         ("runs", f"{runs.required}, of which {dropped}"),
     ]
     if definition.generation:
         counts = ", ".join(f"{count:,}" for count in definition.generation.counts)
-        said.append(("timed", f"generating {counts} images at a time; latency is for the smallest"))
-        said.append(("ranked by", "images per second with the largest number of images (rule T26)"))
+        facts.append(
+            (
+                "timed",
+                f"generating {counts} images at a time; latency is that of the smallest number",
+            )
+        )
+        facts.append(
+            ("ranked by", "images per second with the largest number of images (rule T26)")
+        )
     else:
         every = f"every {timing.eval_every_samples:,} samples"
-        said.append(("evaluation", f"{every}, at most {timing.max_samples:,} samples in all"))
-        said.append(("clock", "from run_start, before the data are touched, to run_stop"))
+        facts.append(("evaluation", f"{every}, at most {timing.max_samples:,} samples in all"))
+        facts.append(("clock", "from run_start, before the data are touched, to run_stop"))
     fixed = [f"{h.name} {h.default}" for h in definition.hyperparameters.values() if h.fixed]
     if fixed:
-        said.append(("fixed in the closed division", ", ".join(fixed)))
-    return said
+        facts.append(("fixed in the closed division", ", ".join(fixed)))
+    return facts

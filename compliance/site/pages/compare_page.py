@@ -1,4 +1,4 @@
-"""Compare any results: the page has what the comparison needs, ``site.js`` compares.
+"""Compare any results: the page holds the data, and ``site.js`` compares them.
 
 It computes what ``compliance.score.comparison`` computes, with the same quantiles; a test compares
 the two.
@@ -14,17 +14,17 @@ from compliance.site.view import Site, make_score_cell, name_entry, render
 PAGE = "compare.html"
 
 
-def pages(site: Site) -> Iterator[tuple[str, str]]:
-    """One page. What is compared stands in its address, after #."""
+def make_pages(site: Site) -> Iterator[tuple[str, str]]:
+    """Make one page; its address names the results to compare, after #."""
     scored = [entry for entry in site.entries if entry.level is not None]
     data = {
         "student": [round(find_quantile(degrees), 6) for degrees in range(1, DEGREES_MAX + 1)],
-        "results": [_result(entry) for entry in scored],
+        "results": [_describe_result(entry) for entry in scored],
     }
     yield PAGE, render(site, "compare.html", PAGE, data=data, count=len(scored))
 
 
-def _result(entry: Entry) -> dict[str, Any]:
+def _describe_result(entry: Entry) -> dict[str, Any]:
     assert entry.level is not None
     row, level = entry.row, entry.level
     cell = make_score_cell(entry, 1.0)

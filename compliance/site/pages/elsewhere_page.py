@@ -1,4 +1,4 @@
-"""Reported elsewhere: numbers from the literature, set apart from results that were checked."""
+"""Reported elsewhere: numbers from the literature, apart from results that were checked."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,11 @@ from compliance.site.view import Site, render
 PAGE = "elsewhere.html"
 
 
-def pages(site: Site) -> Iterator[tuple[str, str]]:
-    """One page."""
+def make_pages(site: Site) -> Iterator[tuple[str, str]]:
+    """Make one page with all sets of reported numbers."""
     yield PAGE, render(site, "elsewhere.html", PAGE, sets=load_sets())
 
 
-def sets_about(benchmark: str) -> list[ReportedSet]:
-    """What is reported about a benchmark of ours."""
+def find_sets_about(benchmark: str) -> list[ReportedSet]:
+    """Return the reported sets that are about one of our benchmarks."""
     return [found for found in load_sets() if benchmark in found.about]

@@ -69,19 +69,19 @@ class RunLine:
     quality: tuple[str, ...]
 
 
-def pages(site: Site) -> Iterator[tuple[str, str]]:
-    """A page for each result."""
+def make_pages(site: Site) -> Iterator[tuple[str, str]]:
+    """Make a page for each result."""
     for entry in site.entries:
-        yield entry.page, _page(site, entry)
+        yield entry.page, _render_page(site, entry)
 
 
-def _page(site: Site, entry: Entry) -> str:
+def _render_page(site: Site, entry: Entry) -> str:
     definition, row = entry.definition, entry.row
     metrics = list_metrics(definition) if definition else []
     of = {entry.id: 0}
     pages = PAGES[row.kind]
     plots = pages.draw_results([entry], of, definition, "result")
-    rcp = scaling.rcp_plot(entry)
+    rcp = scaling.plot_rcp(entry)
     return render(
         site,
         "result.html",
@@ -92,42 +92,42 @@ def _page(site: Site, entry: Entry) -> str:
         cell=make_score_cell(entry, find_half_width([entry])),
         definition=definition,
         metrics=metrics,
-        runs=[_run_line(site, entry, run, metrics) for run in entry.runs],
-        lines=time_lines(entry.runs),
+        runs=[_make_run_line(site, entry, run, metrics) for run in entry.runs],
+        lines=make_time_lines(entry.runs),
         plots=plots,
         pages=pages,
         rcp=rcp,
         rcp_said=format_reference(row),
         findings=row.findings[:FINDINGS_MAX],
         findings_left=max(0, len(row.findings) - FINDINGS_MAX),
-        place=_place_of(site, entry),
+        place=_find_places(site, entry),
         code=make_link(entry.page, site.folder, entry.code) if entry.code else "",
         folder=make_link(entry.page, site.folder, row.judged.folder.path),
         picture=f"{entry.id.rsplit('/', 1)[-1]}.png" if entry.picture else "",
     )
 
 
-def _place_of(site: Site, entry: Entry) -> "dict[int, tuple[str, str]]":
-    """For each finding that is shown: the file's short name and line, and the link to it."""
+def _find_places(site: Site, entry: Entry) -> "dict[int, tuple[str, str]]":
+    """Return the short name with the line, and the link, for each finding that is shown."""
     found = {}
     root = entry.row.judged.folder.path
     for number, finding in enumerate(entry.row.findings[:FINDINGS_MAX]):
-        place = _nearest_there(finding.path)  # a file may be what is missing
-        found[number] = (_short(finding, root), make_link(entry.page, site.folder, place))
+        place = _find_nearest(finding.path)  # a file may be what is missing
+        found[number] = (_shorten_place(finding, root), make_link(entry.page, site.folder, place))
     return found
 
 
-def _nearest_there(path: Path) -> Path:
+def _find_nearest(path: Path) -> Path:
     return next((place for place in (path, *path.parents) if place.exists()), path)
 
 
-def _short(finding: Finding, root: Path) -> str:
+def _shorten_place(finding: Finding, root: Path) -> str:
     path = finding.path
     name = path.name if path.parent == root or path == root else "/".join(path.parts[-2:])
     return name + (f":{finding.line}" if finding.line is not None else "")
 
 
-def _run_line(site: Site, entry: Entry, run: Run, metrics: list[str]) -> RunLine:
+def _make_run_line(site: Site, entry: Entry, run: Run, metrics: list[str]) -> RunLine:
     last = run.course.curve[-1].metrics if run.course.curve else {}
     is_dropped = entry.row.has_score and entry.row.kind.has_one_order and not run.counts
     fate = "dropped" if is_dropped else ""
@@ -142,8 +142,8 @@ def _run_line(site: Site, entry: Entry, run: Run, metrics: list[str]) -> RunLine
     )
 
 
-def time_lines(runs: tuple[Run, ...]) -> TimeLines | None:
-    """Bars for every run; None where no run has any."""
+def make_time_lines(runs: tuple[Run, ...]) -> TimeLines | None:
+    """Return bars for every run, or None where no run has any."""
     longest = max((span.stop_seconds for run in runs for span in run.course.spans), default=0.0)
     if longest <= 0:
         return None
@@ -155,7 +155,7 @@ def time_lines(runs: tuple[Run, ...]) -> TimeLines | None:
                 span.kind,
                 across(span.start_seconds),
                 round(max(0.4, across(span.stop_seconds) - across(span.start_seconds)), 1),
-                f"run {run.summary.number}, {said(span)}",
+                f"run {run.summary.number}, {describe_span(span)}",
             )
             for span in run.course.spans
         )
@@ -165,14 +165,14 @@ def time_lines(runs: tuple[Run, ...]) -> TimeLines | None:
         lines.append(TimeLine(run.summary.number, 8 + position * LINE_HEIGHT, bars, start))
     return TimeLines(
         tuple(lines),
-        across.ticks(lambda value: f"{value:g} s"),
+        across.make_ticks(lambda value: f"{value:g} s"),
         8 + len(runs) * LINE_HEIGHT,
         sum(run.course.left_out_spans for run in runs),
         tuple((run.summary.number, span) for run in runs for span in run.course.spans),
     )
 
 
-def said(span: Span) -> str:
-    """``evaluation, 4,000 samples: 12.1 s to 14.0 s``."""
+def describe_span(span: Span) -> str:
+    """Return a span as text, as in ``evaluation, 4,000 samples: 12.1 s to 14.0 s``."""
     what = ", ".join(filter(None, (span.kind, span.note)))
     return f"{what}: {span.start_seconds:.1f} s to {span.stop_seconds:.1f} s"

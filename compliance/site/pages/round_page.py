@@ -5,8 +5,13 @@ from dataclasses import dataclass
 
 from compliance.score.comparison import Ratio
 from compliance.site.entry import Entry
-from compliance.site.plots.aggregate import Aggregate, aggregate, key_of, profiles
-from compliance.site.plots.aggregate import shown as shown_ratio
+from compliance.site.plots.aggregate import (
+    Aggregate,
+    compute_aggregate,
+    format_ratio_interval,
+    get_key,
+    plot_profiles,
+)
 from compliance.site.view import (
     ScoreCell,
     Site,
@@ -44,33 +49,33 @@ class SystemRow:
     ratio_text: str
 
 
-def pages(site: Site) -> Iterator[tuple[str, str]]:
-    """Every tab, and the first of them once more as the site's own page."""
+def make_pages(site: Site) -> Iterator[tuple[str, str]]:
+    """Make a page for every tab, and the first of them once more as the start page."""
     for tab in site.tabs:
-        yield tab.page, _page(site, tab, tab.page)
+        yield tab.page, _render_page(site, tab, tab.page)
     if site.tabs:
-        yield "index.html", _page(site, site.tabs[0], "index.html")
+        yield "index.html", _render_page(site, site.tabs[0], "index.html")
     else:
         yield "index.html", render(site, "empty.html", "index.html")
 
 
-def _page(site: Site, tab: Tab, page: str) -> str:
+def _render_page(site: Site, tab: Tab, page: str) -> str:
     known = [entry for entry in tab.entries if entry.is_known]
     members: dict[str, list[Entry]] = {}
     for entry in known:
         members.setdefault(entry.row.names.benchmark, []).append(entry)
     widths = {name: find_half_width(found) for name, found in members.items()}
-    columns = [_column(found, widths[name]) for name, found in sorted(members.items())]
-    total = aggregate(tab, site.reference)
+    columns = [_make_column(found, widths[name]) for name, found in sorted(members.items())]
+    total = compute_aggregate(tab, site.reference)
     return render(
         site,
         "round.html",
         page,
         tab=tab,
         columns=columns,
-        rows=list(_rows(known, [column.name for column in columns], widths, total)),
+        rows=list(_make_rows(known, [column.name for column in columns], widths, total)),
         aggregate=total,
-        profiles=profiles(tab),
+        profiles=plot_profiles(tab),
         unranked=[entry for entry in tab.entries if not entry.row.has_score],
         twins=[entry for entry in tab.entries if entry.twin > 1],
         runs=sum(len(entry.runs) for entry in tab.entries),
@@ -78,7 +83,7 @@ def _page(site: Site, tab: Tab, page: str) -> str:
     )
 
 
-def _column(entries: Sequence[Entry], half_width: float) -> Column:
+def _make_column(entries: Sequence[Entry], half_width: float) -> Column:
     row, definition = entries[0].row, entries[0].definition
     return Column(
         name=row.names.benchmark,
@@ -92,16 +97,16 @@ def _column(entries: Sequence[Entry], half_width: float) -> Column:
     )
 
 
-def _rows(
+def _make_rows(
     entries: Sequence[Entry],
     benchmarks: Sequence[str],
     widths: dict[str, float],
     total: Aggregate,
 ) -> Iterator[SystemRow]:
-    """Systems with a score in most benchmarks first, then by name."""
+    """Return the systems, those with a score in most benchmarks first, then by name."""
     systems: dict[tuple[str, int], dict[str, Entry]] = {}
     for entry in entries:
-        systems.setdefault(key_of(entry), {})[entry.row.names.benchmark] = entry
+        systems.setdefault(get_key(entry), {})[entry.row.names.benchmark] = entry
 
     def place(key: tuple[str, int]) -> tuple[float, int, float, tuple[str, int]]:
         found = list(systems[key].values())
@@ -121,5 +126,5 @@ def _rows(
             " ".join(entry.id for entry in found if entry and entry.level),
             tuple(make_score_cell(e, widths[e.row.names.benchmark]) if e else None for e in found),
             ratio,
-            shown_ratio(ratio) if ratio else "",
+            format_ratio_interval(ratio) if ratio else "",
         )

@@ -1,9 +1,9 @@
 """One number for a system over all benchmarks, and performance profiles beside it.
 
 The aggregate is the geometric mean of a system's speed-ups over the *reference result*, which is
-fixed: another competitor changes nothing. A performance profile (E. D. Dolan, J. J. Moré, Math.
-Program. 91 (2002) 201, as AlgoPerf uses it) sets each system against the fastest one, and changes
-with the field.
+fixed, so results of other competitors do not change it. A performance profile (E. D. Dolan, J. J.
+Moré, Math. Program. 91 (2002) 201, as AlgoPerf uses it) compares each system with the fastest one,
+so it changes when a faster system appears.
 """
 
 import math
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from compliance.score.comparison import Level, Ratio, format_ratio, mean_ratio
 from compliance.site.entry import Entry
-from compliance.site.plots.plot import COLOURS, Axis, Plot, Series, plot, table
+from compliance.site.plots.plot import COLOURS, Axis, Plot, Series, make_plot, make_table
 from compliance.site.view import Tab, name_entry
 
 REFERENCE_SUBMITTER = "cepheid"
@@ -25,7 +25,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Ratios by system, for those with every benchmark; ``why_not`` tells why there are none."""
+    """Ratios by system, for those with every benchmark; ``why_not`` says why there are none."""
 
     reference: str
     benchmarks: tuple[str, ...]
@@ -33,16 +33,19 @@ class Aggregate:
     why_not: str = ""
 
 
-def key_of(entry: Entry) -> Key:
-    """Which row of the round an entry belongs to."""
+def get_key(entry: Entry) -> Key:
+    """Return the row of the round that an entry belongs to."""
     return entry.system_id, entry.twin
 
 
-def aggregate(tab: Tab, reference: str) -> Aggregate:
-    """The aggregates of a table. ``reference`` is ``submitter/system``; empty: the reference
-    implementation's own, that with the most benchmarks."""
-    levels = _levels(tab.entries)
-    key = _reference(levels, reference)
+def compute_aggregate(tab: Tab, reference: str) -> Aggregate:
+    """Return the aggregates of a table.
+
+    ``reference`` is ``submitter/system``. An empty one stands for that of the reference
+    implementation, the one with the most benchmarks.
+    """
+    levels = _collect_levels(tab.entries)
+    key = _find_reference(levels, reference)
     if key is None:
         return Aggregate(reference, (), {}, f"no result of the reference {reference}".strip())
     base = levels[key]
@@ -58,23 +61,23 @@ def aggregate(tab: Tab, reference: str) -> Aggregate:
     return Aggregate(key[0], benchmarks, ratios)
 
 
-def _levels(entries: Iterable[Entry]) -> dict[Key, dict[str, Level]]:
+def _collect_levels(entries: Iterable[Entry]) -> dict[Key, dict[str, Level]]:
     found: dict[Key, dict[str, Level]] = {}
     for entry in entries:
         if entry.level is not None:
-            found.setdefault(key_of(entry), {})[entry.row.names.benchmark] = entry.level
+            found.setdefault(get_key(entry), {})[entry.row.names.benchmark] = entry.level
     return found
 
 
-def _reference(levels: Mapping[Key, Mapping[str, Level]], asked: str) -> Key | None:
+def _find_reference(levels: Mapping[Key, Mapping[str, Level]], asked: str) -> Key | None:
     wanted = asked or f"{REFERENCE_SUBMITTER}/"
     mine = [k for k in levels if k[0] == asked or (not asked and k[0].startswith(wanted))]
     return min(mine, key=lambda system: (-len(levels[system]), system), default=None)
 
 
-def profiles(tab: Tab) -> Plot | None:
-    """How many of the benchmarks a system does within τ times the time of the fastest."""
-    levels = _levels(tab.entries)
+def plot_profiles(tab: Tab) -> Plot | None:
+    """Plot the share of benchmarks that a system does within τ times the time of the fastest."""
+    levels = _collect_levels(tab.entries)
     benchmarks = sorted({name for found in levels.values() for name in found})
     if len(benchmarks) < BENCHMARKS_MIN or len(levels) < 2:
         return None
@@ -86,10 +89,11 @@ def profiles(tab: Tab) -> Plot | None:
         system: sorted(math.exp(found[name].log_mean - best[name]) for name in found)
         for system, found in levels.items()
     }
-    names = {key_of(entry): name_entry(entry) for entry in tab.entries}
-    order = sorted(ratios, key=lambda system: (-_area(ratios[system], len(benchmarks)), system))
+    names = {get_key(entry): name_entry(entry) for entry in tab.entries}
+    areas = {system: _compute_area(ratios[system], len(benchmarks)) for system in ratios}
+    order = sorted(ratios, key=lambda system: (-areas[system], system))
     series = [
-        Series(names[system], _steps(ratios[system], len(benchmarks)), number, mark="none")
+        Series(names[system], _make_steps(ratios[system], len(benchmarks)), number, mark="none")
         for number, system in enumerate(order[:COLOURS])
     ]
     taus = (1.0, 1.5, 2.0, 3.0, TAU_MAX)
@@ -98,26 +102,26 @@ def profiles(tab: Tab) -> Plot | None:
             names[system],
             *(f"{sum(r <= tau * (1 + 1e-12) for r in ratios[system]) / len(benchmarks):.2f}"
               for tau in taus),
-            f"{_area(ratios[system], len(benchmarks)):.3f}",
+            f"{areas[system]:.3f}",
         ]
         for system in order
     )  # fmt: skip
-    return plot(
+    return make_plot(
         "profiles",
         "Performance profiles",
         Axis("τ, times the time of the fastest", is_log=False),
         Axis("share of the benchmarks", from_zero=True),
         series,
-        table=table(["system", *(f"τ = {tau:g}" for tau in taus), "area, 1 is best"], rows),
+        table=make_table(["system", *(f"τ = {tau:g}" for tau in taus), "area, 1 is best"], rows),
         description=(
-            f"Share of {len(benchmarks)} benchmarks that each system does within τ times the time "
-            f"of the fastest system. Drawn for the best {len(series)} of {len(order)} systems."
+            f"The share of {len(benchmarks)} benchmarks that each system finishes within τ times "
+            f"the time of the fastest system, for the best {len(series)} of {len(order)} systems."
         ),
     )
 
 
-def _steps(ratios: Sequence[float], benchmarks: int) -> tuple[tuple[float, float], ...]:
-    """The corners of the step function from τ = 1 on."""
+def _make_steps(ratios: Sequence[float], benchmarks: int) -> tuple[tuple[float, float], ...]:
+    """Return the corners of the step function from τ = 1 on."""
     points, done = [(1.0, 0.0)], 0
     for value in (value for value in ratios if value <= TAU_MAX):
         points += [(value, done / benchmarks), (value, (done + 1) / benchmarks)]
@@ -125,14 +129,14 @@ def _steps(ratios: Sequence[float], benchmarks: int) -> tuple[tuple[float, float
     return (*points, (TAU_MAX, done / benchmarks))
 
 
-def _area(ratios: Sequence[float], benchmarks: int) -> float:
-    """Of the profile from τ = 1 to 4, divided by the largest there can be: AlgoPerf's score."""
+def _compute_area(ratios: Sequence[float], benchmarks: int) -> float:
+    """Return the area under a profile from τ = 1 to 4 over the largest one, AlgoPerf's score."""
     inside = [TAU_MAX - value for value in ratios if value <= TAU_MAX]
     return math.fsum(inside) / benchmarks / (TAU_MAX - 1)
 
 
-def shown(ratio: Ratio) -> str:
-    """``1.80× (1.70–1.90)``."""
+def format_ratio_interval(ratio: Ratio) -> str:
+    """Return a ratio with its interval, as in ``1.80× (1.70–1.90)``."""
     if ratio.low is None or ratio.high is None:
         return f"{format_ratio(ratio.value)}×"
     return f"{format_ratio(ratio.value)}× ({format_ratio(ratio.low)}–{format_ratio(ratio.high)})"

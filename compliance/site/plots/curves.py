@@ -15,8 +15,8 @@ from compliance.site.plots.plot import (
     Plot,
     Series,
     Table,
-    plot,
-    table,
+    make_plot,
+    make_table,
 )
 from compliance.site.view import name_entry
 from rules.definition import QualityTarget
@@ -31,13 +31,13 @@ LEVELS = (
 )  # of the way left to the target, for the table of other targets
 
 
-def quality_plots(
+def plot_quality(
     entries: Sequence[Entry],
     colours: Mapping[str, int],
     metrics: Iterable[QualityTarget],
     name: str,
 ) -> list[Plot]:
-    """One plot for each metric: a line for every run, a dashed one that did not converge."""
+    """Make a plot for each metric, with a line for each run, dashed if it did not converge."""
     drawn = [entry for entry in entries if entry.id in colours][:RESULTS_MAX]
     ends = [
         run.course.curve[-1].seconds for entry in drawn for run in entry.runs if run.course.curve
@@ -46,29 +46,29 @@ def quality_plots(
     found = []
     for target in metrics:
         series = [
-            _series(entry, run, target.metric, colours[entry.id])
+            _make_series(entry, run, target.metric, colours[entry.id])
             for entry in drawn
             for run in entry.runs
         ]
         told = [entry for entry in drawn if colours[entry.id] < COLOURS]
-        made = plot(
+        made = make_plot(
             f"{name}-{target.metric}",
             f"{target.metric} against time",
             Axis("minutes since run_start", is_log=is_log, from_zero=True),
             Axis(f"{target.metric}, {target.better} is better", is_log=False),
             series,
             guides=[Guide(target.target, f"target {target.target:g}")],
-            table=_numbers(told, target.metric),
+            table=_tabulate_numbers(told, target.metric),
             description=(
-                f"One line for each run; the dashed line is the target, "
-                f"{target}. Any other target can be read off where a line crosses it."
+                f"Each line is one run. The dashed horizontal line is the target, {target}. "
+                f"To read off another target, see where the lines cross it."
             ),
         )
         found += [made] if made else []
     return found
 
 
-def _series(entry: Entry, run: Run, metric: str, colour: int) -> Series:
+def _make_series(entry: Entry, run: Run, metric: str, colour: int) -> Series:
     points = tuple(
         (point.seconds / 60, point.metrics[metric])
         for point in run.course.curve
@@ -79,8 +79,8 @@ def _series(entry: Entry, run: Run, metric: str, colour: int) -> Series:
     return Series(name, points, colour, line, "none", in_legend=colour < COLOURS)
 
 
-def _numbers(entries: Sequence[Entry], metric: str) -> Table:
-    return table(
+def _tabulate_numbers(entries: Sequence[Entry], metric: str) -> Table:
+    return make_table(
         ("result", "run", "minutes", "samples", metric),
         (
             (
@@ -98,8 +98,8 @@ def _numbers(entries: Sequence[Entry], metric: str) -> Table:
     )
 
 
-def other_targets(entries: Sequence[Entry], target: QualityTarget) -> Table | None:
-    """Median minutes until the first evaluation at several targets, the official one last.
+def tabulate_other_targets(entries: Sequence[Entry], target: QualityTarget) -> Table | None:
+    """Tabulate the median minutes to several targets, the official one last.
 
     The levels lie on the way from the worst first evaluation to the target, in this metric alone.
     """
@@ -113,25 +113,25 @@ def other_targets(entries: Sequence[Entry], target: QualityTarget) -> Table | No
     if not firsts:
         return None
     start = max(firsts) if target.better == "lower" else min(firsts)
-    levels = [_rounded(target.target + share * (start - target.target)) for share in LEVELS[:-1]]
+    levels = [_round(target.target + share * (start - target.target)) for share in LEVELS[:-1]]
     levels = list(dict.fromkeys([*levels, target.target]))
     sign = "≤" if target.better == "lower" else "≥"
-    return table(
+    return make_table(
         ("result", *(f"{target.metric} {sign} {value:g}" for value in levels)),
         (
-            (name_entry(entry), *(_median_minutes(entry, target, value) for value in levels))
+            (name_entry(entry), *(_format_median_minutes(entry, target, value) for value in levels))
             for entry in told
         ),
     )
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return float(f"{value:.3g}") if math.isfinite(value) else value
 
 
-def _median_minutes(entry: Entry, target: QualityTarget, level: float) -> str:
+def _format_median_minutes(entry: Entry, target: QualityTarget, level: float) -> str:
     asked = QualityTarget(target.metric, target.better, level)
-    times = [minutes_to(run, asked) for run in entry.runs]
+    times = [compute_minutes_to(run, asked) for run in entry.runs]
     reached = [value for value in times if value is not None]
     if len(reached) * 2 <= len(times):
         return "–"
@@ -140,16 +140,16 @@ def _median_minutes(entry: Entry, target: QualityTarget, level: float) -> str:
     return (format_minutes(median) if math.isfinite(median) else "–") + short
 
 
-def minutes_to(run: Run, target: QualityTarget) -> float | None:
-    """Minutes until the first evaluation at which ``target`` holds, or None."""
+def compute_minutes_to(run: Run, target: QualityTarget) -> float | None:
+    """Return the minutes until the first evaluation at which ``target`` holds, or None."""
     for point in run.course.curve:
         if target.metric in point.metrics and target.holds(point.metrics[target.metric]):
             return point.seconds / 60
     return None
 
 
-def generation_plots(entries: Sequence[Entry], colours: Mapping[str, int], name: str) -> list[Plot]:
-    """Latency, and images per second, against the number of images generated at a time."""
+def plot_generation(entries: Sequence[Entry], colours: Mapping[str, int], name: str) -> list[Plot]:
+    """Plot latency and images per second against the number of images generated at a time."""
     drawn = [entry for entry in entries if entry.id in colours][:RESULTS_MAX]
     medians = {
         entry.id: {
@@ -163,7 +163,7 @@ def generation_plots(entries: Sequence[Entry], colours: Mapping[str, int], name:
         }
         for entry in drawn
     }
-    numbers = table(
+    numbers = make_table(
         ("result", "images at a time", "seconds", "images/s"),
         (
             (
@@ -192,7 +192,7 @@ def generation_plots(entries: Sequence[Entry], colours: Mapping[str, int], name:
             )
             for entry in drawn
         ]
-        made = plot(
+        made = make_plot(
             f"{name}-{kind}",
             f"{title} against the number of images",
             Axis("images at a time", is_log=True),

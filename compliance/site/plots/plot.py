@@ -1,5 +1,6 @@
-"""Plots as plain geometry: what a template needs to draw an SVG, and the numbers for the table
-beneath it. No library: a build draws thousands of them, each in a millisecond or less.
+"""Plots as plain geometry: what a template needs to draw an SVG and the table beneath it.
+
+No library is used, because a build draws thousands of plots, each in a millisecond or less.
 """
 
 import math
@@ -12,8 +13,8 @@ LEFT, RIGHT, TOP, BOTTOM = 70.0, 14.0, 12.0, 46.0
 COLOURS = 8  # further series are grey
 MARKS_WITH_TITLES_MAX = 400
 TICKS_MAX = 9
-LEAST, LARGEST = 1e-100, 1e100  # what a log may hold beyond is drawn as 0, or not at all
-LOG_RATIO = 8  # values further apart than this stand on a logarithmic axis
+LEAST, LARGEST = 1e-100, 1e100  # numbers beyond these are drawn as 0, or not at all
+LOG_RATIO = 8  # values further apart than this get a logarithmic axis
 
 Line = Literal["solid", "dashed", "none"]
 Mark = Literal["dot", "cross", "none"]
@@ -21,16 +22,17 @@ Mark = Literal["dot", "cross", "none"]
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis shows. ``is_log`` None: logarithmic where the values ask for it.
+    """What an axis shows.
 
-    Ticks stand at ``values`` where there are not too many of them, else at round numbers.
+    With ``is_log`` None, it is logarithmic where the values are far apart. Ticks are at ``values``
+    if there are not too many of them, otherwise at round numbers.
     """
 
     label: str
     is_log: bool | None = None
     from_zero: bool = False
     values: tuple[float, ...] = ()
-    show: Callable[[float], str] = lambda value: short(value)
+    show: Callable[[float], str] = lambda value: format_tick(value)
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class Plot:
     bottom: float = HEIGHT - BOTTOM
 
 
-def plot(
+def make_plot(
     name: str,
     title: str,
     x: Axis,
@@ -137,17 +139,17 @@ def plot(
     table: Table | None = None,
     description: str = "",
 ) -> Plot | None:
-    """A plot of all finite points; None where there are none. ``name`` is unique in its page."""
-    series = [_finite(one, x.is_log is True, y.is_log is True) for one in series]
+    """Make a plot of all finite points, or return None; ``name`` is unique on its page."""
+    series = [_keep_finite(one, x.is_log is True, y.is_log is True) for one in series]
     xs = [point[0] for one in series for point in one.points]
     ys = [point[1] for one in series for point in one.points]
     if not xs:
         return None
     ends = [value for one in series for pair in one.ends if pair for value in pair]
-    across = _scale(xs, x, LEFT, WIDTH - RIGHT)
-    up = _scale([*ys, *ends, *(guide.value for guide in guides)], y, HEIGHT - BOTTOM, TOP)
+    across = _make_scale(xs, x, LEFT, WIDTH - RIGHT)
+    up = _make_scale([*ys, *ends, *(guide.value for guide in guides)], y, HEIGHT - BOTTOM, TOP)
     titled = sum(len(one.points) for one in series) <= MARKS_WITH_TITLES_MAX
-    drawn = tuple(_drawn(one, across, up, x, y, titled) for one in series)
+    drawn = tuple(_draw_series(one, across, up, x, y, titled) for one in series)
     labels = dict.fromkeys((s.colour, s.line, s.label) for s in series if s.in_legend and s.points)
     return Plot(
         name=name,
@@ -156,22 +158,22 @@ def plot(
         description=description or f"{y.label} against {x.label}, {len(xs):,} points.",
         x_label=x.label + (", log scale" if across.is_log else ""),
         y_label=y.label + (", log scale" if up.is_log else ""),
-        x_ticks=across.ticks(x.show, x.values),
-        y_ticks=up.ticks(y.show, y.values),
+        x_ticks=across.make_ticks(x.show, x.values),
+        y_ticks=up.make_ticks(y.show, y.values),
         series=drawn,
-        guides=tuple(_guide(guide, up) for guide in guides),
+        guides=tuple(_draw_guide(guide, up) for guide in guides),
         legend=tuple(labels) if len(labels) > 1 else (),
         table=table,
     )
 
 
-def colour(number: int) -> int:
-    """The colour of the n-th series."""
+def pick_colour(number: int) -> int:
+    """Return the number of the colour of the n-th series."""
     return min(number, COLOURS)
 
 
-def short(value: float) -> str:
-    """A number on an axis: ``1,000``, ``0.05``, ``2.5M``."""
+def format_tick(value: float) -> str:
+    """Return a number as an axis shows it: ``1,000``, ``0.05``, ``2.5M``."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:g}M"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
@@ -179,7 +181,7 @@ def short(value: float) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to places; ``places`` are those of the least and of the greatest value."""
+    """A map from values to places, ``low`` to ``first`` and ``high`` to ``last``."""
 
     low: float
     high: float
@@ -188,22 +190,28 @@ class Scale:
     last: float
 
     def __call__(self, value: float) -> float:
-        low, high = self._of(self.low), self._of(self.high)
-        share = (self._of(value) - low) / (high - low)
+        low, high = self._transform(self.low), self._transform(self.high)
+        share = (self._transform(value) - low) / (high - low)
         return round(self.first + share * (self.last - self.first), 1)
 
-    def _of(self, value: float) -> float:
+    def _transform(self, value: float) -> float:
         return math.log10(value) if self.is_log else value
 
-    def ticks(self, show: Callable[[float], str], given: Sequence[float] = ()) -> tuple[Tick, ...]:
-        """Round values, or those given."""
+    def make_ticks(
+        self, show: Callable[[float], str], given: Sequence[float] = ()
+    ) -> tuple[Tick, ...]:
+        """Return ticks at the given values if they are few, otherwise at round values."""
         if 0 < len(given) <= TICKS_MAX:
             return tuple(Tick(self(value), show(value)) for value in sorted(given))
-        values = _log_ticks(self.low, self.high) if self.is_log else _ticks(self.low, self.high)
+        values = (
+            _pick_log_ticks(self.low, self.high)
+            if self.is_log
+            else _pick_ticks(self.low, self.high)
+        )
         return tuple(Tick(self(value), show(value)) for value in values)
 
 
-def _scale(values: Sequence[float], axis: Axis, first: float, last: float) -> Scale:
+def _make_scale(values: Sequence[float], axis: Axis, first: float, last: float) -> Scale:
     low, high = min(values), max(values)
     is_log = axis.is_log
     if is_log is None:
@@ -221,8 +229,8 @@ def _scale(values: Sequence[float], axis: Axis, first: float, last: float) -> Sc
     return Scale(low - below, high + 0.06 * width, False, first, last)
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Four to nine round values."""
+def _pick_ticks(low: float, high: float) -> list[float]:
+    """Return four to nine round values."""
     rough = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
@@ -230,7 +238,7 @@ def _ticks(low: float, high: float) -> list[float]:
     return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
+def _pick_log_ticks(low: float, high: float) -> list[float]:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)):
         found = [f * 10.0**decade for decade in decades for f in factors]
@@ -238,11 +246,11 @@ def _log_ticks(low: float, high: float) -> list[float]:
         if len(inside) >= 4 or (factors == (1, 2, 5) and len(inside) == 3):
             break
     if len(inside) < 2:
-        inside = [value for value in _ticks(low, high) if value > 0]
+        inside = [value for value in _pick_ticks(low, high) if value > 0]
     return inside[:: math.ceil(len(inside) / TICKS_MAX) or 1]
 
 
-def _finite(one: Series, x_log: bool, y_log: bool) -> Series:
+def _keep_finite(one: Series, x_log: bool, y_log: bool) -> Series:
     kept = [
         (point, one.ends[number] if one.ends else None)
         for number, point in enumerate(one.points)
@@ -254,7 +262,9 @@ def _finite(one: Series, x_log: bool, y_log: bool) -> Series:
     return Series(one.label, points, one.colour, one.line, one.mark, ends, one.in_legend)
 
 
-def _drawn(one: Series, across: Scale, up: Scale, x: Axis, y: Axis, titled: bool) -> DrawnSeries:
+def _draw_series(
+    one: Series, across: Scale, up: Scale, x: Axis, y: Axis, titled: bool
+) -> DrawnSeries:
     places = [(across(a), up(b)) for a, b in one.points]
     line = " ".join(f"{a:g},{b:g}" for a, b in places) if len(places) > 1 else ""
     marks = []
@@ -269,11 +279,11 @@ def _drawn(one: Series, across: Scale, up: Scale, x: Axis, y: Axis, titled: bool
     return DrawnSeries(one.label, one.colour, one.line, path, tuple(marks))
 
 
-def _guide(guide: Guide, up: Scale) -> DrawnGuide:
+def _draw_guide(guide: Guide, up: Scale) -> DrawnGuide:
     y = up(guide.value)
     return DrawnGuide(y, y - 5 if y > TOP + 20 else y + 14, guide.label)
 
 
-def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
-    """A table of the texts of what is given."""
+def make_table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
+    """Return a table of the texts of the values."""
     return Table(tuple(header), tuple(tuple(map(str, row)) for row in rows))

@@ -10,7 +10,15 @@ from compliance.leaderboard.numbers import format_minutes, format_number
 from compliance.score.convergence import Expected, list_expected
 from compliance.score.kinds import MINUTES
 from compliance.site.entry import Entry
-from compliance.site.plots.plot import COLOURS, Axis, Plot, Series, colour, plot, table
+from compliance.site.plots.plot import (
+    COLOURS,
+    Axis,
+    Plot,
+    Series,
+    make_plot,
+    make_table,
+    pick_colour,
+)
 from compliance.site.view import name_entry
 from rules import rcp
 from rules.definition import Definition
@@ -24,8 +32,8 @@ class Family:
     values: Mapping[int, float]
 
 
-def families(entries: Sequence[Entry]) -> list[Family]:
-    """Scored results by submitter, device and framework, the largest families first."""
+def group_families(entries: Sequence[Entry]) -> list[Family]:
+    """Group scored results by submitter, device and framework, the largest families first."""
     found: dict[str, dict[int, float]] = {}
     for entry in entries:
         row, score = entry.row, entry.row.standing.score
@@ -40,10 +48,10 @@ def families(entries: Sequence[Entry]) -> list[Family]:
     return sorted(made, key=lambda family: (-len(family.values), family.label))
 
 
-def scaling_plot(made: Sequence[Family], name: str, what: str, unit: str) -> Plot | None:
-    """Time against the number of devices, with the ideal line and the efficiency of each family.
+def plot_scaling(made: Sequence[Family], name: str, what: str, unit: str) -> Plot | None:
+    """Plot time against the number of devices, with the ideal line of each family.
 
-    ``what`` is what is counted on the x axis. None where no family has two numbers.
+    ``what`` is what the x axis counts. Returns None where no family has two numbers of devices.
     """
     drawn = [family for family in made if len(family.values) > 1][:COLOURS]
     if not drawn:
@@ -52,9 +60,9 @@ def scaling_plot(made: Sequence[Family], name: str, what: str, unit: str) -> Plo
     for number, family in enumerate(drawn):
         (first, base), *_ = family.values.items()
         ideal = tuple((n, base * first / n) for n in family.values)
-        series.append(Series(family.label, tuple(family.values.items()), colour(number)))
+        series.append(Series(family.label, tuple(family.values.items()), pick_colour(number)))
         series.append(
-            Series(family.label, ideal, colour(number), "dashed", "none", in_legend=False)
+            Series(family.label, ideal, pick_colour(number), "dashed", "none", in_legend=False)
         )
         for count, value in family.values.items():
             speed_up = base / value
@@ -67,21 +75,21 @@ def scaling_plot(made: Sequence[Family], name: str, what: str, unit: str) -> Plo
                     f"{100 * speed_up * first / count:.0f}%",
                 )
             )
-    return plot(
+    return make_plot(
         f"{name}-scaling",
         f"Time against {what}",
         Axis(what, is_log=True, values=tuple({float(n) for f in drawn for n in f.values})),
         Axis(unit, is_log=True),
         series,
-        table=table((" ", what, unit, "speed-up", "efficiency"), rows),
-        description="The dashed lines are ideal: twice as many, half the time.",
+        table=make_table((" ", what, unit, "speed-up", "efficiency"), rows),
+        description="The dashed lines show ideal scaling: twice as many devices, half the time.",
     )
 
 
-def convergence_plot(
+def plot_convergence(
     entries: Sequence[Entry], colours: Mapping[str, int], name: str
 ) -> Plot | None:
-    """Epochs, or samples, to the target against batch size, with the reference's own points."""
+    """Plot epochs or samples to the target against batch size, with those of the reference."""
     definition = next((entry.definition for entry in entries if entry.definition), None)
     samples_in_epoch = definition.train_samples if definition else 1
     series, rows = [], []
@@ -107,7 +115,7 @@ def convergence_plot(
         if number < COLOURS:
             row = (name_entry(entry), f"{entry.batch_size:,}", format_number(median))
             rows.append((*row, f"{format_number(pair[0])} to {format_number(pair[1])}"))
-    known_points = reference_points(definition) if definition else ()
+    known_points = load_reference_points(definition) if definition else ()
     reference = tuple((float(p.batch_size), p.mean / samples_in_epoch) for p in known_points)
     if reference:
         series.append(Series("reference (T21)", reference, COLOURS, "dashed"))
@@ -117,25 +125,26 @@ def convergence_plot(
     sizes = tuple({point[0] for one in series for point in one.points})
     if not rows or len(sizes) < 2:
         return None
-    return plot(
+    return make_plot(
         f"{name}-epochs",
         "Epochs to the targets against batch size",
         Axis("global batch size", is_log=True, values=sizes),
         Axis("epochs to the targets"),
         series,
-        table=table(("result", "batch size", "epochs, median", "of the runs"), rows),
-        description="Medians over the converged runs; bars span the runs.",
+        table=make_table(("result", "batch size", "epochs, median", "of the runs"), rows),
+        description="Points are medians over the converged runs. Bars reach from the lowest to the "
+        "highest run.",
     )
 
 
-def reference_points(definition: Definition) -> tuple[Expected, ...]:
-    """What the reference needs at each batch size, in samples; empty where it is not measured."""
+def load_reference_points(definition: Definition) -> tuple[Expected, ...]:
+    """Return the samples that the reference needs at each batch size, if they were measured."""
     points = rcp.load(definition.name, definition.scale)
     return list_expected(points, definition) if points else ()
 
 
-def energy_plot(entries: Sequence[Entry], colours: Mapping[str, int], name: str) -> Plot | None:
-    """Energy of a run against its time, where it was measured."""
+def plot_energy(entries: Sequence[Entry], colours: Mapping[str, int], name: str) -> Plot | None:
+    """Plot the energy of a run against its time, where it was measured."""
     measured = [
         (entry, entry.row.kilojoules, _find_minutes(entry))
         for entry in entries
@@ -151,14 +160,15 @@ def energy_plot(entries: Sequence[Entry], colours: Mapping[str, int], name: str)
         for entry, energy, _ in measured
         if entry.row.energy
     ]
-    return plot(
+    return make_plot(
         f"{name}-energy",
         "Energy of a run against its time",
         Axis("minutes", from_zero=True),
         Axis("kJ a run", from_zero=True),
         series,
-        table=table(("result", "kJ a run", "not measured"), rows),
-        description="Never ranked: sensors differ in what they leave out (rule T23).",
+        table=make_table(("result", "kJ a run", "not measured"), rows),
+        description="Energy is never ranked, because sensors differ in what they leave out (rule "
+        "T23).",
     )
 
 
@@ -167,12 +177,12 @@ def _find_minutes(entry: Entry) -> float | None:
     return score.estimates[MINUTES].mean if score and MINUTES in score.estimates else None
 
 
-def rcp_plot(entry: Entry) -> Plot | None:
-    """Rule T21 drawn: samples of the reference, the least plausible mean, and this result's."""
+def plot_rcp(entry: Entry) -> Plot | None:
+    """Plot rule T21: samples of the reference, the least plausible mean, and this result."""
     definition, found = entry.definition, entry.convergence
     if definition is None or found is None:
         return None
-    known = reference_points(definition)
+    known = load_reference_points(definition)
     points = rcp.load(definition.name, definition.scale)
     if not known or points is None:
         return None
@@ -188,26 +198,26 @@ def rcp_plot(entry: Entry) -> Plot | None:
     mean = ((float(found.batch_size), found.samples),)
     series = [
         Series("runs of the reference", runs, COLOURS, "none"),
-        Series("mean of the reference", _line(known, "mean"), COLOURS, mark="none"),
-        Series("least plausible mean", _line(known, "least"), 7, "dashed", "none"),
+        Series("mean of the reference", _make_line(known, "mean"), COLOURS, mark="none"),
+        Series("least plausible mean", _make_line(known, "least"), 7, "dashed", "none"),
         Series("runs of this result", own, 0, "none"),
         Series("mean of this result", mean, 0, "none", "cross"),
     ]  # fmt: skip
     rows = [("reference", f"{p.batch_size:,}", f"{p.mean:,.0f}", f"{p.least:,.0f}") for p in known]
     rows.append(("this result", f"{found.batch_size:,}", f"{found.samples:,.0f}", ""))
     sizes = {point[0] for one in series for point in one.points}
-    return plot(
+    return make_plot(
         "rcp",
-        "Samples to the targets against the reference's",
+        "Samples to the targets, compared with the reference",
         Axis("global batch size", is_log=True, values=tuple(sizes)),
         Axis("samples to the targets", is_log=False),
         series,
-        table=table(("", "batch size", "mean, samples", "least plausible"), rows),
+        table=make_table(("", "batch size", "mean, samples", "least plausible"), rows),
         description=f"Rule T21: {found.verdict}. A mean below the dashed line is implausible.",
     )
 
 
-def _line(
+def _make_line(
     known: Sequence[Expected], what: Literal["mean", "least"]
 ) -> tuple[tuple[float, float], ...]:
     return tuple((float(p.batch_size), getattr(p, what)) for p in known)
