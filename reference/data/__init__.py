@@ -1,4 +1,4 @@
-"""Datasets: ``prepare`` makes what a definition asks for, whatever generator it names."""
+"""Datasets: ``prepare`` makes the dataset of a definition with the generator that it names."""
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +11,11 @@ def prepare(
     data_root: Path,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Make the dataset of a definition's ``data`` section under ``data_root``, or go on where an
-    interrupted preparation stopped, or return at once; returns its folder.
+    """Prepare the dataset of a definition's ``data`` section and return its folder.
 
-    ``on_progress`` is called with samples done and samples in all. Raises UserError where the
-    folder is damaged, holds something else, or the disk is full.
+    An interrupted preparation continues, and a finished one returns at once. ``on_progress`` is
+    called with the samples done and the total. Raises UserError if the folder is damaged or holds
+    something else, or if the disk is full.
     """
     generator, where = _generator(data), folder(data, data_root)
     generator.prepare(where, generator.parameters_of(data), on_progress=on_progress)
@@ -23,13 +23,13 @@ def prepare(
 
 
 def folder(data: Mapping[str, Any], data_root: Path) -> Path:
-    """Where the dataset of a definition's ``data`` section is, prepared or not."""
+    """Return the folder of the dataset of a ``data`` section, prepared or not."""
     where: Path = _generator(data).folder(data, data_root)
     return where
 
 
 def remarks(data: Mapping[str, Any], folder: Path) -> Sequence[str]:
-    """What a generator has to say about its prepared dataset, a line each; most have nothing."""
+    """Return remarks about a prepared dataset, one per line; most generators have none."""
     generator = _generator(data)
     lines: Sequence[str] = generator.remarks(folder) if hasattr(generator, "remarks") else ()
     return lines

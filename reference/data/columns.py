@@ -25,22 +25,22 @@ class Fixed:
 
     @property
     def described(self) -> list[Any]:
-        """What a journal notes of it."""
+        """The layout as a journal notes it."""
         return [store.described(self.dtype), self.shape]
 
     def file(self, name: str) -> str:
         return f"{name}.npy"
 
     def data_bytes(self, rows: int) -> int:
-        """Of so many rows, without the file's header."""
+        """Return the bytes of that many rows, without the file's header."""
         return rows * self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
 
     def create(self, path: Path, rows: int) -> None:
-        """A file of its full size at ``path``."""
+        """Create a file of its full size at ``path``."""
         np.lib.format.open_memmap(path, mode="w+", dtype=self.dtype, shape=(rows, *self.shape))
 
     def is_at(self, path: Path, rows: int) -> bool:
-        """Whether ``create`` has made the file at ``path``."""
+        """Return True if ``create`` has made the file at ``path``."""
         try:
             array = np.load(path, mmap_mode="r")
         except (OSError, ValueError):
@@ -48,12 +48,15 @@ class Fixed:
         return bool(array.dtype == self.dtype and array.shape == (rows, *self.shape))
 
     def span(self, path: Path, rows: range) -> tuple[int, int]:
-        """The bytes of the file in which ``rows`` are."""
+        """Return the first byte of ``rows`` in the file, and the byte after their last one."""
         header: int = np.load(path, mmap_mode="r").offset
         return header + self.data_bytes(rows.start), header + self.data_bytes(rows.stop)
 
     def flat(self, name: str, rows: range, drawn: Rows) -> np.ndarray:
-        """What was drawn for ``rows`` as bytes. Raises ValueError if it is something else."""
+        """Return the drawn values of ``rows`` as uint8 (bytes,).
+
+        Raises ValueError if their type or shape is wrong.
+        """
         values = np.ascontiguousarray(drawn)
         if values.dtype != self.dtype or values.shape != (len(rows), *self.shape):
             raise ValueError(
@@ -63,52 +66,58 @@ class Fixed:
         return values.view(np.uint8).reshape(-1)
 
     def stored(self, name: str, path: Path, rows: int, chunks: tuple[str, ...]) -> StoredArray:
-        """Its entry of the manifest."""
+        """Return the entry of the manifest."""
         shape = (rows, *self.shape)
         return StoredArray(path.name, store.described(self.dtype), shape, _size(path), chunks)
 
 
 @dataclass(frozen=True)
 class Ragged:
-    """Rows of bytes, of lengths that are known beforehand: row i ends ``ends[i]`` bytes after the
-    beginning of row 0; int64 (rows,). Drawn as one ``bytes`` of all the rows asked for."""
+    """Rows of bytes of any length; all lengths are known before the rows are drawn.
+
+    Row i ends ``ends[i]`` bytes after the beginning of row 0; int64 (rows,). Several rows are drawn
+    as one ``bytes`` object.
+    """
 
     ends: np.ndarray
 
     @property
     def described(self) -> list[Any]:
-        """What a journal notes of it."""
+        """The layout as a journal notes it."""
         return [RAGGED, [int(self.ends[-1])]]
 
     def file(self, name: str) -> str:
         return f"{name}.bin"
 
     def data_bytes(self, rows: int) -> int:
-        """Of so many rows."""
+        """Return the bytes of that many rows."""
         return int(self.ends[rows - 1]) if rows else 0
 
     def create(self, path: Path, rows: int) -> None:
-        """A file of its full size at ``path``."""
+        """Create a file of its full size at ``path``."""
         with open(path, "wb") as file:
             file.truncate(self.data_bytes(rows))
 
     def is_at(self, path: Path, rows: int) -> bool:
-        """Whether ``create`` has made the file at ``path``."""
+        """Return True if ``create`` has made the file at ``path``."""
         return path.is_file() and path.stat().st_size == self.data_bytes(rows)
 
     def span(self, path: Path, rows: range) -> tuple[int, int]:
-        """The bytes of the file in which ``rows`` are."""
+        """Return the first byte of ``rows`` in the file, and the byte after their last one."""
         return self.data_bytes(rows.start), self.data_bytes(rows.stop)
 
     def flat(self, name: str, rows: range, drawn: Rows) -> np.ndarray:
-        """What was drawn for ``rows`` as bytes. Raises ValueError if it is something else."""
+        """Return the drawn values of ``rows`` as uint8 (bytes,).
+
+        Raises ValueError if their type or shape is wrong.
+        """
         expected = self.data_bytes(rows.stop) - self.data_bytes(rows.start)
         if not isinstance(drawn, bytes) or len(drawn) != expected:
             raise ValueError(f"array {name}: not {expected} bytes for {len(rows)} rows")
         return np.frombuffer(drawn, np.uint8)
 
     def stored(self, name: str, path: Path, rows: int, chunks: tuple[str, ...]) -> StoredArray:
-        """Its entry of the manifest."""
+        """Return the entry of the manifest."""
         return StoredArray(path.name, RAGGED, (rows,), _size(path), chunks)
 
 

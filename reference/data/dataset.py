@@ -1,5 +1,4 @@
-"""From the ``data`` section of a definition to the folder of its dataset: what every generator does
-in the same way."""
+"""What all generators share between the ``data`` section of a definition and the dataset."""
 
 import hashlib
 import json
@@ -14,7 +13,7 @@ from rules.errors import did_you_mean
 
 
 def settings(generator: str, kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``data`` section without its generator; ``kind`` is the dataclass of its parameters.
+    """Return the ``data`` section without its generator; ``kind`` is the class of its parameters.
 
     Raises StoreError for a setting that ``kind`` does not have.
     """
@@ -29,14 +28,16 @@ def settings(generator: str, kind: type, data: Mapping[str, Any]) -> dict[str, A
 
 
 def folder_name(title: str, parameters: Mapping[str, Any]) -> str:
-    """``title`` and a digest of the parameters: others, another folder."""
+    """Return a name of ``title`` and a digest of the parameters."""
     text = json.dumps(parameters, sort_keys=True).encode()
     return f"{title}-{hashlib.sha256(text).hexdigest()[:8]}"
 
 
 def made_by(generator: str, folder: Path) -> Manifest:
-    """The manifest of a prepared dataset. Raises StoreError if it is missing, damaged or holds data
-    of another generator."""
+    """Return the manifest of a prepared dataset of this generator.
+
+    Raises StoreError if it is missing or damaged, or if another generator made the data.
+    """
     manifest = store.read_manifest(folder)
     if manifest.generator != generator:
         raise StoreError(
@@ -46,7 +47,7 @@ def made_by(generator: str, folder: Path) -> Manifest:
 
 
 def already_there(generator: str, folder: Path, parameters: Mapping[str, Any]) -> Manifest:
-    """The manifest of what ``folder`` holds. Raises StoreError where that is another dataset."""
+    """Return the manifest of ``folder``. Raises StoreError if it holds another dataset."""
     manifest = store.read_manifest(folder)
     asked = store.plain_json(parameters)
     found = {key: manifest.parameters.get(key) for key in asked}

@@ -10,16 +10,21 @@ ORIENTATIONS = 8  # of a square: flip x, flip y, transpose
 
 
 class SampleStream:
-    """Position p of the stream is sample p mod size of epoch p // size, each epoch in an order of
-    its own. The stream is the same for any number of ranks and any batch size."""
+    """An endless stream of samples: every epoch has its own random order.
+
+    Position p of the stream is sample p mod size of epoch p // size. The stream is the same for any
+    number of ranks and any batch size.
+    """
 
     def __init__(self, seed: int, size: int) -> None:
         self.seed, self.size = seed, size
         self._epoch = lru_cache(maxsize=2)(self._draw_epoch)
 
     def take(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Sample numbers in [0, size) and orientations in [0, 8) of ``count`` positions, from
-        ``first`` on; both (count,)."""
+        """Return sample numbers and orientations of ``count`` positions from ``first`` on.
+
+        Both are integers (count,): numbers in [0, size), orientations in [0, 8).
+        """
         samples, orientations = [], []
         while count > 0:
             epoch, start = divmod(first, self.size)

@@ -52,7 +52,7 @@ def prepare(
     packages: Sequence[str] = (),
     judge: Judge | None = None,
 ) -> Manifest:
-    """Make ``folder``, or go on where an interrupted preparation stopped, or return at once.
+    """Prepare ``folder``; continue an interrupted preparation, or return if it is finished.
 
     ``parameters`` is plain JSON and says all that the contents depend on; ``arrays`` maps names to
     (dtype, shape of one row) or ``Ragged``; ``draw(range)`` returns those rows of every array, the
@@ -98,7 +98,7 @@ def prepare(
 
 
 def _columns(arrays: Layout) -> dict[str, Column]:
-    """Each ragged array brings the fixed one that says where its rows end."""
+    """Return the columns; each ragged array adds a fixed one with the ends of its rows."""
     columns: dict[str, Column] = {}
     for name, asked in arrays.items():
         if isinstance(asked, Ragged):
@@ -110,7 +110,7 @@ def _columns(arrays: Layout) -> dict[str, Column]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a preparation is to write."""
+    """The contents that a preparation writes."""
 
     generator: str
     parameters: Mapping[str, Any]
@@ -160,13 +160,13 @@ def _existing(folder: Path, plan: _Plan) -> Manifest:
 
 
 def _begun(unfinished: Path, plan: _Plan) -> dict[int, dict[str, str]]:
-    """Create ``<folder>.partial``, or take it up again; returns digests of the chunks in it."""
+    """Create or reopen ``<folder>.partial``; return the digests of its finished chunks."""
     lines = _journal_lines(unfinished / JOURNAL, len(plan.chunks))
     difference = store.first_difference(lines[0], plan.header) if lines else ""
     if difference:
         raise StoreError(
             f"{unfinished}: an unfinished preparation of something else ({difference}). To drop it "
-            f"and start afresh delete that folder; to go on with it ask for what it was begun with."
+            f"and start again, delete that folder; to continue it, use its settings."
         )
     _check_space(unfinished, plan)
     unfinished.mkdir(exist_ok=True)
@@ -191,8 +191,10 @@ def _begun(unfinished: Path, plan: _Plan) -> dict[int, dict[str, str]]:
 
 
 def _journal_lines(path: Path, chunks: int) -> list[Any]:
-    """All complete lines: the header, then finished chunks. Cuts off one that an interruption left
-    half written."""
+    """Return all complete lines of the journal: the header, then finished chunks.
+
+    A line that an interruption left incomplete is cut off.
+    """
     if not path.exists():
         return []
     text = path.read_bytes()
@@ -225,7 +227,7 @@ def _check_space(unfinished: Path, plan: _Plan) -> None:
 
 
 def _allocate(unfinished: Path, name: str, plan: _Plan) -> None:
-    """Make the array's file at its full size, unless it is there; its space is really reserved."""
+    """Create the array's file at its full size, with its disk space reserved, if missing."""
     column = plan.layout[name]
     path = unfinished / column.file(name)
     if column.is_at(path, plan.rows):
@@ -237,7 +239,7 @@ def _allocate(unfinished: Path, name: str, plan: _Plan) -> None:
 
 
 def _reserve(descriptor: int, size_bytes: int) -> None:
-    """Take the disk space now, where system and file system can."""
+    """Reserve the disk space now, if system and file system support it."""
     try:
         os.posix_fallocate(descriptor, 0, size_bytes)
     except AttributeError:
@@ -248,7 +250,7 @@ def _reserve(descriptor: int, size_bytes: int) -> None:
 
 
 def _write_chunk(unfinished: Path, plan: _Plan, draw: Draw, chunk: int) -> dict[str, str]:
-    """Draw one chunk and write it through to the disk; returns the digest of each array's rows."""
+    """Draw one chunk and write it to the disk; return the digest of each array's rows."""
     rows = plan.chunks[chunk]
     drawn = _with_ends(plan, rows, draw(rows))
     digests = {}
@@ -289,7 +291,7 @@ def _published(
     finished: Mapping[int, Mapping[str, str]],
     judge: Judge | None,
 ) -> Manifest:
-    """Write the manifest and give the folder its name."""
+    """Write the manifest and rename the folder to its final name."""
     unfinished = _partial_folder(folder)
     arrays = {}
     for name, column in plan.layout.items():
@@ -318,7 +320,7 @@ def _judged(unfinished: Path, judge: Judge) -> None:
     try:
         judge(unfinished)
     except StoreError:
-        shutil.rmtree(unfinished)  # what is mended is read again from the start
+        shutil.rmtree(unfinished)  # the user fixes the source, and all of it is read again
         raise
 
 
@@ -327,7 +329,7 @@ def _judged(unfinished: Path, judge: Judge) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Held by one preparation of ``folder`` at a time; the system frees it when a process ends."""
+    """Lock ``folder`` for one preparation; the system frees the lock when the process ends."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.with_name(f".{folder.name}.lock"), blocking=False)
     try:
@@ -345,7 +347,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def explain_disk_errors(folder: Path) -> Iterator[None]:
-    """Turns what the system says about the disk of ``folder`` into a StoreError; bugs pass."""
+    """Turn errors of the system about the disk of ``folder`` into StoreError; bugs pass."""
     try:
         yield
     except OSError as error:
@@ -370,13 +372,13 @@ def _partial_folder(folder: Path) -> Path:
 
 
 def _append(descriptor: int, line: Any) -> None:
-    """One journal line, on the disk when this returns."""
+    """Append a line to the journal and write it through to the disk."""
     os.write(descriptor, json.dumps(line).encode() + b"\n")
     os.fsync(descriptor)
 
 
 def _synchronize(folder: Path) -> None:
-    """New names in ``folder`` are on the disk when this returns."""
+    """Write new names in ``folder`` through to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -31,13 +31,16 @@ OnProgress = Callable[[int, int], None]
 
 
 class StoreError(UserError):
-    """A dataset folder cannot be used or written; the message says why and what to do."""
+    """The error for a dataset folder that cannot be used or written."""
 
 
 @dataclass(frozen=True)
 class StoredArray:
-    """One file. ``dtype`` as NumPy describes it in the file's header, as plain JSON, or RAGGED;
-    ``bytes`` is the size of the whole file; ``chunks`` are SHA-256 digests of the rows' bytes."""
+    """One file of a dataset.
+
+    ``dtype`` is NumPy's description in the file's header as plain JSON, or RAGGED. ``bytes`` is the
+    size of the whole file. ``chunks`` are the SHA-256 digests of the rows of each chunk.
+    """
 
     file: str
     dtype: Any
@@ -48,8 +51,10 @@ class StoredArray:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a prepared folder holds. ``digest`` names its contents: SHA-256 over generator,
-    parameters, layout and all chunk digests in order."""
+    """The contents of a prepared folder.
+
+    ``digest`` is the SHA-256 over generator, parameters, layout and all chunk digests in order.
+    """
 
     generator: str
     parameters: Mapping[str, Any]
@@ -65,10 +70,10 @@ class Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a prepared folder, checked against the sizes of its files.
+    """Read the manifest of a prepared folder and compare it with the sizes of its files.
 
-    Looks at nothing else: this is all that a run may do before its clock starts. Raises StoreError
-    if the manifest is missing, damaged or of another format version, or a file is missing or has
+    It reads nothing else: a run may do no more before its clock starts. Raises StoreError if the
+    manifest is missing, damaged or of another format version, or if a file is missing or has
     another size.
     """
     manifest = _parsed_manifest(folder)
@@ -86,8 +91,9 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def open_arrays(folder: Path) -> dict[str, np.memmap]:
-    """All arrays of a prepared folder, memory-mapped for reading: ``(rows, …)`` each, or uint8
-    ``(bytes,)`` where it is ragged.
+    """Map all arrays of a prepared folder into memory, for reading.
+
+    Each has shape (rows, …); a ragged one is uint8 (bytes,).
 
     Raises StoreError as ``read_manifest`` does, and if a file's header contradicts the manifest.
     """
@@ -144,7 +150,7 @@ def _parsed_manifest(folder: Path) -> Manifest:
         raise StoreError(f"{folder}: there is no such folder. Prepare the dataset first.")
     if not path.is_file():
         raise StoreError(
-            f"{path}: missing, so this is no finished dataset. {_prepare_again(folder)}"
+            f"{path}: missing, so this is not a finished dataset. {_prepare_again(folder)}"
         )
     size = path.stat().st_size
     if size > LARGEST_MANIFEST_BYTES:
@@ -170,7 +176,7 @@ def _parsed_manifest(folder: Path) -> Manifest:
 
 
 def _manifest_of(facts: Mapping[str, Any]) -> Manifest:
-    """Raises ValueError, TypeError or LookupError where ``facts`` are none."""
+    """Make a Manifest of its JSON. Raises ValueError, TypeError or LookupError if it is wrong."""
     rows, chunk_rows = _count(facts["rows"]), _count(facts["chunk_rows"])
     for key, kind in {"generator": str, "parameters": dict, "versions": dict}.items():
         _asked(kind, facts[key])
@@ -196,13 +202,13 @@ def _manifest_of(facts: Mapping[str, Any]) -> Manifest:
 
 def _asked(kind: type, value: Any) -> Any:
     if not isinstance(value, kind):
-        raise TypeError(f"{str(value)[:40]!r} is no {kind.__name__}")
+        raise TypeError(f"{str(value)[:40]!r} is not a {kind.__name__}")
     return value
 
 
 def _count(value: Any) -> int:
     if not is_integer(value) or not 0 < value < 2**63:
-        raise ValueError(f"{str(value)[:40]} is no count")
+        raise ValueError(f"{str(value)[:40]} is not a count")
     return value
 
 
@@ -255,12 +261,12 @@ def row_chunks(rows: int, chunk_rows: int) -> list[range]:
 
 
 def ends_of(name: str) -> str:
-    """The array that says where the rows of the ragged array ``name`` end."""
+    """Return the name of the array with the ends of the rows of the ragged array ``name``."""
     return f"{name}_ends"
 
 
 def layout_of(array: StoredArray) -> list[Any]:
-    """Data type and shape of a row; of a ragged array its bytes."""
+    """Return data type and shape of a row, or the number of bytes of a ragged array."""
     return [array.dtype, [array.bytes] if array.dtype == RAGGED else array.shape[1:]]
 
 
@@ -269,7 +275,7 @@ def sha256_of(values: np.ndarray) -> str:
 
 
 def described(dtype: np.dtype) -> Any:
-    """As in the header of a ``.npy`` file; a list of [name, type] where there are fields."""
+    """Return a data type as in the header of a ``.npy`` file, fields as [name, type]."""
     return plain_json(np.lib.format.dtype_to_descr(dtype))
 
 
@@ -278,13 +284,13 @@ def plain_json(value: Any) -> Any:
 
 
 def versions_of(packages: Sequence[str]) -> dict[str, str]:
-    """Of Python, NumPy and the packages, as a manifest notes them."""
+    """Return the versions of Python, NumPy and the packages for a manifest."""
     found = {name.lower(): importlib.metadata.version(name) for name in packages}
     return {"python": platform.python_version(), "numpy": np.__version__, **found}
 
 
 def first_difference(found: Any, wanted: Any, name: str = "") -> str:
-    """The first setting in which two JSON values differ, for a message; empty if they do not."""
+    """Return the first setting in which two JSON values differ, or nothing if they are equal."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         for key in sorted({*found, *wanted}):
             inner = f"{name}.{key}" if name else key
@@ -296,7 +302,7 @@ def first_difference(found: Any, wanted: Any, name: str = "") -> str:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Fill in the digest and write it all; it is on the disk when this returns."""
+    """Fill in the digest and write the manifest through to the disk."""
     manifest = replace(manifest, digest=_digest(manifest))
     atomic_write(folder / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
 
@@ -310,4 +316,4 @@ def _digest(manifest: Manifest) -> str:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

@@ -59,8 +59,10 @@ VOCABULARY = "vocabulary.model"
 
 @dataclass(frozen=True)
 class TextParameters:
-    """The ``data`` section of a definition. ``seed`` is that of sentences of the grammar; the file
-    names are those of real ones, without the language.
+    """The ``data`` section of a definition.
+
+    ``seed`` is the seed of sentences from the grammar. The file names, without their language, are
+    those of real text.
 
     Raises StoreError for values that make no sense.
     """
@@ -116,7 +118,7 @@ class Tokens:
     ends: np.ndarray
 
     def row(self, number: int) -> np.ndarray:
-        """The tokens of a sentence, END at the end."""
+        """Return the tokens of a sentence, END last; uint16 (tokens,)."""
         return self.values[self.ends[number - 1] if number else 0 : self.ends[number]]
 
     @cached_property
@@ -138,7 +140,7 @@ class Pairs:
     manifest: Manifest
 
     def text(self, tokens: Sequence[int]) -> str:
-        """What token numbers say; END and whatever follows it says nothing."""
+        """Return the text of token numbers up to END."""
         numbers = list(tokens)
         if END in numbers:
             numbers = numbers[: numbers.index(END)]
@@ -151,7 +153,7 @@ class Pairs:
 
 
 def parameters_of(data: Mapping[str, Any]) -> TextParameters:
-    """What the ``data`` section of a benchmark's definition asks for.
+    """Parse the ``data`` section of a benchmark's definition.
 
     Raises StoreError for values that make no sense.
     """
@@ -159,7 +161,7 @@ def parameters_of(data: Mapping[str, Any]) -> TextParameters:
 
 
 def folder(data: Mapping[str, Any], data_root: Path) -> Path:
-    """Where the dataset of a definition's ``data`` section is, prepared or not."""
+    """Return the folder of the dataset of a ``data`` section, prepared or not."""
     parameters = parameters_of(data)
     rows = parameters.train_samples + parameters.evaluation_samples
     title = f"{GENERATOR}-{parameters.source}-{rows}"
@@ -179,7 +181,7 @@ def prepare(
     processes: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Manifest:
-    """Make the dataset in ``folder``, go on where an interruption stopped it, or return at once.
+    """Prepare the dataset in ``folder``; continue an interrupted one, or return if it is finished.
 
     Raises StoreError as ``preparation.prepare`` does, and where text is missing, is not UTF-8, has
     no translation line by line, or has another number of pairs than the definition says.
@@ -264,7 +266,7 @@ def load(folder: Path) -> Pairs:
 
 
 def remarks(folder: Path) -> list[str]:
-    """What is to be said about a prepared dataset: lengths, and what was left out."""
+    """Return remarks about a prepared dataset: lengths and the pairs that were left out."""
     pairs = load(folder)
     train, left_out = pairs.train_samples, pairs.manifest.parameters["left_out"]
     first = pairs.manifest.parameters.get("first_empty", "")
@@ -303,7 +305,7 @@ class _Rows:
         return self.parts[part].pair(int(self.kept[part][number]))
 
     def reference_bytes(self) -> np.ndarray:
-        """The bytes of each row's ``reference``; int64 (rows,)."""
+        """Return the bytes of each row's ``reference``; int64 (rows,)."""
         train = len(self.kept[0])
         sizes = np.zeros(len(self), np.int64)
         for row in range(train, len(self)):
@@ -343,7 +345,7 @@ def _sentences(seed: int, part: str, count: int, piece: int) -> list[tuple[str, 
 
 
 def _draw(rows: _Rows, numbers: range) -> dict[str, bytes]:
-    """The stored arrays of some rows."""
+    """Return the stored arrays of some rows."""
     drawn: dict[str, list[bytes]] = {"source": [], "target": [], "reference": []}
     for row in numbers:
         first, second = rows.pair(row)
@@ -358,6 +360,6 @@ def _add_vocabulary(vocabulary: Path, folder: Path) -> None:
 
 
 def _third(on_progress: OnProgress, parameters: TextParameters, begun: int) -> OnProgress:
-    """Writing or finding the text, counting tokens and packing are a third of the work each."""
+    """Return the progress of one third: text, counting tokens and packing count equally."""
     rows = parameters.train_samples + parameters.evaluation_samples
     return lambda done, total: on_progress(int((begun + done / total) / 3 * rows), rows)

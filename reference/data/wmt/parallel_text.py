@@ -32,9 +32,9 @@ class Corpus:
         return self.starts[-1]
 
     def pair(self, number: int) -> tuple[str, str]:
-        """A pair without the white space that is no word boundary; a side may be empty.
+        """Return a pair with single spaces between words; a side may be empty.
 
-        Raises StoreError, which names file and line, where bytes are no UTF-8.
+        Raises StoreError, which names file and line, if bytes are not UTF-8.
         """
         of = int(np.searchsorted(self.starts, number, side="right")) - 1
         line = number - self.starts[of]
@@ -45,14 +45,18 @@ class Corpus:
         return first, second
 
     def where_empty(self, number: int) -> str:
-        """The file and the line of the first empty side of a pair: ``train.de, line 3``."""
+        """Return file and line of the first empty side of a pair: ``train.de, line 3``."""
         of = int(np.searchsorted(self.starts, number, side="right")) - 1
         language = LANGUAGES[self.pair(number).index("")]
         return f"{self.names[of]}.{language}, line {number - self.starts[of] + 1:,}"
 
 
 def opened(folder: Path, names: Sequence[str]) -> Corpus:
-    """Raises StoreError where a file is missing or empty or two have different numbers of lines."""
+    """Open pairs of files.
+
+    Raises StoreError if a file is missing or empty, or if the two of a pair differ in their number
+    of lines.
+    """
     starts = [0]
     for name in names:
         paths = [folder / f"{name}.{language}" for language in LANGUAGES]
@@ -86,7 +90,7 @@ def _text(path: Path, line: int) -> str:
     except UnicodeDecodeError as error:
         raise StoreError(
             f"{path}, line {line + 1:,}: byte {error.start + 1} of the line is no UTF-8 "
-            f"(0x{raw[error.start]:02x}). Convert the file to UTF-8, e.g. with iconv, or mend that "
+            f"(0x{raw[error.start]:02x}). Convert the file to UTF-8, e.g. with iconv, or fix that "
             "line, and prepare again."
         ) from error
 

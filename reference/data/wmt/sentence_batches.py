@@ -1,10 +1,9 @@
-"""Batches of sentence pairs: a global batch is so many sentences, drawn at random; how they are
-computed is another matter.
+"""Batches of sentence pairs: a global batch is a fixed number of sentences drawn at random.
 
-Each rank takes its share of every batch in round robin, from the sentences in the order of their
-lengths, so that all have about as much to do and nobody deals out sentences for all. It then cuts
-its share into *passes* of similar lengths, each of at most so many tokens, padding included: little
-is padded, and memory is bounded. Gradients add up over the passes of a step.
+The sentences of a batch are sorted by length, and each rank takes its share in round robin, so that
+all ranks have about the same work without communication. A rank cuts its share into *passes* of
+similar lengths, each with a limited number of tokens, padding included. This keeps padding small
+and memory bounded. Gradients add up over the passes of a step.
 """
 
 from collections.abc import Iterator
@@ -59,7 +58,7 @@ class Batches:
         self._lengths = pairs.source.lengths, pairs.target.lengths
 
     def after(self, samples: int) -> Batch:
-        """The batch that follows so many samples."""
+        """Return the batch that follows after that many samples."""
         rows, _ = self._stream.take(samples, self.batch)
         mine = by_length(self.pairs, rows)[self.rank :: self.world_size]
         passes = tuple(padded(self.pairs, part) for part in self._cut(mine))
@@ -78,13 +77,13 @@ class Batches:
 
 
 def by_length(pairs: Pairs, rows: np.ndarray) -> np.ndarray:
-    """``rows`` from the shortest to the longest pair."""
+    """Sort ``rows``, int64 (rows,), from the shortest to the longest pair."""
     source, target = pairs.source.lengths[rows], pairs.target.lengths[rows]
     return rows[np.lexsort((rows, source, target))]
 
 
 def padded(pairs: Pairs, rows: np.ndarray) -> Pass:
-    """Some pairs beside each other."""
+    """Return pairs in one padded block."""
     return Pass(_beside(pairs.source, rows), _beside(pairs.target, rows))
 
 

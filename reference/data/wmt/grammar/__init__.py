@@ -24,7 +24,7 @@ EVALUATION_SHARE = 16  # one sentence in so many is for evaluation only
 
 
 def pair(seed: int, part: str, index: int) -> tuple[str, str]:
-    """Sentence ``index`` of a part, in English and in German."""
+    """Return sentence ``index`` of a part in English and in German."""
     drawn = Drawn(seed, part, index)
     while True:
         sentence = drawn.sentence()
@@ -34,18 +34,18 @@ def pair(seed: int, part: str, index: int) -> tuple[str, str]:
 
 
 def part_of(text: str) -> str:
-    """The part in which an English sentence may be."""
+    """Return the part to which an English sentence belongs."""
     first_byte = hashlib.sha256(text.encode()).digest()[0]
     return TRAIN if first_byte % EVALUATION_SHARE else EVALUATION
 
 
 def english(sentence: Sentence) -> str:
-    """The sentence in English."""
+    """Return the sentence in English."""
     return _written(in_english.words_of(sentence))
 
 
 def german(sentence: Sentence) -> str:
-    """The sentence in German."""
+    """Return the sentence in German."""
     return _written(in_german.words_of(sentence))
 
 

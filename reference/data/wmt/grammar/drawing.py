@@ -35,7 +35,7 @@ class Drawn:
         return bool(self._random.random() < probability)
 
     def sentence(self) -> Sentence:
-        """Mostly statements, some with a subordinate clause, some questions."""
+        """Draw a statement, at times with a subordinate clause, or a question."""
         main = self.clause(may_nest=True)
         if self.chance(0.1) and not main.content:
             return Sentence(main, is_question=True)
@@ -52,7 +52,7 @@ class Drawn:
         return Sentence(main, False, front)
 
     def clause(self, may_nest: bool = False) -> Clause:
-        """With its subject; only one that ``may_nest`` has clauses within."""
+        """Draw a clause with a subject; it contains other clauses only if it ``may_nest``."""
         kind = self._random.random()
         subject = self.nominal(may_nest)
         if kind < 0.08:
@@ -72,7 +72,7 @@ class Drawn:
         return self.bare_clause(subject, may_nest)
 
     def bare_clause(self, subject: Nominal | None = None, may_nest: bool = False) -> Clause:
-        """A verb with its objects and adverbials."""
+        """Draw a verb with its objects and adverbials."""
         tenses = ("present",) * 3 + ("past",) * 2 + ("perfect", "future", self.one(tuple(MODALS)))
         tense = self.one(tenses) if subject else "present"
         negated = subject is not None and self.chance(0.15)
@@ -115,11 +115,11 @@ class Drawn:
         return Adverbial(english, german, "dative", self.phrase("place"))
 
     def nominal(self, may_nest: bool) -> Nominal:
-        """Somebody."""
+        """Draw a person: a pronoun or a noun phrase."""
         return self.one(PRONOUNS) if self.chance(0.25) else self.phrase("person", may_nest)
 
     def phrase(self, kind: str, may_nest: bool = False) -> NounPhrase:
-        """A noun with all that goes with it."""
+        """Draw a noun with determiner, adjectives, owner and relative clause."""
         noun = self.one(lexicon.NOUNS[kind])
         plural = self.chance(0.3)
         possessive, number = self.one(tuple(POSSESSIVES)), self.one(tuple(NUMBERS))
@@ -146,7 +146,7 @@ class Drawn:
         )
 
     def relative_clause(self, kind: str) -> Clause:
-        """One without subject for persons, else one without direct object."""
+        """Draw a clause without subject for persons, else one without direct object."""
         tense = self.one(("present", "past", "perfect"))
         if kind == "person" and self.chance(0.6):
             verb = self.one(lexicon.TRANSITIVE)

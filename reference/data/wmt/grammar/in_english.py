@@ -13,7 +13,7 @@ from reference.data.wmt.grammar.trees import (
 
 
 def words_of(sentence: Sentence) -> list[str]:
-    """The sentence in English."""
+    """Return the words of the sentence in English."""
     main = _clause(sentence.main, sentence.front, sentence.is_question)
     if sentence.conjunction and sentence.subordinate:
         words = [sentence.conjunction[0], *_clause(sentence.subordinate)]
@@ -47,7 +47,7 @@ def _clause(clause: Clause, front: str = "", is_question: bool = False) -> list[
 
 
 def _verb(clause: Clause, is_question: bool) -> tuple[list[str], list[str]]:
-    """What stands before *not*, and what after it."""
+    """Return the words before *not* and the words after it."""
     base, third, past, participle = clause.verb.english
     subject = clause.subject
     is_third = subject is None or (subject.person == 3 and not subject.plural)

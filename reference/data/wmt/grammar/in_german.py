@@ -18,7 +18,7 @@ from reference.data.wmt.grammar.trees import (
 
 
 def words_of(sentence: Sentence) -> list[str]:
-    """The sentence in German."""
+    """Return the words of the sentence in German."""
     first: list[str] | None = None
     subordinate: list[str] = []
     if sentence.conjunction and sentence.subordinate:
@@ -33,8 +33,11 @@ def words_of(sentence: Sentence) -> list[str]:
 def _verb_second(
     clause: Clause, front: str, first: list[str] | None, is_question: bool
 ) -> list[str]:
-    """``first`` stands before the verb if it is given; else what ``front`` says, else the
-    subject; in a question nothing does."""
+    """Return the words of a main clause, whose finite verb is in second place.
+
+    Before the verb stands ``first`` if it is given, else what ``front`` names, else the subject. In
+    a question nothing stands before it.
+    """
     finite, others = _verb(clause)
     if clause.verb.prefix and not others:
         others = [clause.verb.prefix]
@@ -70,8 +73,10 @@ def _after_the_verb(clause: Clause) -> list[str]:
 
 
 def _middle(clause: Clause, without: str = "") -> list[str]:
-    """Objects and adverbials between the two places of the verb: pronouns first, then time, datives
-    before accusatives, negation, the rest."""
+    """Return objects and adverbials, which stand between the two places of the verb.
+
+    Pronouns come first, then time, datives before accusatives, negation, and the rest.
+    """
     objects = []
     if clause.indirect:
         objects.append((clause.indirect, "dative"))
@@ -100,7 +105,7 @@ def _is_indefinite(nominal: Nominal | None) -> bool:
 
 
 def _verb(clause: Clause) -> tuple[str, list[str]]:
-    """The finite form without a separable prefix, and what stands at the end of the clause."""
+    """Return the finite form without a separable prefix, and the words that end the clause."""
     subject, verb = clause.subject, clause.verb
     plural = subject is not None and subject.plural
     is_first = subject is not None and subject.person == 1 and not plural
@@ -149,7 +154,7 @@ def _nominal(nominal: Nominal, case: str, is_none: bool = False) -> list[str]:
 
 
 def _determiner(determiner: str, case: str, gender: str) -> tuple[list[str], str]:
-    """The determiner, and the ending that it leaves to adjectives."""
+    """Return the determiner and the ending of the adjectives after it."""
     weak, mixed = inflection.WEAK_ADJECTIVE, inflection.MIXED_ADJECTIVE
     if determiner == "the":
         return [find_ending(inflection.DEFINITE, case, gender)], find_ending(weak, case, gender)

@@ -19,7 +19,7 @@ class Noun:
     weak: bool = False
 
     def in_german(self, case: str, plural: bool) -> str:
-        """The inflected word."""
+        """Return the inflected word."""
         if plural:
             is_marked = case == "dative" and self.german_plural[-1] not in "ns"
             return self.german_plural + "n" * is_marked
@@ -33,10 +33,13 @@ class Noun:
 
 @dataclass(frozen=True)
 class Verb:
-    """``english`` are base, third person singular, past, participle; ``german`` infinitive, third
-    person singular, preterite, participle, without the separable ``prefix``. ``auxiliary`` forms
-    the perfect; ``case`` is that of its only or direct object, if it has one; ``objects`` are the
-    kinds of noun that the object may be."""
+    """A verb in both languages.
+
+    ``english`` are base, third person singular, past and participle. ``german`` are infinitive,
+    third person singular, preterite and participle, without the separable ``prefix``. ``auxiliary``
+    forms the perfect. ``case`` is the case of its only or direct object, if it has one, and
+    ``objects`` the kinds of noun that the object may be.
+    """
 
     english: tuple[str, str, str, str]
     german: tuple[str, str, str, str]
@@ -77,8 +80,11 @@ def _nouns(table: str) -> tuple[Noun, ...]:
 
 
 def _verbs(table: str, case: str = "", objects: str = "") -> tuple[Verb, ...]:
-    """English forms, then German ones, the infinitive with ``+`` after a separable prefix, then
-    ``sein`` or the kinds of object where they are not the usual ones."""
+    """Parse a table of verbs: English forms, then German forms.
+
+    The infinitive has ``+`` after a separable prefix. ``sein`` or the kinds of object follow if
+    they are not the usual ones.
+    """
     verbs = []
     for row in _rows(table):
         prefix, _, infinitive = row[4].rpartition("+")

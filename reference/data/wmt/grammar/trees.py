@@ -18,8 +18,11 @@ class Pronoun:
 
 @dataclass(frozen=True)
 class NounPhrase:
-    """``determiner`` is the English one, empty where there is none. A ``relative`` clause lacks the
-    phrase itself: as its subject, or as its direct object if it has a subject."""
+    """A noun with its determiner, adjectives, owner and relative clause.
+
+    ``determiner`` is English and empty if there is none. A ``relative`` clause lacks the phrase
+    itself: as its subject, or as its direct object if it has a subject.
+    """
 
     noun: Noun
     determiner: str
@@ -46,8 +49,10 @@ class Adverbial:
 
 @dataclass(frozen=True)
 class Clause:
-    """``tense`` is present, past, perfect, future or an English modal verb. Without a subject or an
-    object where the verb asks for one it is the relative clause of that."""
+    """A clause: ``tense`` is present, past, perfect, future or an English modal verb.
+
+    A clause that lacks the subject or an object that its verb needs is a relative clause.
+    """
 
     verb: Verb
     tense: str
@@ -66,7 +71,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class Sentence:
-    """``front`` is what stands before the subject: time, place or nothing."""
+    """A sentence; ``front`` stands before the subject: time, place or nothing."""
 
     main: Clause
     is_question: bool = False
