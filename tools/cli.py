@@ -25,16 +25,22 @@ EXTRA_OF = {  # packages that are not in the core installation
 }
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "run": ("tools.run_benchmark", "run a benchmark and leave its run logs in a folder"),
+    "run": ("tools.run_benchmark", "run a benchmark and write its run logs to a folder"),
     "check": ("tools.check_compliance", "check run logs and submissions against the rules"),
-    "summary": ("tools.summarize_results", "one row per result: time to train, or why rejected"),
-    "leaderboard": ("tools.build_leaderboard", "write the results as a site with plots"),
-    "diff": ("tools.diff_leaderboards", "what changed between two builds of the leaderboard"),
+    "summary": (
+        "tools.summarize_results",
+        "print one row per result: time to train, or the reason it has none",
+    ),
+    "leaderboard": ("tools.build_leaderboard", "write the results as a web site with plots"),
+    "diff": ("tools.diff_leaderboards", "show what changed between two leaderboards"),
     "data": ("tools.prepare_data", "prepare, verify or export a dataset"),
-    "new-submission": ("tools.new_submission", "begin a submission, with a task that runs"),
-    "pack": ("tools.pack_submission", "bind logs, systems and code by a manifest"),
-    "audit": ("tools.audit_submission", "make one logged run again and compare"),
-    "describe-system": ("tools.describe_system", "write down what this machine is"),
+    "new-submission": ("tools.new_submission", "begin a submission with a task that runs"),
+    "pack": (
+        "tools.pack_submission",
+        "write the manifest of a submission: digests of all its files",
+    ),
+    "audit": ("tools.audit_submission", "repeat one logged run and compare the two"),
+    "describe-system": ("tools.describe_system", "describe this machine for a submission"),
     "new-benchmark": ("tools.new_benchmark", "begin a benchmark with a small working example"),
     "measure": (
         "tools.measure.__main__",
@@ -49,10 +55,10 @@ MOVED: Mapping[str, str] = {  # commands of earlier versions
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Dispatch to a sub-command; its module is imported only when it is asked for."""
+    """Dispatch to a sub-command; only its module is imported."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_overview())
+        print(_describe_commands())
         return EXIT_FINE if arguments else EXIT_WRONG_USE
     if now := MOVED.get(arguments[0]):
         raise UserError(f"`cepheid {arguments[0]}` is now `cepheid {now}`")
@@ -90,13 +96,13 @@ def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
     except KeyboardInterrupt:
         print("cepheid: interrupted", file=sys.stderr)
         code = EXIT_FINDINGS
-    except BrokenPipeError:  # the reader of our output, e.g. `head`, has seen enough
+    except BrokenPipeError:  # the reader of our output, for example `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = EXIT_FINE
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name in EXTRA_OF:
-            print(f"cepheid: {_how_to_install(error.name)}", file=sys.stderr)
-        else:  # our own failure: the traceback is what a report needs
+            print(f"cepheid: {_explain_installation(error.name)}", file=sys.stderr)
+        else:  # a bug of ours: a report needs the traceback
             sys.excepthook(*sys.exc_info())
         code = EXIT_WRONG_USE
     raise SystemExit(code)
@@ -107,7 +113,7 @@ def console() -> None:
     run_tool(main)
 
 
-def _how_to_install(package: str) -> str:
+def _explain_installation(package: str) -> str:
     extra = EXTRA_OF[package]
     return (
         f"{package} is not installed; it comes with the extra {extra}: pip install "
@@ -115,12 +121,12 @@ def _how_to_install(package: str) -> str:
     )
 
 
-def _overview() -> str:
+def _describe_commands() -> str:
     return "\n".join(
         [
             "usage: cepheid COMMAND …        (cepheid COMMAND --help explains each)",
             "",
-            "Training benchmarks with rules, run logs that can be checked, and tables to trust.",
+            "Training benchmarks with rules, run logs that can be checked, and results to trust.",
             "",
             *list_commands(COMMANDS),
             "",

@@ -1,4 +1,4 @@
-"""`cepheid describe-system`: write down what this machine is, for a submission."""
+"""`cepheid describe-system`: describe this machine for a submission."""
 
 import argparse
 import json
@@ -21,16 +21,18 @@ if TYPE_CHECKING:
     from reference.run.ranks import Ranks
 
 NOBODY = "local"  # as `cepheid run` has it
-CHOICES = "status: available, preview or research; written is available, change it if it is not so"
+CHOICES = (
+    "status: one of available, preview, research; it says available, change it if that is wrong"
+)
 EXAMPLES = """\
 examples:
   cepheid describe-system
-      this machine with all its accelerators, as JSON; what a person must add is listed below it
+      this machine with all its accelerators, as JSON; below it, what a person must add
   cepheid describe-system --submitter acme --output submissions/acme/systems/box.json
       into a file, which is never overwritten; the system is then called box
   torchrun --nnodes 2 --nproc-per-node 8 … -m tools.describe_system --output box.json
   srun python -m tools.describe_system --output box.json
-      all nodes, and the accelerators that the ranks drive; how the nodes differ is told
+      all nodes, and the accelerators that the ranks use; prints how the nodes differ
 
 Then replace each text that begins with "FILL IN:", and give the file to `cepheid run --system`.
 Accelerators: NVIDIA's are found by NVML (extra energy), AMD's by rocm-smi, Intel's by xpu-smi.
@@ -39,38 +41,43 @@ exit codes: 0 described; 1 described, but the nodes differ; 2 wrong use
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid describe-system`."""
-    made = command_parser(
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of `cepheid describe-system`."""
+    parser = command_parser(
         "describe-system",
-        "Read what this machine, or each node of several ranks, is made of (rule S2).",
+        "Describe the hardware and software of this machine, or of all nodes (rule S2).",
         EXAMPLES,
     )
-    add = made.add_argument
-    add("--submitter", default=NOBODY, help=f"whose it is (default: {NOBODY})")
-    add("--output", type=Path, metavar="FILE", help="write it there; the system is named after it")
-    add_data_option(made)
-    return made
+    add = parser.add_argument
+    add("--submitter", default=NOBODY, help=f"the name of the submitter (default: {NOBODY})")
+    add(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="write to this file; the system is named after it",
+    )
+    add_data_option(parser)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Describe, on several ranks all of their nodes. Exit code 1 if those differ."""
-    arguments = parser().parse_args(argv)
+    """Describe this machine, or all nodes of several ranks. Exit code 1 if the nodes differ."""
+    arguments = make_parser().parse_args(argv)
     from reference.machine import system
 
-    with _ranks() as ranks:
-        told = system.describe_all(arguments.submitter, ranks, arguments.data)
-        code = EXIT_FINDINGS if told.differences else EXIT_FINE
+    with _start_ranks() as ranks:
+        described = system.describe_all(arguments.submitter, ranks, arguments.data)
+        code = EXIT_FINDINGS if described.differences else EXIT_FINE
         if ranks.is_first:
-            _tell(dict(told.content), told.differences, arguments.output)
+            _print_description(dict(described.content), described.differences, arguments.output)
     if find_placement().world_size > 1:
         end_rank(code)
     return code
 
 
 @contextmanager
-def _ranks() -> Iterator["Ranks"]:
-    """torch's, where it is installed; else this process, whose framework a person tells."""
+def _start_ranks() -> Iterator["Ranks"]:
+    """Yield the ranks of torch if it is installed, else this process without a framework."""
     try:
         from reference.torch import distributed
     except ModuleNotFoundError:
@@ -82,46 +89,48 @@ def _ranks() -> Iterator["Ranks"]:
         yield ranks
 
 
-def this_machine(submitter: str, data: Path) -> dict[str, Any]:
-    """A description of this machine with all its accelerators."""
+def describe_machine(submitter: str, data: Path) -> dict[str, Any]:
+    """Return a description of this machine with all its accelerators."""
     from reference.machine import system
 
-    with _ranks() as ranks:
+    with _start_ranks() as ranks:
         return system.describe_all(submitter, ranks, data).content
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
     """Write a description. Raises UserError where there is a file already."""
-    write_new(path, _text(content))
+    write_new(path, _format_json(content))
 
 
-def _text(content: Mapping[str, Any]) -> str:
+def _format_json(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def _tell(content: dict[str, Any], differences: Sequence[str], output: Path | None) -> None:
+def _print_description(
+    content: dict[str, Any], differences: Sequence[str], output: Path | None
+) -> None:
     if output:
-        content["system"] = _name(output)
+        content["system"] = _name_system(output)
         write(output, content)
         print(output)
     else:
-        print(_text(content), end="", flush=True)
-    tell = sys.stderr if output is None else sys.stdout
+        print(_format_json(content), end="", flush=True)
+    stream = sys.stderr if output is None else sys.stdout
     for difference in differences:
-        print(f"the nodes differ in {difference}", file=tell)
-    print("to be filled in or looked at by a person:", file=tell)
+        print(f"the nodes differ in {difference}", file=stream)
+    print("a person must fill in or check:", file=stream)
     if content["submitter"] == NOBODY:
-        print("  submitter: who submits, as --submitter", file=tell)
+        print("  submitter: the name of who submits; --submitter sets it", file=stream)
     for key, what in find_unfilled(content):
-        print(f"  {key}: {what}", file=tell)
-    print(f"  {CHOICES}", file=tell)
+        print(f"  {key}: {what}", file=stream)
+    print(f"  {CHOICES}", file=stream)
 
 
-def _name(output: Path) -> str:
+def _name_system(output: Path) -> str:
     if not (output.suffix == ".json" and NAME.fullmatch(output.stem)):
         raise UserError(
-            f"--output {os.fspath(output)!r}: expected <system>.json, where the name of the system "
-            "is made of letters, digits, '.', '_' and '-', at most 64 (rule S1)"
+            f"--output {os.fspath(output)!r}: expected <system>.json, where <system> has at most "
+            "64 letters, digits, '.', '_' and '-' (rule S1)"
         )
     return output.stem
 

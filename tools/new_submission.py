@@ -1,4 +1,4 @@
-"""`cepheid new-submission`: begin a submitter's folder, with a task that runs."""
+"""`cepheid new-submission`: begin a submitter's folder with a task that runs."""
 
 import argparse
 import os
@@ -24,24 +24,25 @@ examples:
   cepheid new-submission acme --benchmark galaxy_shape --scale mini
       submissions/acme/ with a description of this machine and a copy of the reference's task
   cepheid new-submission acme --benchmark galaxy_bnn --division open
-      one benchmark more in the same folder; what is there stays as it is
+      one more benchmark in the same folder; existing files stay as they are
 
-What is left to do is told at the end, and by `cepheid check submissions/acme` at any time.
+The command ends with a list of what is left to do; `cepheid check submissions/acme` shows it at any
+time.
 
-exit codes: 0 written; 2 wrong use, for example a name that cannot be one
+exit codes: 0 written; 2 wrong use, for example an invalid name
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid new-submission`."""
-    made = command_parser(
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of `cepheid new-submission`."""
+    parser = command_parser(
         "new-submission",
-        "Begin a submission: description of this machine, a task to change, what starts it.",
+        "Begin a submission: a description of this machine, a task to change, a script to run it.",
         EXAMPLES,
     )
-    add = made.add_argument
-    add("name", help="the submitter: letters, digits, '.', '_' and '-'")
-    add("--benchmark", required=True, help="which benchmark (cepheid run --list names them)")
+    add = parser.add_argument
+    add("name", help="the name of the submitter: letters, digits, '.', '_' and '-'")
+    add("--benchmark", required=True, help="the benchmark (`cepheid run --list` shows all)")
     add("--scale", default="full", help="mini or full (default)")
     add("--division", default="closed", help="closed (default) or open")
     add(
@@ -49,15 +50,15 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         default=Path("submissions"),
         metavar="DIR",
-        help="where the folder is made (default: submissions)",
+        help="the folder that contains all submissions (default: submissions)",
     )
-    add_data_option(made)
-    return made
+    add_data_option(parser)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write what a submission needs beside its results, and say what comes next."""
-    arguments = parser().parse_args(argv)
+    """Write what a submission needs beside its results, and print what is left to do."""
+    arguments = make_parser().parse_args(argv)
     if not definition.NAME.fullmatch(arguments.name):
         raise UserError(
             f"{arguments.name[:100]!r} cannot be the name of a submitter: letters, digits, '.', "
@@ -70,9 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     root = arguments.submissions / arguments.name
     code = root / "benchmarks" / chosen.name
     if os.path.lexists(code):
-        raise UserError(f"{code}: is there already; change it, or move it away")
-    system = _system(root, arguments.name, arguments.data)
-    _write_code(code, _words(chosen, arguments, str(system["system"])))
+        raise UserError(f"{code}: already exists; change it, or move it away")
+    system = _find_or_describe_system(root, arguments.name, arguments.data)
+    _write_code(code, _collect_words(chosen, arguments, str(system["system"])))
     if not any(root.glob("LICENSE*")):
         licence = (definition.ROOT / "LICENSE").read_text(encoding="utf-8")
         write_new(root / "LICENSE", licence)
@@ -80,26 +81,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = root / "results" / str(system["system"]) / f"{chosen.name}-{chosen.scale}-open"
         if not (result / "README.md").exists():
             write_new(result / "README.md", f"{FILL_IN}{WHAT_DIFFERS}\n")
-    print(_next_steps(root, code, system, chosen, arguments.division))
+    print(_describe_next_steps(root, code, system, chosen, arguments.division))
     return EXIT_FINE
 
 
-def _system(root: Path, submitter: str, data: Path) -> dict[str, object]:
-    """The description that is there, or one of this machine."""
-    there = sorted((root / "systems").glob("*.json"))
-    if there:
+def _find_or_describe_system(root: Path, submitter: str, data: Path) -> dict[str, object]:
+    """Return the description in the folder, or write one of this machine."""
+    present = sorted((root / "systems").glob("*.json"))
+    if present:
         from reference.machine import system
 
-        return system.read_description(there[0])
+        return system.read_description(present[0])
     from tools import describe_system
 
-    content = describe_system.this_machine(submitter, data)
+    content = describe_system.describe_machine(submitter, data)
     describe_system.write(root / "systems" / f"{content['system']}.json", content)
     return content
 
 
-def _words(chosen: Definition, arguments: argparse.Namespace, system: str) -> dict[str, str]:
-    """What stands for the words of the templates."""
+def _collect_words(
+    chosen: Definition, arguments: argparse.Namespace, system: str
+) -> dict[str, str]:
+    """Return the values for the placeholders of the templates."""
     return {
         "benchmark": chosen.name,
         "title": chosen.title,
@@ -113,60 +116,62 @@ def _words(chosen: Definition, arguments: argparse.Namespace, system: str) -> di
 
 
 def _write_code(folder: Path, words: dict[str, str]) -> None:
-    """The task and what it imports, README and run script: all of it or nothing."""
-    with make_new_folder(folder) as made:
-        for name, text in starter(words["benchmark"]).items():
-            (made / name).write_text(text, encoding="utf-8")
+    """Write the task and what it imports, README and run script: everything or nothing."""
+    with make_new_folder(folder) as new:
+        for name, text in copy_task(words["benchmark"]).items():
+            (new / name).write_text(text, encoding="utf-8")
         for template in sorted(TEMPLATES.iterdir()):
             text = Template(template.read_text(encoding="utf-8")).substitute(words)
-            (made / template.name).write_text(text, encoding="utf-8")
-        (made / "run.sh").chmod(0o755)
+            (new / template.name).write_text(text, encoding="utf-8")
+        (new / "run.sh").chmod(0o755)
 
 
-def starter(benchmark: str) -> dict[str, str]:
-    """The reference's task and the modules of its folder that it imports, by file name; they import
-    each other as parts of a package, wherever that lies."""
+def copy_task(benchmark: str) -> dict[str, str]:
+    """Return the reference's task and the modules of its folder that it imports, by file name.
+
+    Their imports of each other become relative, so that the folder may lie anywhere.
+    """
     source = definition.BENCHMARKS / benchmark
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     waiting = ["task"]
     while waiting:
         name = waiting.pop()
         path = source / f"{name}.py"
-        if f"{name}.py" in found or not path.is_file():
+        if f"{name}.py" in texts or not path.is_file():
             continue
         text = path.read_text(encoding="utf-8")
-        waiting += _own_imports(text, benchmark)
+        waiting += _find_own_imports(text, benchmark)
         text = re.sub(rf"^(\s*from )benchmarks\.{benchmark}\.", r"\1.", text, flags=re.MULTILINE)
         text = re.sub(rf"^(\s*from )benchmarks\.{benchmark} ", r"\1. ", text, flags=re.MULTILINE)
-        found[f"{name}.py"] = text
-    if not found:
-        raise UserError(f"{benchmark} has no task in torch that could be copied")
-    return found
+        texts[f"{name}.py"] = text
+    if not texts:
+        raise UserError(f"{benchmark} has no task for torch to copy")
+    return texts
 
 
-def _own_imports(text: str, benchmark: str) -> Iterator[str]:
-    """The modules of the benchmark's own folder that a file imports."""
+def _find_own_imports(text: str, benchmark: str) -> Iterator[str]:
+    """Yield the modules of the benchmark's own folder that a file imports."""
     yield from re.findall(rf"^\s*from benchmarks\.{benchmark}\.(\w+)", text, re.MULTILINE)
     for names in re.findall(rf"^\s*from benchmarks\.{benchmark} import (.+)", text, re.MULTILINE):
         yield from re.findall(r"\w+", names)
 
 
-def _next_steps(
+def _describe_next_steps(
     root: Path, code: Path, system: dict[str, object], chosen: Definition, division: str
 ) -> str:
     described = root / "systems" / f"{system['system']}.json"
     steps = [
-        f"change {code / 'task.py'}: it is a copy of the reference's and runs as it is",
-        f"{code / 'run.sh'}    ({chosen.runs.required} runs; `--runs 1` tries one)",
+        f"change {code / 'task.py'}: it is a copy of the reference's task and runs as it is",
+        f"{code / 'run.sh'}    ({chosen.runs.required} runs; `--runs 1` makes only one)",
         *(f"fill in {key} of {described}" for key, _ in find_unfilled(system)),
         f"write the rest of {code / 'README.md'}",
         f"cepheid check {root}",
         f"cepheid pack {root}",
     ]
     if division == "open":
-        steps.insert(-2, f"say what differs in {root}/results/*/*-open/README.md")
+        steps.insert(-2, f"describe what differs in {root}/results/*/*-open/README.md")
     lines = [f"  {number}. {step}" for number, step in enumerate(steps, 1)]
-    return "\n".join([f"{root}: begun. What is left to do:", *lines])
+    return "\n".join([f"{root}: written. What is left to do:", *lines])
 
 
 if __name__ == "__main__":

@@ -20,44 +20,46 @@ examples:
   cepheid data galaxy_shape --scale mini             prepare what `cepheid run` will need
   cepheid data galaxy_shape --scale mini --verify    read every byte again and compare digests
   cepheid data galaxy_shape --scale mini --export fits --output sky.fits
-      images in electrons, labels, PSF, for astronomers' own tools; prepares what is missing
+      images in electrons, labels and PSF for astronomers' own tools; prepares what is missing
 
-An interrupted preparation goes on where it stopped. The same command on another machine, or with
-another number of processes, makes the same galaxies.
+An interrupted preparation continues where it stopped. The same command makes the same galaxies on
+any machine and with any number of processes.
 
-A dataset may also be named by its generator (galaxies) where all its benchmarks share it.
+You may name a dataset by its generator (galaxies) where all its benchmarks share the dataset.
 
-exit codes: 0 these are the reference's data; 1 they are others; 2 wrong use, or damaged data
+exit codes: 0 these are the reference's data; 1 these are other data; 2 wrong use, or damaged data
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line of `cepheid data`."""
-    made = command_parser(
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of `cepheid data`."""
+    parser = command_parser(
         "data",
         "Prepare the dataset of a benchmark, verify one that is there, or export it.",
         EXAMPLES,
     )
-    add = made.add_argument
-    add("benchmark", help="which benchmark's dataset (cepheid run --list names them)")
+    add = parser.add_argument
+    add("benchmark", help="the benchmark whose dataset is meant (`cepheid run --list` shows all)")
     add("--scale", default="full", help="mini or full (default)")
-    add_data_option(made)
-    add("--verify", action="store_true", help="digest everything that is there, prepare nothing")
+    add_data_option(parser)
+    add(
+        "--verify", action="store_true", help="read every byte and compare digests; prepare nothing"
+    )
     add("--export", metavar="FORMAT", help="also write the dataset as one file: fits")
     add(
         "--output",
         type=Path,
         metavar="FILE",
-        help="of the export; never overwritten (default: <benchmark>-<scale>.fits)",
+        help="the file of the export, never overwritten (default: <benchmark>-<scale>.fits)",
     )
-    return made
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prepare or verify, say where the dataset is and what it is, and export it if asked to."""
-    arguments = parser().parse_args(argv)
-    chosen = definition.load(_benchmark(arguments.benchmark, arguments.scale), arguments.scale)
-    output = _export_path(chosen, arguments)
+    """Prepare or verify a dataset, print where and what it is, and export it with ``--export``."""
+    arguments = make_parser().parse_args(argv)
+    chosen = definition.load(_find_benchmark(arguments.benchmark, arguments.scale), arguments.scale)
+    output = _choose_export_path(chosen, arguments)
 
     from rich.console import Console
 
@@ -84,16 +86,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if output:
         _export(chosen, folder, output, console)
     if chosen.data_digest and manifest.digest != chosen.data_digest:
-        console.print(f"these are not the reference's data, whose digest is {chosen.data_digest}")
+        console.print(
+            f"these are not the reference's data: those have the digest {chosen.data_digest}"
+        )
         return EXIT_FINDINGS
     return EXIT_FINE
 
 
-def _export_path(chosen: Definition, arguments: argparse.Namespace) -> Path | None:
-    """Where the export goes, if one is asked for; wrong use is told before data are prepared."""
+def _choose_export_path(chosen: Definition, arguments: argparse.Namespace) -> Path | None:
+    """Return the path of the export, None without one. Raises UserError for wrong use."""
     if not arguments.export:
         if arguments.output:
-            raise UserError("--output is where an export is written: add --export fits")
+            raise UserError("--output names the file of an export: add --export fits")
         return None
     if arguments.export not in EXPORTS:
         raise UserError(
@@ -104,13 +108,15 @@ def _export_path(chosen: Definition, arguments: argparse.Namespace) -> Path | No
         raise UserError(f"--export {arguments.export}: {chosen.name} has no galaxies")
     path: Path = arguments.output or Path(f"{chosen.name}-{chosen.scale}.{arguments.export}")
     if path.exists():
-        raise UserError(f"{path}: is there already; delete it or give another --output")
+        raise UserError(f"{path}: already exists; delete it or give another --output")
     return path
 
 
-def _benchmark(name: str, scale: str) -> str:
-    """The benchmark ``name``; or, if that is a generator, a benchmark with its data, provided that
-    all those have the same data at this scale."""
+def _find_benchmark(name: str, scale: str) -> str:
+    """Return the benchmark ``name``, or one with the data of the generator ``name``.
+
+    The latter only where all benchmarks with that generator have the same data at this scale.
+    """
     if name in definition.names():
         return name
     scaled = [known for known in definition.names() if scale in definition.scales(known)]

@@ -1,4 +1,4 @@
-"""What somebody who waits sees: bars with time left on a terminal, plain lines elsewhere."""
+"""Progress for whoever waits: bars with the time left on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,13 +17,13 @@ from rules.definition import Definition
 from rules.generation import percentile
 
 REFRESH_SECONDS = 0.5  # drawing takes milliseconds, and a run is being timed
-# No thread draws beside the work (`auto_refresh`): it would take a core from training, unseen.
+# No thread draws (`auto_refresh`), because it would take processor time from the training.
 
 
 @contextmanager
 def show_count(title: str, unit: str, console: Console) -> Iterator[Callable[[int, int], None]]:
-    """A bar for work that is counted; yields a function to call with (done, total)."""
-    with _bar(console) as bar:
+    """Show a bar for work that is counted; yields a function to call with (done, total)."""
+    with _make_bar(console) as bar:
         task = None
         started = drawn_seconds = 0.0
 
@@ -62,7 +62,7 @@ class RunDisplay:
         measured = evidence.load(definition.name, definition.scale)
         usual = evidence.summarize_samples(measured, definition) if measured else None
         self.expected_samples = usual[1] if usual else definition.timing.max_samples
-        self.bar = _bar(console)
+        self.bar = _make_bar(console)
         self.task = self.bar.add_task("starting", total=self.expected_samples)
 
     def __enter__(self) -> "RunDisplay":
@@ -92,12 +92,12 @@ class RunDisplay:
             refresh=True,
         )
         if progress.quality is not None:
-            self.console.print(self._line(progress, now - (self.started_seconds or now)))
+            self.console.print(self._format_line(progress, now - (self.started_seconds or now)))
 
-    def _line(self, progress: Progress, seconds: float) -> str:
+    def _format_line(self, progress: Progress, seconds: float) -> str:
         assert progress.quality is not None
         done = f"{progress.samples:>9,} samples {seconds:6.0f} s"
-        return "  ".join([done, *_targets(self.definition, progress.quality)])
+        return "  ".join([done, *_format_quality(self.definition, progress.quality)])
 
 
 class GenerationDisplay:
@@ -105,11 +105,11 @@ class GenerationDisplay:
 
     def __init__(self, definition: Definition, console: Console) -> None:
         assert definition.generation is not None
-        asked = definition.generation
+        schedule = definition.generation
         self.definition, self.console = definition, console
-        self.repetitions = dict(zip(asked.counts, asked.repetitions, strict=True))
+        self.repetitions = dict(zip(schedule.counts, schedule.repetitions, strict=True))
         self.drawn_seconds = 0.0
-        self.bar = _bar(console)
+        self.bar = _make_bar(console)
         self.task = self.bar.add_task("starting", total=None)
 
     def __enter__(self) -> "GenerationDisplay":
@@ -137,13 +137,13 @@ class GenerationDisplay:
             refresh=True,
         )
         if progress.times is not None:
-            self.console.print(_times_line(progress.times))
+            self.console.print(_format_times(progress.times))
         if progress.quality is not None:
-            parts = _targets(self.definition, progress.quality)
+            parts = _format_quality(self.definition, progress.quality)
             self.console.print("  ".join(["quality:", *parts]))
 
 
-def _times_line(times: Times) -> str:
+def _format_times(times: Times) -> str:
     def milliseconds(values: Sequence[float], percent: float = 50) -> str:
         return f"{1000 * percentile(values, percent):,.2f}"
 
@@ -163,8 +163,8 @@ def show_run(definition: Definition, console: Console) -> AbstractContextManager
     return RunDisplay(definition, console)
 
 
-def _targets(definition: Definition, quality: Mapping[str, float]) -> list[str]:
-    """Each metric beside its target, then what is reported only."""
+def _format_quality(definition: Definition, quality: Mapping[str, float]) -> list[str]:
+    """Return each metric with its target, then the metrics that are only reported."""
     parts = []
     for target in definition.quality:
         value = quality[target.metric]
@@ -173,7 +173,7 @@ def _targets(definition: Definition, quality: Mapping[str, float]) -> list[str]:
     return parts + [f"{name} {quality[name]:.3f}" for name in definition.reported]
 
 
-def _bar(console: Console) -> Bar:
+def _make_bar(console: Console) -> Bar:
     return Bar(
         TextColumn("{task.description}"),
         BarColumn(),

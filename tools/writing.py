@@ -1,4 +1,4 @@
-"""Writing files that a user may care about: whole or not at all, and never over another one."""
+"""Files and folders that belong to a user: written completely or not at all, never replaced."""
 
 import os
 import shutil
@@ -14,17 +14,17 @@ from rules.host import atomic_write
 def write_new(path: Path, text: str) -> None:
     """Write ``text`` to a file that is not there yet.
 
-    Raises UserError where it is there already, or cannot be written; then nothing is left behind.
+    Raises UserError where it already exists, or cannot be written; then nothing is left behind.
     """
     if os.path.lexists(path):
-        raise UserError(f"{path}: is there already; delete it or choose another name")
+        raise UserError(f"{path}: already exists; delete it or choose another name")
     replace_file(path, text)
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write ``text`` in place of what a tool of ours wrote there before.
+    """Write ``text`` to a file that an earlier call of the same tool may have written.
 
-    Raises UserError where it cannot be written; then what was there is as it was.
+    Raises UserError where it cannot be written; then the earlier file is unchanged.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,22 +35,22 @@ def replace_file(path: Path, text: str) -> None:
 
 @contextmanager
 def make_new_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill, which is called ``path`` when it is whole, and is gone if it fails.
+    """Yield a folder to fill, which becomes ``path`` if the block succeeds, else is deleted.
 
-    It is filled beside the parent of ``path``, where nobody takes it for one of those that lie
-    there. Raises UserError where ``path`` is there already, or cannot be written.
+    It is filled beside the parent of ``path``, so that no tool takes it for one of the folders
+    there. Raises UserError where ``path`` already exists, or cannot be written.
     """
     if os.path.lexists(path):
-        raise UserError(f"{path}: is there already; change it, or move it away")
+        raise UserError(f"{path}: already exists; change it, or move it away")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=path.parents[1], prefix=f".{path.name}-"))
+        folder = Path(tempfile.mkdtemp(dir=path.parents[1], prefix=f".{path.name}-"))
         try:
-            made.chmod(0o755)
-            yield made
-            made.rename(path)
+            folder.chmod(0o755)
+            yield folder
+            folder.rename(path)
         except BaseException:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             raise
     except OSError as error:
         raise cannot_write(path, error) from error

@@ -25,14 +25,14 @@ def value_of(arguments: list[str], key: str) -> str:
     return found.partition("=")[2]
 
 
-def test_a_run_is_made_again_as_its_log_says(tmp_path: Path) -> None:
+def test_a_run_is_repeated_as_its_log_says(tmp_path: Path) -> None:
     folder = write_result(tmp_path / "acme", MINI)
     records = run_records(MINI, 2, hyperparameters={"global_batch_size": 64})
     how = {"framework": "keras 3.8", "device": "cpu", "precision": "bf16", "ranks": 1}
     how["execution"] = {"precision": "bf16", "compile": "auto", "threads": "2", "because": {}}
     records = edited(records, "implementation", lambda record: record.update(value=how))
     log = write_log(folder / "result_2.txt", records)
-    arguments = audit_submission.settings(read(log), MINI)
+    arguments = audit_submission.list_arguments(read(log), MINI)
     seed = next(record["value"] for record in records if record["key"] == "seed")
     assert arguments[:9] == ["galaxy_shape", "--scale", "mini", "--division", "closed", "--seed",
                              str(seed), "--runs", "1"]  # fmt: skip
@@ -56,10 +56,10 @@ def changed(nth: int, **metrics: float) -> list[Record]:
     ("again", "code", "says"),
     [
         (run_records(MINI), 0, "agrees: all 6 values within 0.0%"),
-        (changed(1, e_rmse=0.3), 1, "differs: 1 of 6 values are further apart than 10.0%"),
+        (changed(1, e_rmse=0.3), 1, "differs: 1 of 6 values differ by more than 10.0%"),
         (changed(1, coverage_68=0.0), 0, "agrees"),
-        (run_records(MINI, blocks=4), 1, "further apart"),
-        (run_records(MINI, blocks=3, converged=False), 1, "further apart"),
+        (run_records(MINI, blocks=4), 1, "differ by more than"),
+        (run_records(MINI, blocks=3, converged=False), 1, "differ by more than"),
         ([], 1, "differs: 0 of 0"),
     ],
 )
@@ -68,18 +68,22 @@ def test_curves_are_compared(
 ) -> None:
     logged = read(write_log(tmp_path / "result_0.txt", run_records(MINI)))
     other = read(write_log(tmp_path / "result_1.txt", again))
-    assert audit_submission._verdict(logged, other, MINI, 0.1) == code
+    assert audit_submission._judge_values(logged, other, MINI, 0.1) == code
     assert says in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("again", "code", "says"),
     [
-        (run_records(MINI), 0, "nll: 0.0% apart"),
+        (run_records(MINI), 0, "nll: differs by 0.0%"),
         (changed(0, e_rmse=0.3), 0, "agrees"),  # early, as far apart as two seeds
-        (changed(2, e_rmse=0.3), 1, "differs: e_rmse is"),
+        (changed(2, e_rmse=0.3), 1, "differs: e_rmse: differs by"),
         (run_records(MINI, blocks=9), 1, "differs: the numbers of evaluations"),
-        ([], 1, "differs: the numbers of evaluations differ by more than 1; e_rmse is no eval"),
+        (
+            [],
+            1,
+            "differs: the numbers of evaluations differ by more than 1; e_rmse: no common eval",
+        ),
     ],
 )
 def test_on_another_machine_curves_are_compared_as_a_whole(
@@ -87,7 +91,7 @@ def test_on_another_machine_curves_are_compared_as_a_whole(
 ) -> None:
     logged = read(write_log(tmp_path / "result_0.txt", run_records(MINI)))
     other = read(write_log(tmp_path / "result_1.txt", again))
-    assert audit_submission._verdict_anywhere(logged, other, [logged], MINI) == code
+    assert audit_submission._judge_curves(logged, other, [logged], MINI) == code
     assert says in capsys.readouterr().out
 
 
@@ -95,21 +99,21 @@ def test_runs_of_a_result_that_scatter_widen_the_tolerance(tmp_path: Path, capsy
     logged = read(write_log(tmp_path / "result_0.txt", run_records(MINI)))
     again = read(write_log(tmp_path / "result_1.txt", changed(2, e_rmse=0.3)))
     runs = [logged, read(write_log(tmp_path / "result_2.txt", changed(2, e_rmse=0.2)))]
-    audit_submission._verdict_anywhere(logged, again, [logged], MINI)
-    assert "the tolerance is 10%" in capsys.readouterr().out
-    audit_submission._verdict_anywhere(logged, again, runs, MINI)
+    audit_submission._judge_curves(logged, again, [logged], MINI)
+    assert "tolerance 10%" in capsys.readouterr().out
+    audit_submission._judge_curves(logged, again, runs, MINI)
     (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("e_rmse: "))
     assert not line.endswith("10%")
 
 
-def test_what_cannot_be_audited_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_audited_is_refused(tmp_path: Path) -> None:
     folder = write_result(tmp_path / "acme", MINI)
     with pytest.raises(UserError, match="no run with number 9"):
         audit_submission.main([str(folder), "--run", "9"])
     with pytest.raises(UserError, match="expected a share"):
         audit_submission.main([str(folder), "--tolerance", "10"])
     write_result(tmp_path / "acme", MINI, system={**SYSTEM, "system": "other"})
-    with pytest.raises(UserError, match="which result"):
+    with pytest.raises(UserError, match="contains several results"):
         audit_submission.main([str(tmp_path / "acme")])
     records = edited(
         run_records(MINI), "definition_digest", lambda record: record.update(value="0")
@@ -147,4 +151,4 @@ def test_a_submissions_own_code_is_run_again(
     code = audit_submission.main([str(root), "--data", str(tmp_path / "data")])
     printed = capfd.readouterr()
     assert code == 0, printed.out + printed.err
-    assert "e_rmse: 0.0% apart" in printed.out  # one evaluation, bit for bit
+    assert "e_rmse: differs by 0.0%" in printed.out  # one evaluation, bit for bit

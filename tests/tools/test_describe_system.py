@@ -38,9 +38,9 @@ def test_into_a_file_that_is_never_overwritten(
     place = tmp_path / "systems" / "box.json"
     assert describe_system.main(["--output", str(place)]) == 0
     assert json.loads(place.read_text())["system"] == "box"
-    assert "submitter: who submits" in capsys.readouterr().out
+    assert "submitter: the name of who submits" in capsys.readouterr().out
     before = place.read_bytes()
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         describe_system.main(["--output", str(place)])
     assert place.read_bytes() == before
     assert [path.name for path in place.parent.iterdir()] == ["box.json"]

@@ -36,7 +36,7 @@ def test_its_definition_is_valid_and_nothing_is_left_over(
     assert "pytest tests/test_benchmark_contract.py -k star_colour" in capsys.readouterr().out
     text = "".join(path.read_text() for path in (benchmarks / "star_colour").iterdir())
     assert "${" not in text
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         new_benchmark.main(["star_colour"])
 
 

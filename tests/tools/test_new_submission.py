@@ -29,7 +29,7 @@ def begun(tmp_path: Path, *options: str, benchmark: str = "galaxy_shape") -> Pat
 
 @pytest.mark.parametrize("benchmark", definition.names())
 def test_the_starter_is_whole(benchmark: str, tmp_path: Path) -> None:
-    files = new_submission.starter(benchmark)
+    files = new_submission.copy_task(benchmark)
     assert "task.py" in files
     for name, text in files.items():
         compile(text, name, "exec")
@@ -55,7 +55,7 @@ def test_only_a_person_can_add_what_the_check_misses(
     assert errors == expected
     printed = capsys.readouterr().out
     assert "fill in notes" in printed
-    assert ("say what differs" in printed) == (division == "open")
+    assert ("describe what differs" in printed) == (division == "open")
 
 
 def test_another_benchmark_joins_and_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_another_benchmark_joins_and_nothing_is_overwritten(tmp_path: Path) -> N
     begun(tmp_path, benchmark="galaxy_bnn")
     assert [path.name for path in (root / "systems").iterdir()] == ["box.json"]
     assert "systems/box.json" in (root / "benchmarks/galaxy_bnn/run.sh").read_text()
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         begun(tmp_path)
 
 
@@ -110,7 +110,7 @@ def test_its_task_runs_and_its_code_is_in_the_log(tmp_path: Path) -> None:
     assert "code_digest was" in other.stderr
 
 
-def test_wrong_tasks_are_told(tmp_path: Path) -> None:
+def test_wrong_tasks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
         find_own_task(tmp_path / "task.py")
     (tmp_path / "task.txt").touch()
@@ -121,6 +121,6 @@ def test_wrong_tasks_are_told(tmp_path: Path) -> None:
         import_own_task(find_own_task(tmp_path))
 
 
-def test_a_system_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_system_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="describe-system --output"):
         system.read_description(tmp_path / "box.json")

@@ -54,7 +54,7 @@ def test_exports_what_it_prepared(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"{output}: " in capsys.readouterr().out
     assert output.read_bytes().startswith(b"SIMPLE  =")
     before = output.stat()
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         prepare_data.main(["galaxy_shape", "--export", "fits", *where])
     assert output.stat() == before
 
@@ -80,8 +80,8 @@ def test_generator_stands_for_its_benchmarks_only_if_they_share_their_data(
     same, other = tmp_path / "same", tmp_path / "other"
     tiny.write(same, "galaxy_shape", data=FEW)
     tiny.install(same, monkeypatch, "galaxy_bnn", data=FEW)
-    assert prepare_data._benchmark("galaxies", "mini") == "galaxy_bnn"
-    assert prepare_data._benchmark("galaxies", "full") == "galaxies"  # which is then refused
+    assert prepare_data._find_benchmark("galaxies", "mini") == "galaxy_bnn"
+    assert prepare_data._find_benchmark("galaxies", "full") == "galaxies"  # which is then refused
     tiny.write(other, "galaxy_shape", data=FEW)
     tiny.install(other, monkeypatch, "galaxy_bnn", data={**FEW, "pixels": 32})
-    assert prepare_data._benchmark("galaxies", "mini") == "galaxies"
+    assert prepare_data._find_benchmark("galaxies", "mini") == "galaxies"
