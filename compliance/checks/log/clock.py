@@ -34,7 +34,7 @@ def check_clock(run: RunLog, place: Place) -> Iterator[Finding]:
             run.path,
             without[0].line,
             "T4.no_monotonic_ms",
-            f"metadata.monotonic_ms is missing or no number in {len(without):,} of "
+            f"metadata.monotonic_ms is missing or not a number in {len(without):,} of "
             f"{len(run.events):,} records",
             expected="milliseconds of a clock that is never set, in every record",
             got=_format_metadata(without[0], CLOCK_METADATA),
@@ -54,7 +54,7 @@ def _check_clocks(run: RunLog) -> Iterator[Finding]:
         before = event
         if back:
             yield _report_step_back(run, event, back)
-            drift = _Drift()  # the next record begins anew: one step gives one finding
+            drift = _Drift()  # begin anew, so that one step gives one finding
             continue
         if event.monotonic_ms is None:
             continue
@@ -64,7 +64,7 @@ def _check_clocks(run: RunLog) -> Iterator[Finding]:
                 run.path,
                 event.line,
                 "T4.clocks_apart",
-                "the wall clock and the monotonic clock went apart before this record",
+                "the wall clock and the monotonic clock disagree since the record above",
                 expected=f"the same advance to within {CLOCK_TOLERANCE_MS:g} ms and 0.1%",
                 got=f"a difference of {apart_ms:,.0f} ms",
                 hint="the clock was set or the log was changed; switch off stepping of the clock "

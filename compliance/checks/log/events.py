@@ -33,8 +33,8 @@ def check_events(run: RunLog, place: Place) -> Iterator[Finding]:
             ended.line,
             "T2.init_aborted",
             f"the run ended before run_start: {format_value(ended.value)}",
-            hint="see what the reason names, then run again; such a log never counts, "
-            "so keep it out of the result, for example as interrupted_0.txt",
+            hint="fix what the reason names and run again; such a log never counts, "
+            "so rename it, for example to interrupted_0.txt",
         )
         return
     definition = find_log_definition(run, place)
@@ -58,7 +58,7 @@ def _check_unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
         close = [meant[key]] if key in meant else known if number < SUGGESTED_MAX else []
         guess = did_you_mean(meant.get(key, key[:100]), close)
         times = "" if len(events) == 1 else f" ({len(events):,} times)"
-        if not key.isascii():  # it may look like another one
+        if not key.isascii():  # it may look like another key
             times += f", in ASCII {key[:100]!a}"
         yield make_finding(
             run.path,
@@ -74,7 +74,7 @@ def _check_unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
 def _check_counts(
     run: RunLog, known: Mapping[str, EventRule], misspelt: set[str]
 ) -> Iterator[Finding]:
-    may_lack_blocks = run.status == STATUS_ABORTED  # it may have ended in the first block
+    may_lack_blocks = run.status == STATUS_ABORTED  # the run may have ended in the first block
     second = find_second_run(run)
     if second is not None:
         yield make_finding(
@@ -91,20 +91,20 @@ def _check_counts(
     for key, asked in known.items():
         events = run.all(key)
         again = events[1:2] if asked.count != "at least once" else ()
-        if again and not (run.grows and again[0].line > timed):  # where it may be another run's
+        if again and not (run.grows and again[0].line > timed):  # it may belong to another run
             yield make_finding(
                 run.path,
                 again[0].line,
                 "T2.repeated",
-                f"{key} is there {len(events):,} times, first on line {events[0].line}",
+                f"{key} appears {len(events):,} times, first on line {events[0].line}",
                 expected=f"{key} {asked.count}",
-                hint="write it once, from one rank; the log of each run is a file of its own",
+                hint="write it once, from one rank, and each run to a file of its own",
             )
         if events or key in misspelt or asked.count == "at most once":
             continue
         is_of_block = asked.phase is Phase.TIMED and key != "run_start"
         if key == "run_stop" or (is_of_block and may_lack_blocks):
-            continue  # T7 tells of a run that did not end
+            continue  # T7 reports a run that did not end
         yield make_finding(
             run.path,
             find_phase_end(run, asked.phase),

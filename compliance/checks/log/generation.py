@@ -1,5 +1,4 @@
-"""T24 and T25: what a run that generates has generated, how often, in what time, with which
-weights."""
+"""T24 and T25: what a run of generation has generated, in what time, with which weights."""
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -37,7 +36,7 @@ def _check_counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
             if event is None:
                 reason = stop.metadata.get(REASON_METADATA)
                 if run.status == STATUS_ABORTED and isinstance(reason, str) and reason.strip():
-                    break  # it failed, and says so
+                    break  # the run failed and gives the reason
                 yield make_finding(
                     run.path,
                     stop.line,
@@ -53,7 +52,7 @@ def _check_counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
                     run.path,
                     event.line,
                     "T24.images_count",
-                    f"{key} has a number of images that is not asked for here",
+                    f"{key} has an unexpected number of images",
                     expected=asked_for,
                     got=format_value(event.metadata["images_count"]),
                     hint="images_count is the number of images that are generated at a time",
@@ -88,14 +87,14 @@ def _check_room(
 ) -> Iterator[Finding]:
     start, stop = between
     if start.monotonic_ms is None or stop.monotonic_ms is None:
-        return  # T4's
+        return  # T4 reports it
     room_ms, told_ms = stop.monotonic_ms - start.monotonic_ms, 1000 * sum(seconds)
     if told_ms > room_ms + CLOCK_TOLERANCE_MS:
         yield make_finding(
             run.path,
             event.line,
             "T24.too_long",
-            "the repetitions took longer than the clock has room for",
+            "the repetitions took longer than the interval that holds them",
             expected=f"at most {room_ms:,.1f} ms, from line {start.line} to line {stop.line}",
             got=f"{told_ms:,.1f} ms",
             hint="write generation_start before the first repetition and generation_stop after "
@@ -110,8 +109,8 @@ def _check_room(
             expected=f"repetitions that take most of the {room_ms:,.0f} ms from line {start.line} "
             f"to line {stop.line}",
             got=f"{told_ms:,.0f} ms",
-            hint="a repetition lasts from drawing its noise until its images can be read; what "
-            "else takes so long, say in the README",
+            hint="a repetition lasts from drawing its noise until its images can be read; "
+            "explain in the README what else takes so long",
             severity="warning",
         )
 

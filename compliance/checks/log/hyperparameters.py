@@ -1,4 +1,4 @@
-"""T12 and T13: the hyperparameters of the definition, in either division."""
+"""T12 and T13: the hyperparameters of the definition in both divisions."""
 
 from collections.abc import Iterator
 
@@ -64,7 +64,9 @@ def check_open_division(run: RunLog, definition: Definition, place: Place) -> It
             run.path,
             batch.line if batch else find_phase_end(run, Phase.INIT),
             "T13.batch_size",
-            f"{BATCH_SIZE} is not a positive number of samples" if batch else f"no {BATCH_SIZE}",
+            f"{BATCH_SIZE} is not a positive number of samples"
+            if batch
+            else f"{BATCH_SIZE} is not logged",
             expected="an integer above 0",
             got=format_value(batch.value) if batch else "",
             hint="log the samples of one optimizer step over all ranks: the cadence of "

@@ -27,7 +27,7 @@ class Turns:
     end: str
     anew: str
     of: Mapping[str, tuple[str, str]]
-    mend: str
+    fix: str
 
 
 _EVALUATION = {
@@ -47,7 +47,7 @@ _TURNS: Mapping[Kind, Turns] = {
             **_EVALUATION,
             "eval_stop": ("in an evaluation with its result", "after run_start or an evaluation"),
         },
-        mend="write block_start, block_stop, eval_start, eval_accuracy, eval_stop, "
+        fix="write block_start, block_stop, eval_start, eval_accuracy, eval_stop, "
         "each once, for every block",
     ),
     "generate": Turns(
@@ -68,7 +68,7 @@ _TURNS: Mapping[Kind, Turns] = {
             **_EVALUATION,
             "eval_stop": ("in an evaluation with its result", "after the evaluation"),
         },
-        mend="write generation_start, generation_times, generation_stop, each once, for every "
+        fix="write generation_start, generation_times, generation_stop, each once, for every "
         "number of images, then eval_start, eval_accuracy, eval_stop",
     ),
 }
@@ -156,12 +156,12 @@ def _describe_place(
     line: int, init_start: int, init_stop: int, run_start: int, stop: Event | None
 ) -> str:
     if line < init_start:
-        return "it before init_start"
+        return "before init_start"
     if line < init_stop:
-        return "it between init_start and init_stop"
+        return "between init_start and init_stop"
     if line < run_start:
-        return "it between init_stop and run_start"
-    return "it after run_stop" if stop and line > stop.line else "it after run_start"
+        return "between init_stop and run_start"
+    return "after run_stop" if stop and line > stop.line else "after run_start"
 
 
 def _check_turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
@@ -180,12 +180,12 @@ def _check_turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
                     "T3.out_of_turn",
                     f"{event.key} is out of turn",
                     expected=f"{event.key} {asked}",
-                    got=f"it {state}" + (f" (line {last_line})" if last_line else ""),
-                    hint=turns.mend,
+                    got=f"{event.key} {state}" + (f" (line {last_line})" if last_line else ""),
+                    hint=turns.fix,
                 )
             state, last_line = leads_to, event.line
         elif event.key == "run_stop":
-            may_be_open = run.status == STATUS_ABORTED  # the run failed where it was
+            may_be_open = run.status == STATUS_ABORTED  # the run may have failed anywhere
             if state != turns.end and not may_be_open and not told:
                 yield make_finding(
                     run.path,
@@ -193,7 +193,7 @@ def _check_turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
                     "T3.open_interval",
                     "run_stop comes while a block or an evaluation is open",
                     expected="run_stop after eval_stop",
-                    got=f"it {state} (line {last_line})",
+                    got=f"run_stop {state} (line {last_line})",
                     hint="close the evaluation before the clock stops",
                 )
             return

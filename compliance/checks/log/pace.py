@@ -1,7 +1,7 @@
-"""T4: whether the events of the timed part account for its time, as far as a log can show.
+"""T4: whether the events of the timed part explain its time, as far as a log can show it.
 
-Only what takes no time at all is certain. A block that is far faster than all others, or a long
-time between events, may have an honest reason: those are warnings.
+Only an interval that takes no time at all is certainly wrong. A block that is much faster than all
+others, or a long time between events, may have an honest reason, so these are warnings.
 """
 
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from compliance.read.records import Event
 from compliance.read.runlog import RunLog
 from rules.events import is_integer
 
-GAP_SECONDS_MIN = 10.0  # shorter ones are a checkpoint or a barrier
-BLOCKS_MIN = 4  # fewer show no usual pace
+GAP_SECONDS_MIN = 10.0  # shorter gaps are a checkpoint or a barrier
+BLOCKS_MIN = 4  # fewer blocks show no usual pace
 PACE_RATIO_MAX = 3.0
 
 _INTERVALS = ("block", "generation", "eval")
@@ -24,7 +24,7 @@ Interval = tuple[Event, Event]
 def check_pace(run: RunLog) -> Iterator[Finding]:
     """Check for intervals without duration, blocks that are too fast, and unexplained gaps."""
     if not run.seconds or run.seconds < 0:
-        return  # T7's, or a run that failed at once
+        return  # T7 reports it, or the run failed at once
     pairs = _list_intervals(run)
     instant = [(start, stop) for start, stop in pairs if _measure_ms(start, stop) == 0]
     for start, stop in instant[:1]:
@@ -87,7 +87,7 @@ def _check_fast_blocks(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
                 expected=f"blocks within a factor of {PACE_RATIO_MAX:g} of the next slower one",
                 got=f"{fast:.3g} ms a sample, elsewhere {usual:.3g} or more",
                 hint="a clock that was paused looks like this; if the machine was busy in all "
-                "other blocks, make the run again on a quiet one",
+                "other blocks, repeat the run on a quiet machine",
                 severity="warning",
             )
             return
@@ -101,7 +101,7 @@ def _check_gaps(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
     stop = run.all("run_stop")[0]
     blocks = [_measure_ms(start, end) for start, end in pairs if start.key != "eval_start"]
     following = [start for start, _ in pairs[1:]]
-    if run.converged:  # a run that failed may have been stopped within a block
+    if run.converged:  # a failed run may have stopped within a block
         following.append(stop)
     ends = (end for _, end in pairs)
     gaps = [
@@ -118,7 +118,7 @@ def _check_gaps(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
             f"{longest_ms / 1000:,.1f} seconds between {end.key} and {after.key} that no event "
             "explains",
             expected=f"{after.key} soon after {end.key} on line {end.line}",
-            hint="log training and evaluation as blocks and evaluations; what else takes so long "
-            "while the clock runs, say in the README",
+            hint="log training and evaluation as blocks and evaluations; explain in the README "
+            "what else takes so long while the clock runs",
             severity="warning",
         )

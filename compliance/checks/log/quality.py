@@ -1,4 +1,4 @@
-"""T9 and T10: what an evaluation says, when a run has succeeded, and what it counts."""
+"""T9 and T10: the results of evaluations, the end of a run, and its counts."""
 
 import math
 from collections.abc import Iterator
@@ -95,7 +95,7 @@ def _check_ending(run: RunLog, definition: Definition) -> Iterator[Finding]:
                 run.path,
                 going_on[0].line,
                 "T9.trained_on",
-                "the run was trained on after every target held",
+                "training continued after every target held",
                 expected=f"run_stop after the evaluation on line {reached[0].line} ({targets})",
                 got="another block",
                 hint="stop at the first evaluation at which every target holds",
@@ -124,9 +124,9 @@ def _check_ending(run: RunLog, definition: Definition) -> Iterator[Finding]:
             "run_stop says success, but the last evaluation misses a target",
             expected=targets,
             got=", ".join(missed) or "no evaluation",
-            hint="train on until every target holds at the same evaluation"
+            hint="continue training until every target holds at the same evaluation"
             if definition.kind == "train"
-            else "look at precision and weights: images must be as good as the definition asks",
+            else "check precision and weights: images must be as good as the definition requires",
         )
 
 
@@ -147,7 +147,7 @@ def check_counts(run: RunLog, definition: Definition, place: Place) -> Iterator[
                 run.path,
                 event.line,
                 "T10.size",
-                f"{key} is not the definition's",
+                f"{key} differs from the definition",
                 expected=f"{count:,}",
                 got=format_value(event.value),
                 hint="in the closed division build the definition's model; open allows another"

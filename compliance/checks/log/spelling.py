@@ -5,7 +5,7 @@ from itertools import islice
 
 from compliance.read.runlog import RunLog
 
-SUGGESTED_MAX = 100  # unknown keys of a log; to look for similar ones takes long
+SUGGESTED_MAX = 100  # unknown keys of a log; the search for similar keys is slow
 
 
 def suggest_keys(run: RunLog, known: set[str]) -> Mapping[str, str]:

@@ -38,7 +38,7 @@ def check_initialisation(run: RunLog, definition: Definition, place: Place) -> I
             "initialisation took too long",
             expected=f"at most {definition.timing.init_minutes_max:g} minutes",
             got=f"{minutes:.1f} minutes since line {start.line}",
-            hint="compile less, or keep what was compiled; the bound is what a user may wait",
+            hint="compile less, or keep the compiled program: a user waits for it",
         )
 
 
@@ -48,7 +48,7 @@ def check_timed_region(run: RunLog, place: Place) -> Iterator[Finding]:
     started, stopped = run.first("run_start"), run.first("run_stop")
     if started and stopped and run.seconds is not None and started.line < stopped.line:
         is_short = run.seconds < 0 or (run.seconds == 0 and run.converged)
-        if is_short:  # a run that failed at once may stop within the millisecond
+        if is_short:  # a run that failed at once may stop within the same millisecond
             yield make_finding(
                 run.path,
                 stopped.line,
@@ -67,7 +67,7 @@ def check_timed_region(run: RunLog, place: Place) -> Iterator[Finding]:
             "the log ends without run_stop",
             expected="exactly one run_stop, also when the run fails or is interrupted",
             got=f"{format_value(last.key)} as the last record",
-            hint="the run was killed or is still going: run it again, "
+            hint="the run was killed or is still running: run it again, "
             "and keep this log as interrupted_0.txt; `cepheid run` does both",
         )
 
@@ -97,7 +97,7 @@ def check_cadence(run: RunLog, definition: Definition, place: Place) -> Iterator
     for started, ended in zip_longest(run.all("block_start"), run.all("block_stop")):
         block = next(expected_block, None)
         if block is None:
-            return  # T11: trained past the budget
+            return  # T11 reports training past the budget
         if (started.metadata["block_num"], started.metadata["samples_count"]) != (
             block.number,
             block.first_sample,
@@ -108,9 +108,9 @@ def check_cadence(run: RunLog, definition: Definition, place: Place) -> Iterator
             return
         samples = ended.metadata["samples_count"]
         if samples % batch or samples <= done:
-            return  # T10: no number of samples that whole batches lead to
+            return  # T10 reports a count that whole batches cannot reach
         if samples > block.samples and samples > _find_last_sample(definition, batch):
-            return  # T11
+            return  # T11 reports it
         if samples != block.samples:
             late = samples > block.samples
             yield make_finding(
@@ -142,7 +142,7 @@ def _report_off_schedule(
         run.path,
         line,
         "T8.block_count",
-        f"{key} counts wrongly",
+        f"{key} has wrong counts",
         expected=f"block_num {block.number} and samples_count {samples:,}",
         got=f"{format_value(metadata['block_num'])} and {format_value(metadata['samples_count'])}",
         hint="samples_count counts the training samples since run_start",

@@ -65,7 +65,7 @@ def _report_too_many(
         code, line = "M1.not_allowed", first.line
         message = f"{asked.key} does not belong here"
     else:
-        message = f"{asked.key} is there {len(events):,} times, first on line {first.line}"
+        message = f"{asked.key} appears {len(events):,} times, first on line {first.line}"
         code, line = "M1.repeated", odd.line
     return make_finding(
         run.path,
@@ -196,7 +196,7 @@ def check_target(run: RunLog, place: Place) -> Iterator[Finding]:
                 run.path,
                 wrong[0].line,
                 "M6.not_a_number",
-                f"{asked.key} is no number{format_count(wrong)}",
+                f"{asked.key} is not a number{format_count(wrong)}",
                 expected=f"{why}a number",
                 got=format_value(wrong[0].value),
                 hint="log what the evaluation found",
@@ -220,13 +220,13 @@ def check_number_of_runs(
 ) -> Iterator[Finding]:
     """Check that a result has as many logs as the round requires (M8)."""
     required, runs = judged_by.runs.required, len(result.runs)
-    is_weak = result.folder.scale == "weak"  # in HPC: as many models as the submitter liked
+    is_weak = result.folder.scale == "weak"  # HPC allows any number of models there
     if place.in_result and (runs < required or (runs > required and not is_weak)):
         yield make_finding(
             result.path,
             None,
             "M8.number_of_runs",
-            f"{runs} run{'' if runs == 1 else 's'} where a result of {judged_by.name} holds "
+            f"{runs} run{'' if runs == 1 else 's'}, but a result of {judged_by.name} holds "
             f"{required}",
             expected=f"{required} logs named result_<k>.txt",
             got=str(runs),

@@ -19,10 +19,11 @@ def check_copies(
     result: ResultLogs, definition: Definition | RoundBenchmark, place: Place
 ) -> Iterator[Finding]:
     """Check that no two runs share quality, losses or times, and that none overlap (T19)."""
-    if isinstance(definition, RoundBenchmark):  # whose runs may share a system at the same time
+    if isinstance(definition, RoundBenchmark):  # runs of MLPerf may share a system
         yield from _check_quality_of_history(result.runs)
         return
-    runs = [run for run in result.runs if len(run.all("run_start")) < 2]  # two in a file: T2
+    # T2 reports two runs in one file.
+    runs = [run for run in result.runs if len(run.all("run_start")) < 2]
     copied = list(_check_quality(runs, definition))
     copied += _check_traces(runs, {finding.path for finding in copied})
     yield from copied
@@ -92,13 +93,13 @@ _TIMES = ("T19.copied_intervals", "the times between all events", "run_start")
 _GENERATION_TIMES = ("T19.copied_times", "all measured times", "generation_times")
 
 
-COPIED_LOSSES_MIN = 3  # of more than four digits: shorter ones agree by chance
+COPIED_LOSSES_MIN = 3  # with more than four digits; shorter ones may agree by chance
 
 
 COPIED_INTERVALS_MIN = 5
 
 
-COPIED_INTERVAL_MS_MIN = 100.0  # likewise
+COPIED_INTERVAL_MS_MIN = 100.0  # shorter ones may agree by chance
 
 
 def _check_traces(runs: Sequence[RunLog], told: set[Path]) -> Iterator[Finding]:

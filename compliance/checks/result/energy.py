@@ -10,11 +10,11 @@ from compliance.read.powerlog import PowerLog, Sensor
 from compliance.read.runlog import RunLog
 from rules.definition import Definition
 
-GAP_MS_MAX = 2_000.0  # a sampler of one reading a second is late now and then
+GAP_MS_MAX = 2_000.0  # a sampler with one reading per second is sometimes late
 HEADER_LINE = 2
 UNCHANGED_READINGS_MAX = 60
-COMPARED_READINGS = 60  # of the beginning, since a copy may be cut to length
-TELLING_READINGS_MIN = 10  # different ones; two idle machines may agree in a few
+COMPARED_READINGS = 60  # from the beginning, because a copy may be shortened
+TELLING_READINGS_MIN = 10  # different readings; two idle machines may agree in a few
 
 
 @rule("T23", Needs.RESULT)

@@ -46,7 +46,7 @@ def check_number_of_runs(
             folder,
             None,
             "T16.too_many",
-            f"{len(runs)} runs where the result holds exactly {required}",
+            f"{len(runs)} runs, but a result holds exactly {required}",
             expected=f"result_0.txt to result_{required - 1}.txt",
             got=str(len(runs)),
             hint=f"a result is the first {required} runs that were started; "

@@ -29,11 +29,11 @@ def check_sameness(result: ResultLogs, definition: Definition, place: Place) -> 
     """Check that the runs of a result differ in seed and time alone (T18)."""
     closed = find_division(result.runs[0], place) == "closed"
     for key in _SHARED:
-        if not (key.startswith("submission_") and place.system is not None):  # T14's
+        if not (key.startswith("submission_") and place.system is not None):  # else T14 compares
             yield from _check_key(result.runs, key)
     for name, allowed in definition.hyperparameters.items():
-        if not (closed and allowed.fixed):  # T12 compares those with the definition
-            may_lack = not closed and name != BATCH_SIZE  # else T12 or T13 misses it
+        if not (closed and allowed.fixed):  # T12 compares fixed values with the definition
+            may_lack = not closed and name != BATCH_SIZE  # otherwise T12 or T13 reports it
             yield from _check_key(result.runs, name, may_lack=may_lack)
 
 

@@ -1,4 +1,4 @@
-"""S3, S5 and S6: code, hygiene and licence, what the files of a submission are."""
+"""S3, S5 and S6: the code, the file names and the licence of a submission."""
 
 import re
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from compliance.read.records import FILE_BYTES_MAX as LOG_BYTES_MAX
 from rules import definition
 from rules.documents import FILL_IN
 
-FILE_BYTES_MAX = 16 * 2**20  # of a file that is no log
+FILE_BYTES_MAX = 16 * 2**20  # of a file that is not a log
 PATH_CHARACTERS_MAX = 200
-PROBLEMS_MAX = 100  # that are told one by one
+PROBLEMS_MAX = 100  # listed one by one
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._+][A-Za-z0-9._+-]{0,99}")
 _DEVICE_NAME = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 _LICENCE_NAME = re.compile(r"(LICEN[CS]E|COPYING)(\.(txt|md))?", re.IGNORECASE)
@@ -23,7 +23,7 @@ _LICENCE_NAME = re.compile(r"(LICEN[CS]E|COPYING)(\.(txt|md))?", re.IGNORECASE)
 
 @rule("S3", Needs.SUBMITTER)
 def check_code(who: Submitter) -> Iterator[Finding]:
-    """Each benchmark of a result has its code and a README, each open result its own README."""
+    """Check that each benchmark has its code and a README, and each open result a README (S3)."""
     if who.files is None:
         return
     for name in who.unfilled:
@@ -33,7 +33,7 @@ def check_code(who: Submitter) -> Iterator[Finding]:
             "S3.unfilled",
             f"the {README} is still to be written",
             expected=f"no text that begins with {FILL_IN.strip()}",
-            hint="replace that text by what it asks for",
+            hint="replace that text with what it asks for",
         )
     sizes = {file.name: file.size_bytes for file in who.files if not file.is_folder}
     parts = [result.parts for result in who.results if result.runs and result.parts]
@@ -45,7 +45,7 @@ def check_code(who: Submitter) -> Iterator[Finding]:
                 who.path / folder,
                 None,
                 "S3.no_code",
-                f"the code that ran {benchmark} is not there",
+                f"the code that ran {benchmark} is missing",
                 expected=f"the program and what started it, under {folder}/",
                 hint="copy the code that wrote the logs; that of the reference is "
                 f"benchmarks/{benchmark}/ of this repository",
@@ -67,7 +67,7 @@ def check_code(who: Submitter) -> Iterator[Finding]:
                 "S3.no_result_readme",
                 f"the result of the open division has no {README}",
                 expected="model, optimizer, schedule and hyperparameters in words (T13)",
-                hint="tell what differs from the definition, so that a reader can compare",
+                hint="say what differs from the definition, so that a reader can compare",
             )
 
 
@@ -77,7 +77,7 @@ def _is_code(name: PurePosixPath) -> bool:
 
 @rule("S5", Needs.SUBMITTER)
 def check_hygiene(who: Submitter) -> Iterator[Finding]:
-    """No links or device files, no names that break elsewhere, nothing beyond the bounds."""
+    """Check that there are no links, device files, unsafe names or oversized files (S5)."""
     for refused in who.refused:
         yield make_finding(
             refused.path,
@@ -96,12 +96,12 @@ def check_hygiene(who: Submitter) -> Iterator[Finding]:
             None,
             "S5.more_files",
             f"more than {PROBLEMS_MAX} files have such names or sizes",
-            hint="mend those that are told, then check again",
+            hint="fix the files that are listed, then check again",
         )
 
 
 def _check_files(who: Submitter) -> Iterator[Finding]:
-    """Names and sizes of all files of a submission."""
+    """Check the names and sizes of all files of a submission."""
     folded: dict[str, SubmittedFile] = {}
     for file in sorted(who.files or (), key=lambda file: file.name):
         yield from _check_name(who, file)
@@ -161,7 +161,7 @@ def _check_size(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
 
 @rule("S6", Needs.SUBMITTER)
 def check_licence(who: Submitter) -> Iterator[Finding]:
-    """The code has a licence."""
+    """Check that the code has a licence (S6)."""
     if who.files is None or not who.results:
         return
     for file in who.files:

@@ -1,4 +1,4 @@
-"""S1 and S2: layout and system descriptions of a submitter's folder."""
+"""S1 and S2: the layout and the system descriptions of a submitter's folder."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ PROBLEMS_PER_DESCRIPTION_MAX = 10
 
 @rule("S1", Needs.SUBMITTER)
 def check_layout(who: Submitter) -> Iterator[Finding]:
-    """Folders and files have their names and places, every system has a description."""
+    """Check names and places of folders and files, and that systems have descriptions (S1)."""
     if who.in_submission and not who.results:
         yield make_finding(
             who.path,
@@ -46,7 +46,7 @@ def check_layout(who: Submitter) -> Iterator[Finding]:
 
 
 def _report_left_by_tools(path: Path) -> Finding:
-    """Weights and pages that `cepheid run` and `cepheid leaderboard` write beside results."""
+    """Report a folder that `cepheid run` or `cepheid leaderboard` wrote for its user alone."""
     return make_finding(
         path,
         None,
@@ -77,7 +77,7 @@ def _check_system(who: Submitter, system: str) -> Iterator[Finding]:
             "S1.no_description",
             f"the system has no description{did_you_mean(system, who.systems)}",
             expected=f"systems/{system}.json beside results",
-            hint="write one after rules/schemas/system.schema.json, or take that of `cepheid run`",
+            hint="write it as rules/schemas/system.schema.json says, or copy it from `cepheid run`",
         )
 
 
@@ -88,7 +88,7 @@ def _check_result_name(result: ResultFolder) -> Iterator[Finding]:
             result.path,
             None,
             "S1.result_name",
-            "the folder's name does not say what the result is of",
+            "the folder's name does not give benchmark, scale and division",
             expected="<benchmark>-<scale>-<division>, for example galaxy_shape-mini-closed",
             got=format_value(result.path.name),
             hint="rename the folder",
@@ -132,12 +132,12 @@ def _check_result_files(result: ResultFolder, in_submission: bool) -> Iterator[F
                 yield _report_left_by_tools(path)
             continue
         is_log = is_like_log(path)
-        named = "this name is not one of a run log" if is_log else "this does not belong here"
+        named = "this is not the name of a run log" if is_log else "this does not belong here"
         yield make_finding(
             path,
             None,
             "S1.unexpected",
-            "this is a folder, no run log" if LOG_NAME.fullmatch(path.name) else named,
+            "this is a folder, not a run log" if LOG_NAME.fullmatch(path.name) else named,
             expected="result_0.txt, result_1.txt …" if is_log else "run logs only",
             got=format_value(path.name),
             hint="rename it to result_<k>.txt with its number k from 0, or move it away",
@@ -149,7 +149,7 @@ def _check_result_files(result: ResultFolder, in_submission: bool) -> Iterator[F
             result.path,
             None,
             "S1.unfinished",
-            f"not judged, since still written or left by a killed run: {names}",
+            f"not checked, because still being written or left by a killed run: {names}",
             severity="error" if in_submission else "note",
             hint="wait for the run, or make the missing runs with the same `cepheid run` command",
         )
@@ -166,7 +166,7 @@ def _check_result_files(result: ResultFolder, in_submission: bool) -> Iterator[F
 
 @rule("S2", Needs.SUBMITTER)
 def check_system_descriptions(who: Submitter) -> Iterator[Finding]:
-    """Each description is valid, names its file as system, and the submitter of its folder."""
+    """Check that each description is valid and names its file and submitter (S2)."""
     used = {result.system for result in who.results}
     for name, system in who.systems.items():
         if name in used or who.in_submission:
@@ -182,7 +182,7 @@ def _check_description(system: SystemFile, submitter: str | None) -> Iterator[Fi
             None,
             "S2.unreadable",
             f"the description {escape(system.problem)}",
-            hint="write it after rules/schemas/system.schema.json, in a file that others may read",
+            hint="write it as rules/schemas/system.schema.json says, and let others read it",
         )
         return
     problems = list(_check_schema(system))
@@ -207,7 +207,7 @@ def _check_description(system: SystemFile, submitter: str | None) -> Iterator[Fi
             "submitter is not the name of the folder under submissions/",
             expected=format_value(submitter),
             got=format_value(by),
-            hint="rename the folder or mend the description; the logs say the same name",
+            hint="rename the folder or correct the description; the logs must have the same name",
         )
 
 
@@ -224,7 +224,7 @@ def _check_unfilled(system: SystemFile) -> Iterator[Finding]:
 
 
 def _check_schema(system: SystemFile) -> Iterator[Finding]:
-    import jsonschema  # here, because a single log is checked without it
+    import jsonschema  # imported here, because a single log is checked without it
 
     path = SCHEMAS / "system.schema.json"
     schema = json.loads(path.read_text(encoding="utf-8"))
@@ -253,12 +253,12 @@ def _check_schema(system: SystemFile) -> Iterator[Finding]:
     validator = jsonschema.Draft202012Validator(schema)
     for error in validator.iter_errors(content):
         if error.validator in ("required", "additionalProperties") and not error.path:
-            continue  # told above
+            continue  # reported above
         yield make_finding(
             system.path,
             None,
             "S2.value",
-            f"{escape('.'.join(map(str, error.path))[:100])} is not what it should be",
+            f"{escape('.'.join(map(str, error.path))[:100])} has a value that is not allowed",
             expected=_describe_schema(error.schema),
             got=format_value(error.instance),
             hint=f"{path.name} says what each field holds",
@@ -266,7 +266,7 @@ def _check_schema(system: SystemFile) -> Iterator[Finding]:
 
 
 def _describe_schema(schema: object) -> str:
-    """The part of a schema that a value broke, for example ``type: integer, minimum: 1``."""
+    """Describe the part of a schema that a value breaks: ``type: integer, minimum: 1``."""
     if not isinstance(schema, dict):
         return ""
     parts = (f"{key}: {json.dumps(value)}" for key, value in schema.items())

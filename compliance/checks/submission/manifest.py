@@ -12,8 +12,8 @@ from compliance.read.package import Submitter
 from compliance.read.summary import ResultSummary
 from rules import rounds
 
-PROBLEMS_MAX = 20  # that are told one by one
-PACK = "where the change is meant, `cepheid pack` writes the manifest anew"
+PROBLEMS_MAX = 20  # listed one by one
+PACK = "if the change is intended, run `cepheid pack` again"
 CODES = {"changed": "S4.digest", "missing": "S4.missing_file", "not listed": "S4.unlisted_file"}
 SAYS = {
     "changed": "the file is not the one that the manifest lists",
@@ -28,7 +28,7 @@ Summaries = Mapping[Path, ResultSummary]
 
 @rule("S4", Needs.SUMMARIES)
 def check_manifest(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
-    """Files, code, systems and definitions are those of the manifest; logs name that code."""
+    """Check that files, code, systems and definitions are those of the manifest (S4)."""
     if who.files is None or not who.results:
         return
     if who.manifest is None:
@@ -37,7 +37,7 @@ def check_manifest(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
             None,
             "S4.no_manifest",
             "the submission has no manifest",
-            hint="`cepheid pack` writes it, once nothing else is to be changed",
+            hint="run `cepheid pack` when nothing else needs to change",
             severity="warning",
         )
         yield from _check_code_of_logs(who, summaries)
@@ -62,7 +62,7 @@ def _check_content(who: Submitter, listed: Manifest, summaries: Summaries) -> It
             None,
             "S4.unreadable",
             f"the manifest {escape(listed.problem)}",
-            hint="`cepheid pack` writes it anew",
+            hint="run `cepheid pack` again",
         )
         return
     if listed.round != rounds.CURRENT:
@@ -113,7 +113,7 @@ def _check_content(who: Submitter, listed: Manifest, summaries: Summaries) -> It
 
 
 def _check_code_of_logs(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
-    """A log that names the digest of its submitter's own code names that of the code here."""
+    """Check that logs that name the digest of the submitter's code name the code that is here."""
     there = list_digests(who, summaries)
     for result in who.results:
         if not result.parts:

@@ -1,4 +1,4 @@
-"""S9: the form of waivers. Whether they have an effect shows when all else is found."""
+"""S9: the form of waivers; their effect is checked after everything else."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from compliance.read.package import Submitter
 
 @rule("S9", Needs.SUBMITTER)
 def check_waivers(who: Submitter) -> Iterator[Finding]:
-    """Waivers are complete and name a path in the folder; their effect is judged at the end."""
+    """Check that waivers are complete and name a path in the folder (S9)."""
     if who.waivers is None:
         return
     for problem in who.waivers.problems:
@@ -20,5 +20,5 @@ def check_waivers(who: Submitter) -> Iterator[Finding]:
             escape(problem.message)[:300],
             expected="rule, path, reason, who and until for each waiver, as S9 shows",
             got=problem.got,
-            hint="correct the entry after rules/schemas/waivers.schema.json",
+            hint="correct the entry as rules/schemas/waivers.schema.json says",
         )

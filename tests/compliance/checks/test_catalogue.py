@@ -40,6 +40,10 @@ class Case:
     place: Place = PLACE
     says: str = ""
 
+    @property
+    def rule(self) -> str:
+        return self.code.partition(".")[0]
+
 
 def check(lines: list[str], path: Path, place: Place = PLACE) -> list[Finding]:
     path.write_bytes("".join(line + "\n" for line in lines).encode("utf-8", "surrogatepass"))
@@ -424,9 +428,9 @@ CASES = [
     Case("run_stop stamped earlier", "T4.step_back",
          STOP, stamped("run_stop", -5_000), says="back"),
     Case("wall clock set back within a block", "T4.clocks_apart", at("block_stop", 1), later(
-        "block_stop", -9_000, monotonic=False, nth=1), says="went apart"),
+        "block_stop", -9_000, monotonic=False, nth=1), says="disagree"),
     Case("monotonic clock of another machine", "T4.clocks_apart", at("eval_start", 1), later(
-        "eval_start", 3_600_000, wall=False, nth=1), says="went apart"),
+        "eval_start", 3_600_000, wall=False, nth=1), says="disagree"),
     Case("a block in no time", "T4.no_time", at("block_stop", 1), instant("block_stop", 1),
          says="took no time"),
     # T5: finite values
@@ -493,7 +497,8 @@ CASES = [
          says="misses a target"),
     Case("aborted with the targets", "T9.false_abort", STOP,
          meta("run_stop", status="aborted", reason="bad luck"), says="every target holds"),
-    Case("trained on", "T9.trained_on", at("block_start", 2), trained_on(), says="trained on"),
+    Case("trained on", "T9.trained_on", at("block_start", 2), trained_on(),
+         says="training continued"),
     # T10: counts
     Case("other training set", "T10.size", at("train_samples"), put("train_samples", value=7)),
     Case("other evaluation set", "T10.size", at("eval_samples"), put("eval_samples", value=7)),

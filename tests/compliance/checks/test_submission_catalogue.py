@@ -62,6 +62,10 @@ class Case:
     line: int | None = None
     says: str = ""
 
+    @property
+    def rule(self) -> str:
+        return self.code.partition(".")[0]
+
 
 def findings_of(root: Path) -> list[Finding]:
     """All but that there is no manifest: ``tests/tools/test_pack_submission.py`` is about that."""
@@ -366,7 +370,7 @@ CASES = [
     Case("a system in another case", "S1.no_description",
          "results/Box", system_renamed, says='mean "box"'),
     Case("a misnamed log", "S1.unexpected", f"{RESULT}/result_05.txt",
-         file(f"{RESULT}/result_05.txt"), says="not one of a run log"),
+         file(f"{RESULT}/result_05.txt"), says="not the name of a run log"),
     Case("a folder with the name of a log", "S1.unexpected", f"{RESULT}/result_5.txt",
          file(f"{RESULT}/result_5.txt/log"), says="this is a folder"),
     Case("weights in the result", "S1.unexpected",
@@ -533,7 +537,7 @@ def test_a_waiver_expires(root: Path) -> None:
     assert "expired on 2026-11-20" in found["S9.expired", "warning"].message
 
 
-def test_a_waiver_for_what_was_mended_is_a_finding(root: Path) -> None:
+def test_a_waiver_for_what_was_fixed_is_a_finding(root: Path) -> None:
     waiver()(root)
     (found,) = findings_of(root)
     assert (found.code, found.severity) == ("S9.unused", "warning")

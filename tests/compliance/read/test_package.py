@@ -98,7 +98,7 @@ def test_names_that_are_nearly_those_of_logs(folder: Path) -> None:
         ("galaxy_shap-mini-closed", "S1.unknown_name", 'did you mean "galaxy_shape"'),
         ("galaxy_shape-mnii-closed", "S1.unknown_name", 'did you mean "mini"'),
         ("galaxy_shape-mini-clsoed", "S1.unknown_name", 'did you mean "closed"'),
-        ("galaxy_shape", "S1.result_name", "does not say what"),
+        ("galaxy_shape", "S1.result_name", "does not give benchmark"),
     ],
 )
 def test_a_wrong_folder_name(name: str, code: str, says: str, folder: Path) -> None:
@@ -127,7 +127,7 @@ Change = Callable[[dict[str, object]], object]
 @pytest.mark.parametrize(
     ("change", "code", "says"),
     [
-        (lambda d: d.update(nodes="one"), "S2.value", "nodes is not"),
+        (lambda d: d.update(nodes="one"), "S2.value", "nodes has a value"),
         (lambda d: d.update(nodes=0), "S2.value", "minimum: 1"),
         (lambda d: d.pop("processor"), "S2.missing_field", "lacks processor"),
         (
