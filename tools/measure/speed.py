@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +60,7 @@ examples:
 exit codes: 0 fine; 2 wrong use
 """
 PROFILE = "profile"
+COLUMNS = ("what", "against", "reference", "result")
 CODE_FACTS = ("training_step", "sampling", "decoding")
 """The facts about an implementation that say how its code is compiled."""
 
@@ -148,7 +148,7 @@ def _measure(
             facts[name] = measurement.facts
             for row in measurement.rows:
                 terminal.say(f"{name}: {row.what}: {row.result}")
-                rows.append({"": name, **asdict(row)})
+                rows.append({"": name} | {column: getattr(row, column) for column in COLUMNS})
     terminal.say(f"\n{tabulate(rows, headers='keys', disable_numparse=True)}")
     terminal.warn_of_load(load)
     if arguments.output and ranks.is_first:
