@@ -116,7 +116,7 @@ def test_weights_that_cannot_be_used_are_refused_in_one_line(
         weights.read_or_make(config)
     with pytest.raises(UserError, match="not a safetensors file"):
         weights.read_published(dataclasses.replace(config, division="open"))
-    with pytest.raises(UserError, match="is it one of galaxy_vae"):
+    with pytest.raises(UserError, match="give one of galaxy_vae"):
         weights.select_parts({"trunk.weight": torch.zeros(1)})
 
 

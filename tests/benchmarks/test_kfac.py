@@ -3,6 +3,7 @@ rest."""
 
 import dataclasses
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +19,7 @@ from benchmarks.kfac.model import mix_with_previous, normalize_weights
 from benchmarks.kfac.pictures import erase_rectangles
 from benchmarks.kfac.task import create
 from reference.measure.costs import load_costs
+from reference.measure.speed import Subject
 from reference.measure.step_profiler import StepProfiler
 from reference.run.config import configure
 from reference.torch.distributed import TorchRanks, start_ranks
@@ -303,25 +305,23 @@ def test_both_optimizers_were_tuned_with_as_many_trials() -> None:
         assert trial["epochs_to_target"] == (reached[0] if reached else None)
 
 
-def test_updates_are_timed_in_turns(
-    data_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(definition, "load", lambda name, scale: small())
+def measured(data_root: Path) -> Subject:
+    """What the measurements of speed take: two rounds."""
+    task = built(data_root)
+    return Subject(task.config, ALONE, task, (), 2, lambda chosen: nullcontext(print))
+
+
+def test_updates_are_timed_in_turns(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "UPDATES", 1)
+    monkeypatch.setattr(speed, "SETTLE_UPDATES", 2)
     monkeypatch.setattr(speed, "find_spec", lambda name: None)
-    speed.main(["--rounds", "2", "--settle", "2", "--data", str(data_root)])
-    shown = capsys.readouterr().out
-    assert "kfac-pytorch is not installed" in shown
-    assert "SGD: " in shown
-    assert "of SGD 1.00 (1.00 to 1.00)" in shown
-    assert "K-FAC, stale: " in shown
+    rows = {row.what: row.result for row in speed.compare_updates(measured(data_root)).rows}
+    assert rows["SGD"] == "1.00 times an update of SGD (1.00 to 1.00)"
+    assert "K-FAC, stale" in rows
+    assert "kfac-pytorch is not installed" in rows["kfac-pytorch, every step"]
 
 
-def test_a_whole_run_is_timed_in_turns(
-    data_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(definition, "load", lambda name, scale: small())
-    speed.main(["--whole-run", "--rounds", "2", "--data", str(data_root)])
-    *each, median = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in each] == ["seed 1", "seed 2"]
-    assert median.startswith("K-FAC, stale, of SGD: median ")
+def test_a_whole_run_is_timed_in_turns(data_root: Path) -> None:
+    *each, median = speed.compare_whole_runs(measured(data_root)).rows
+    assert [row.what for row in each] == ["K-FAC, stale, seed 1", "K-FAC, stale, seed 2"]
+    assert median.result.startswith("median ")
