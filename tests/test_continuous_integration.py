@@ -98,7 +98,7 @@ def test_the_action_annotates_and_fails(checkout: Path, tmp_path: Path) -> None:
 
     broken = run("submissions")
     assert broken.returncode == 1, broken.stderr
-    assert "::error file=submissions/acme/LICENSE,title=S6::" in broken.stdout
+    assert "::error file=submissions/acme/LICENSE,title=S6.no_licence::" in broken.stdout
     assert run("submissions", since="main").returncode == 1
     assert run("submissions/umbrella").returncode == 0
     assert run("$(touch pwned); no").returncode == 2
