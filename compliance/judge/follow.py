@@ -147,8 +147,8 @@ class GrowingLog:
         end = data.rfind(b"\n") + 1
         if end:
             first = data.find(b"\n") + 1
-            self.reading.more(self._rest + data[:first])
-            self.reading.more(data[first:end])
+            self.reading.read_lines(self._rest + data[:first])
+            self.reading.read_lines(data[first:end])
             self._rest = b""
         # Of a line that is too long, enough is kept to see that it is too long.
         self._rest = (self._rest + data[end:])[: records.LINE_BYTES_MAX + 1]

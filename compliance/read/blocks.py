@@ -161,12 +161,12 @@ def _find_broken(contents: Sequence[bytes]) -> int:
 
 
 def _count_values(contents: Sequence[bytes], objects: Sequence[Any], flat_keys: int) -> int:
-    """Return how many values the records hold at most. Demand that no key is in one object twice.
+    r"""Return how many values the records hold at most. Demand that no key is in one object twice.
 
     orjson does not say so, it keeps the last of two equal keys. But each key has its colon:
     ``flat_keys``, those of the records, their metadata and their values, are all keys if there are
     no more colons. Otherwise the same number must be there when the objects are written again. What
-    orjson dropped held at least one, and only an escape, ``\\u003a``, makes more of them.
+    orjson dropped held at least one, and only an escape, ``\u003a``, makes more of them.
     """
     text = b"\n".join(contents)
     colons, has_lists = text.count(b":"), b"[" in text

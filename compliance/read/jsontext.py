@@ -1,7 +1,7 @@
-"""The JSON of a record: read quickly where nothing about it is odd, else slowly and with care.
+"""The JSON of a single record: read quickly where nothing about it is odd, otherwise with care.
 
-Quick is ``orjson``. It keeps the last of two equal keys and refuses NaN, so ``plain_object`` gives
-nothing where that could matter; ``decoder`` then reads what it can and tells what is odd.
+``orjson`` is quick, but keeps the last of two equal keys and refuses NaN. ``parse_plain`` returns
+None where that could matter. ``make_decoder`` then reads what it can and reports what is odd.
 """
 
 import json
@@ -13,19 +13,19 @@ import orjson
 NESTING_MAX = 32
 
 
-def plain_object(text: bytes) -> object | None:
-    """The JSON of a record where nothing about it needs a closer look, else None."""
+def parse_plain(text: bytes) -> object | None:
+    """Return the JSON of a record, or None where something about it needs a closer look."""
     try:
         record = orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
-    keys = keys_within(record)
+    keys = count_keys(record)
     # None: nested deeply. Another count: a colon in a string, or a key that is there twice.
     return record if keys is not None and keys == text.count(b":") else None
 
 
-def decoder(duplicates: list[str]) -> json.JSONDecoder:
-    """A slower decoder, for the lines that need it: it reads NaN and tells of duplicate keys."""
+def make_decoder(duplicates: list[str]) -> json.JSONDecoder:
+    """Return a slower decoder that reads NaN and adds duplicate keys to a list."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
@@ -45,8 +45,8 @@ def decoder(duplicates: list[str]) -> json.JSONDecoder:
     return json.JSONDecoder(object_pairs_hook=pairs, parse_int=integer)
 
 
-def keys_within(record: object) -> int | None:
-    """The number of object keys at all depths, or None where the nesting is too deep."""
+def count_keys(record: object) -> int | None:
+    """Return the number of object keys at all depths, or None if the nesting is too deep."""
     keys = 0
     layer = [record]
     for _ in range(NESTING_MAX):
@@ -64,7 +64,7 @@ def keys_within(record: object) -> int | None:
 
 
 def is_finite(value: object) -> bool:
-    """False where NaN or an infinite number is in it. (``orjson`` refuses to read those.)"""
+    """Return False if a value holds NaN or an infinite number, which ``orjson`` refuses."""
     if isinstance(value, float):
         return math.isfinite(value)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

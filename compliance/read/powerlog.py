@@ -75,7 +75,7 @@ class PowerLog:
 
     @property
     def index(self) -> int:
-        """k of ``power_<k>.csv``."""
+        """The number k of ``power_<k>.csv``."""
         match = POWER_NAME.fullmatch(self.path.name)
         assert match is not None
         return int(match.group(1))
@@ -96,51 +96,51 @@ def read(path: Path, with_digest: bool = False) -> PowerLog:
         with open(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                return _broken(path, None, "this is not a regular file")
+                return _make_broken(path, None, "this is not a regular file")
             if status.st_size > FILE_BYTES_MAX:
                 bound = f"at most {FILE_BYTES_MAX // 2**20} MiB"
                 got = f"{status.st_size:,} bytes"
-                return _broken(path, None, "the file is too large", bound, got)
+                return _make_broken(path, None, "the file is too large", bound, got)
             data = file.read(FILE_BYTES_MAX)
     except OSError as error:
-        return _broken(path, None, f"the file cannot be read: {error.strerror}")
-    log = _parsed(path, data)
+        return _make_broken(path, None, f"the file cannot be read: {error.strerror}")
+    log = _parse(path, data)
     return replace(log, sha256=hashlib.sha256(data).hexdigest()) if with_digest else log
 
 
-def _broken(
+def _make_broken(
     path: Path, line: int | None, message: str, expected: str = "", got: str = ""
 ) -> PowerLog:
     return PowerLog(path, "", (), (PowerProblem(line, message, expected, got),))
 
 
-def _parsed(path: Path, data: bytes) -> PowerLog:
+def _parse(path: Path, data: bytes) -> PowerLog:
     lines = data.split(b"\n", READINGS_MAX + 3)
     if lines[-1] == b"":
         lines.pop()
-    said = _NOT_MEASURED.fullmatch(_text(lines[0]) if lines else "")
+    said = _NOT_MEASURED.fullmatch(_decode(lines[0]) if lines else "")
     if said is None:
         expected = '"# not measured: …", what of the system no sensor measures, or "nothing"'
-        return _broken(path, 1, "the first line does not say what was not measured", expected)
-    header = _text(lines[1]).split(",") if len(lines) > 1 else []
+        return _make_broken(path, 1, "the first line does not say what was not measured", expected)
+    header = _decode(lines[1]).split(",") if len(lines) > 1 else []
     names = header[1:]
     wrong = [name for name in names if not _SENSOR.fullmatch(name)]
     if header[:1] != [CLOCK_COLUMN] or not names or wrong or len(set(names)) < len(names):
         expected = f"{CLOCK_COLUMN},<sensor>,<sensor>… with different sensor names"
-        return _broken(path, 2, "the second line is not the header", expected)
+        return _make_broken(path, 2, "the second line is not the header", expected)
     if len(names) > SENSORS_MAX or (len(lines) - 2) * len(names) > READINGS_MAX:
         bounds = f"at most {SENSORS_MAX:,} sensors and {READINGS_MAX:,} readings"
-        return _broken(path, None, "the log holds too many readings", bounds)
+        return _make_broken(path, None, "the log holds too many readings", bounds)
     sensors = tuple(Sensor(n, array("d"), array("d"), array("L")) for n in names)
-    problem = _readings(lines[2:], sensors)
+    problem = _read_rows(lines[2:], sensors)
     return PowerLog(path, said.group(1)[:200], sensors, (problem,) if problem else ())
 
 
-def _text(line: bytes) -> str:
+def _decode(line: bytes) -> str:
     return line[:LINE_BYTES_MAX].decode("utf-8", "replace").rstrip("\r")
 
 
-def _readings(rows: Sequence[bytes], sensors: Sequence[Sensor]) -> PowerProblem | None:
+def _read_rows(rows: Sequence[bytes], sensors: Sequence[Sensor]) -> PowerProblem | None:
     """Read the rows into the sensors, up to the first row that is wrong."""
     before_ms = -math.inf
     for line, row in enumerate(rows, 3):
@@ -148,7 +148,7 @@ def _readings(rows: Sequence[bytes], sensors: Sequence[Sensor]) -> PowerProblem 
         if len(row) > LINE_BYTES_MAX or len(cells) != len(sensors) + 1:
             expected = f"{len(sensors) + 1} values with commas between them"
             return PowerProblem(line, "the row does not fit the header", expected, f"{len(cells)}")
-        time_ms = _number(cells[0])
+        time_ms = _parse_number(cells[0])
         if time_ms is None or time_ms < 0:
             return PowerProblem(line, f"{CLOCK_COLUMN} is no time in milliseconds")
         if time_ms <= before_ms:
@@ -159,7 +159,7 @@ def _readings(rows: Sequence[bytes], sensors: Sequence[Sensor]) -> PowerProblem 
         for sensor, cell in zip(sensors, cells[1:], strict=True):
             if not cell:  # this sensor was not read in that row
                 continue
-            watts = _number(cell)
+            watts = _parse_number(cell)
             if watts is None or not 0 <= watts <= WATTS_MAX:
                 expected = f"from 0 to {WATTS_MAX:,.0f}"
                 return PowerProblem(line, f"{sensor.name} is no power in watts", expected)
@@ -169,8 +169,8 @@ def _readings(rows: Sequence[bytes], sensors: Sequence[Sensor]) -> PowerProblem 
     return None
 
 
-def _number(cell: bytes) -> float | None:
-    """A finite decimal number, or None; no blanks, underscores or names that float() takes."""
+def _parse_number(cell: bytes) -> float | None:
+    """Return a finite decimal number, or None for anything else that float() accepts."""
     if not re.fullmatch(rb"-?[0-9]{1,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,3})?", cell):
         return None
     value = float(cell)

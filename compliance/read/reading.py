@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from compliance.read import records
 from compliance.read.blocks import PLAIN, STEM, V06_HEAD, Block, parse_block
-from compliance.read.jsontext import decoder, is_finite, keys_within, plain_object
+from compliance.read.jsontext import count_keys, is_finite, make_decoder, parse_plain
 from compliance.read.records import EVENT_TYPES, FIELDS, Event, Problem, names_its_source
 from rules.events import CLOCK_METADATA, MARKER, is_integer, is_number
 from rules.rounds import Dialect, ProblemKind
@@ -49,7 +49,7 @@ class Reading:
     lines_read: int = 0
     is_stopped: bool = False  # a bound was reached: nothing more is read
 
-    def problem(
+    def add_problem(
         self, line: int | None, kind: ProblemKind, message: str, got: str = "", lost: bool = False
     ) -> None:
         """Note a problem; of each kind the first thousand are kept.
@@ -67,29 +67,29 @@ class Reading:
             self.problems.append(last)
             raise _StopReadingError
 
-    def lines(self, file: BinaryIO) -> None:
-        """All of a file."""
-        for chunk in _whole_lines(file):
+    def read_file(self, file: BinaryIO) -> None:
+        """Read all lines of a file."""
+        for chunk in _read_pieces(file):
             if self.is_stopped:
                 break
-            self.more(chunk)
+            self.read_lines(chunk)
 
-    def more(self, chunk: bytes) -> None:
-        """The next lines: none of them too long but the last."""
+    def read_lines(self, chunk: bytes) -> None:
+        """Read the next lines, of which only the last may be too long."""
         if not self.is_stopped:
             try:
-                self.lines_read += self.chunk(self.lines_read + 1, chunk)
+                self.lines_read += self.read_chunk(self.lines_read + 1, chunk)
             except _StopReadingError:
                 self.is_stopped = True
 
-    def chunk(self, number: int, chunk: bytes) -> int:
+    def read_chunk(self, number: int, chunk: bytes) -> int:
         """Read some lines, the first of them line ``number``; return how many they are."""
-        first, lines, chunk = number, chunk.count(b"\n"), self.without_long_line(number, chunk)
+        first, lines, chunk = number, chunk.count(b"\n"), self.drop_long_line(number, chunk)
         at, limit = 0, BLOCK_BYTES
         while at < len(chunk):
             end = chunk.rfind(b"\n", at, at + limit) + 1 or chunk.find(b"\n", at + limit) + 1
             block = chunk[at : end or None]
-            bytes_instead = self.block(number, block)
+            bytes_instead = self.read_block(number, block)
             if bytes_instead:
                 limit = bytes_instead
                 continue
@@ -98,16 +98,16 @@ class Reading:
         last = chunk[chunk.rfind(b"\n") + 1 :]
         if last and _MARKER.startswith(last):
             message = "the log ends in the middle of a record"
-            self.problem(first + lines, "truncated", message, lost=True)
+            self.add_problem(first + lines, "truncated", message, lost=True)
         return lines
 
-    def block(self, number: int, text: bytes) -> int:
+    def read_block(self, number: int, text: bytes) -> int:
         """Read whole lines: all at once where nothing is odd; a line that is odd, alone.
 
         Return 0, or how many bytes to try instead if an odd line is among others.
         """
         if STEM not in text:
-            self.other_text(number, text)
+            self.check_other_text(number, text)
             return 0
         is_within_bounds = (  # each value takes one byte or more
             self.record_bytes + len(text) <= records.RECORD_BYTES_MAX
@@ -116,15 +116,15 @@ class Reading:
         )
         parsed = parse_block(number, text, is_text=self.is_text) if is_within_bounds else 0
         if isinstance(parsed, Block):
-            self.take(parsed)
+            self.add_block(parsed)
             return 0
         first_line = text.find(b"\n") + 1
         if 0 < first_line < len(text):
             return max(parsed, first_line)
-        self.line_with_marker(number, text)
+        self.read_line(number, text)
         return 0
 
-    def take(self, block: Block) -> None:
+    def add_block(self, block: Block) -> None:
         """Add the records of a block and their problems."""
         self.events += block.events
         self.record_bytes += block.record_bytes
@@ -138,157 +138,159 @@ class Reading:
             self.problem_counts += counts
         else:
             for problem in block.problems:
-                self.problem(*problem)
+                self.add_problem(*problem)
 
-    def without_long_line(self, number: int, chunk: bytes) -> bytes:
-        """The chunk without its last line if that is too long: no other one can be."""
+    def drop_long_line(self, number: int, chunk: bytes) -> bytes:
+        """Return the chunk without its last line if that is too long; no other line can be."""
         start = chunk.rfind(b"\n", 0, len(chunk) - 1) + 1
         if len(chunk) - start <= records.LINE_BYTES_MAX:
             return chunk
         message = f"the line is longer than {records.LINE_BYTES_MAX // 2**20} MiB"
-        self.problem(number + chunk.count(b"\n", 0, start), "text", message, lost=True)
+        self.add_problem(number + chunk.count(b"\n", 0, start), "text", message, lost=True)
         return chunk[:start]
 
-    def other_text(self, number: int, text: bytes) -> None:
-        """Lines without a record matter only where they show that the file is not text."""
+    def check_other_text(self, number: int, text: bytes) -> None:
+        """Report lines without a record if they show that the file is not text."""
         if not self.is_text or (text.isascii() and b"\0" not in text):
             return
         at, message = text.find(b"\0"), "the file holds NUL bytes"
         if at < 0:
-            at, message = _not_utf8(text), "the file is not UTF-8 text"
+            at, message = _find_not_utf8(text), "the file is not UTF-8 text"
         if at >= 0:
             self.is_text = False  # one finding says it
-            self.problem(number + text.count(b"\n", 0, at), "text", message)
+            self.add_problem(number + text.count(b"\n", 0, at), "text", message)
 
-    def line_with_marker(self, number: int, line: bytes) -> None:
-        """Any other line with a record, within the bounds."""
+    def read_line(self, number: int, line: bytes) -> None:
+        """Read one line with a record carefully, within the bounds."""
         self.record_bytes += len(line)
         if self.record_bytes > records.RECORD_BYTES_MAX:
             message = (
                 f"the records are larger than {records.RECORD_BYTES_MAX // 2**20} MiB together"
             )
-            self.problem(number, "file", message, lost=True)
+            self.add_problem(number, "file", message, lost=True)
             raise _StopReadingError
         # A cheap upper bound on what parsing creates: "[[],[],…" costs 30 times its size.
         values = line.count(b",") + line.count(b"[") + line.count(b"{")
         self.values += values
         if self.values > records.VALUES_MAX:
             message = f"the log holds more than {records.VALUES_MAX:,} values"
-            self.problem(number, "file", message, lost=True)
+            self.add_problem(number, "file", message, lost=True)
             raise _StopReadingError
         if values > records.VALUES_PER_RECORD_MAX:
             message = f"the record holds more than {records.VALUES_PER_RECORD_MAX:,} values"
-            self.problem(number, "json", message, lost=True)
+            self.add_problem(number, "json", message, lost=True)
             return
-        if not self.nested_record(number, line):
-            self.other_records(number, line)
+        if not self.read_one_record(number, line):
+            self.read_odd_line(number, line)
 
-    def nested_record(self, number: int, line: bytes) -> bool:
-        """The marker and one object. False where it needs a closer look."""
+    def read_one_record(self, number: int, line: bytes) -> bool:
+        """Read a line of the marker and one object; return False if it needs a closer look."""
         if line.startswith(PLAIN):
-            record = plain_object(line[len(PLAIN) :])
+            record = parse_plain(line[len(PLAIN) :])
             if record is None:
                 return False
-            self.record(number, record)
+            self.add_record(number, record)
             return True
         matched = _V06_RECORD.fullmatch(line)
-        content = plain_object(matched[3]) if matched else None
+        content = parse_plain(matched[3]) if matched else None
         if matched is None or not isinstance(content, dict):
             return False
-        self.v06_record(number, matched[1].decode(), matched[2].decode(), content)
+        self.add_v06_record(number, matched[1].decode(), matched[2].decode(), content)
         return True
 
-    def other_records(self, number: int, line: bytes) -> None:
-        """A line as it should not be: text around the record, several records, broken JSON."""
+    def read_odd_line(self, number: int, line: bytes) -> None:
+        """Read a line with text around its record, several records, or broken JSON."""
         encoding = "utf-8"
-        if _not_utf8(line) >= 0:
-            self.problem(number, "text", "the line is not UTF-8 text")
+        if _find_not_utf8(line) >= 0:
+            self.add_problem(number, "text", "the line is not UTF-8 text")
             encoding = "latin-1"  # whatever the bytes are, each is a character there
         text = line.decode(encoding).rstrip()
         at = text.index(STEM.decode())
         if text[:at].strip():
-            self.problem(number, "around", "text stands before the marker", text[:at])
+            self.add_problem(number, "around", "text stands before the marker", text[:at])
         elif at > 0:
-            self.problem(number, "around", "blanks stand before the marker")
+            self.add_problem(number, "around", "blanks stand before the marker")
         elif text.startswith(MARKER) and not text.startswith(MARKER + " "):
-            self.problem(number, "place", "no blank follows the marker")
+            self.add_problem(number, "place", "no blank follows the marker")
         while at >= 0:
             duplicates: list[str] = []
             head = None if text.startswith(MARKER, at) else _V06_HEAD.match(text, at)
-            start = head.end() if head else _after_blanks(text, at + len(MARKER))
+            start = head.end() if head else _skip_blanks(text, at + len(MARKER))
             try:
                 if head is None and not text.startswith(MARKER, at):
                     raise ValueError("no dialect has such a line")
-                record, end = decoder(duplicates).raw_decode(text, start)
-                if keys_within(record) is None:
+                record, end = make_decoder(duplicates).raw_decode(text, start)
+                if count_keys(record) is None:
                     raise ValueError("nested too deeply")
             except (ValueError, RecursionError):
                 broken_at, at = at, text.find(STEM.decode(), at + len(STEM))
                 if at < 0 and not line.endswith(b"\n"):
                     message = "the log ends in the middle of this record"
-                    self.problem(number, "truncated", message, text[-60:], lost=True)
+                    self.add_problem(number, "truncated", message, text[-60:], lost=True)
                 else:
                     broken = text[broken_at : at if at >= 0 else None]
                     message = "what follows the marker is not JSON"
-                    self.problem(number, "json", message, broken, lost=True)
+                    self.add_problem(number, "json", message, broken, lost=True)
                 continue
             if duplicates:
                 message = f'the record holds "{duplicates[0]}" more than once'
-                self.problem(number, "fields", message)
+                self.add_problem(number, "fields", message)
             if not is_finite(record):
                 self.not_finite.add(number)
             if head:
-                self.v06_record(number, head[1], head[2], record)
+                self.add_v06_record(number, head[1], head[2], record)
             else:
-                self.record(number, record)
+                self.add_record(number, record)
             at = text.find(STEM.decode(), end)
-            self.text_between(number, text[end : at if at >= 0 else None], is_last=at < 0)
+            self.check_text_between(number, text[end : at if at >= 0 else None], is_last=at < 0)
 
-    def text_between(self, number: int, between: str, is_last: bool) -> None:
-        """What stands after a record. A carriage return ends a line too: progress bars write it."""
+    def check_text_between(self, number: int, between: str, is_last: bool) -> None:
+        """Report text after a record. A carriage return from a progress bar also ends a line."""
         if between.lstrip(" \t").startswith("\r"):
-            self.problem(number, "around", "a carriage return follows the record", between.strip())
+            self.add_problem(
+                number, "around", "a carriage return follows the record", between.strip()
+            )
         elif between.strip():
-            self.problem(number, "place", "text stands after the record", between.strip())
+            self.add_problem(number, "place", "text stands after the record", between.strip())
         elif not is_last:
-            self.problem(number, "place", "several records stand on one line")
+            self.add_problem(number, "place", "several records stand on one line")
 
-    def v06_record(self, number: int, seconds: str, key: str, content: object) -> None:
-        """A record in the dialect of MLPerf v0.6, as one of today's."""
+    def add_v06_record(self, number: int, seconds: str, key: str, content: object) -> None:
+        """Add a record in the dialect of MLPerf v0.6."""
         if not isinstance(content, dict):
             message = "what follows the key is not a JSON object"
-            self.problem(number, "json", message, type(content).__name__, lost=True)
+            self.add_problem(number, "json", message, type(content).__name__, lost=True)
             return
         try:
             time_ms: float | None = round(float(seconds) * 1000, 3)
         except ValueError:  # for example 1.2.3
             time_ms = None
-        self.record(number, {**content, "time_ms": time_ms, "key": key}, "mll")
+        self.add_record(number, {**content, "time_ms": time_ms, "key": key}, "mll")
 
-    def record(self, number: int, record: object, dialect: Dialect = "mllog") -> None:
-        """One JSON value that followed a marker, as an event if it is one."""
+    def add_record(self, number: int, record: object, dialect: Dialect = "mllog") -> None:
+        """Add the JSON value that followed a marker as an event if it is one."""
         if not isinstance(record, dict):
             message = "what follows the marker is not a JSON object"
-            self.problem(number, "json", message, type(record).__name__, lost=True)
+            self.add_problem(number, "json", message, type(record).__name__, lost=True)
             return
         if len(self.events) >= records.EVENTS_MAX:
             message = f"the log holds more than {records.EVENTS_MAX:,} records"
-            self.problem(number, "file", message, lost=True)
+            self.add_problem(number, "file", message, lost=True)
             raise _StopReadingError
         key, time_ms = record.get("key"), record.get("time_ms")
         if not isinstance(key, str) or not key:
             message = "the record has no key, a string that is not empty"
-            self.problem(number, "fields", message, _shown_field(record, "key"), lost=True)
+            self.add_problem(number, "fields", message, _format_field(record, "key"), lost=True)
             return
         if not is_number(time_ms) or not 0 <= time_ms < records.INTEGER_MAX:
             message = f'time_ms of "{key[:80]}" is not a time in milliseconds'
-            self.problem(number, "fields", message, _shown_field(record, "time_ms"), lost=True)
+            self.add_problem(number, "fields", message, _format_field(record, "time_ms"), lost=True)
             return
         metadata = record.get("metadata")
         self.dialects.setdefault(dialect, number)
-        self.needed_fields(number, record)
+        self.check_needed_fields(number, record)
         if dialect == "mllog":
-            self.schema(number, record)
+            self.check_schema(number, record)
         if not isinstance(metadata, dict):
             metadata = {}
         monotonic_ms = metadata.get(CLOCK_METADATA)
@@ -307,48 +309,51 @@ class Reading:
             )
         )
 
-    def needed_fields(self, number: int, record: Mapping[str, Any]) -> None:
-        """Whether a record has what every dialect asks for: a value and metadata."""
+    def check_needed_fields(self, number: int, record: Mapping[str, Any]) -> None:
+        """Report a record that lacks what every dialect requires, a value and metadata."""
         if "value" not in record:
-            self.problem(number, "fields", 'the record lacks "value"')
+            self.add_problem(number, "fields", 'the record lacks "value"')
         if not isinstance(record.get("metadata"), dict):
             if "metadata" in record:
-                self.wrong_field(number, record, "fields", "metadata", "is not an object")
+                self.report_field(number, record, "fields", "metadata", "is not an object")
             else:
-                self.problem(number, "fields", 'the record lacks "metadata"')
+                self.add_problem(number, "fields", 'the record lacks "metadata"')
 
-    def schema(self, number: int, record: Mapping[str, Any]) -> None:
-        """Whether the other fields are exactly those of ``event.schema.json``, with their types."""
+    def check_schema(self, number: int, record: Mapping[str, Any]) -> None:
+        """Report fields that are not exactly those of ``event.schema.json``, with their types."""
         if len(record) != len(FIELDS) or any(name not in record for name in FIELDS):
             for name in ("namespace", "event_type"):
                 if name not in record:
-                    self.problem(number, "schema", f'the record lacks "{name}"')
+                    self.add_problem(number, "schema", f'the record lacks "{name}"')
             for name in sorted(record.keys() - set(FIELDS)):
-                self.problem(number, "schema", f'the record has a field "{name[:80]}" too many')
+                self.add_problem(number, "schema", f'the record has a field "{name[:80]}" too many')
         if not is_integer(record["time_ms"]):
-            self.wrong_field(number, record, "schema", "time_ms", "is not an integer")
+            self.report_field(number, record, "schema", "time_ms", "is not an integer")
         if len(record["key"]) > records.NAME_CHARACTERS_MAX:
-            self.wrong_field(number, record, "schema", "key", "is too long")
+            self.report_field(number, record, "schema", "key", "is too long")
         namespace = record.get("namespace", "")
         if not isinstance(namespace, str) or len(namespace) > records.NAME_CHARACTERS_MAX:
-            self.wrong_field(number, record, "schema", "namespace", "is not a short string")
+            self.report_field(number, record, "schema", "namespace", "is not a short string")
         if record.get("event_type", EVENT_TYPES[0]) not in EVENT_TYPES:
             wrong = f"is none of {', '.join(EVENT_TYPES)}"
-            self.wrong_field(number, record, "schema", "event_type", wrong)
+            self.report_field(number, record, "schema", "event_type", wrong)
         metadata = record.get("metadata")
         if isinstance(metadata, dict) and not names_its_source(metadata):
             message = "metadata does not name the file and lineno that wrote the record"
-            self.problem(number, "schema", message)
+            self.add_problem(number, "schema", message)
 
-    def wrong_field(
+    def report_field(
         self, number: int, record: Mapping[str, Any], kind: ProblemKind, name: str, wrong: str
     ) -> None:
-        self.problem(number, kind, f"{name} {wrong}", _shown_field(record, name))
+        """Report a field with its value."""
+        self.add_problem(number, kind, f"{name} {wrong}", _format_field(record, name))
 
 
-def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The file in pieces that end where a line ends. Of a line that is too long only a part that
-    is too long as well is in a piece; nothing is read beyond the bound of a file.
+def _read_pieces(file: BinaryIO) -> Iterator[bytes]:
+    """Return the file in pieces that end where a line ends.
+
+    Of a line that is too long, a piece holds a part that is too long as well. Nothing is read
+    beyond the bound of a file.
     """
     most = records.LINE_BYTES_MAX
     total_bytes = 0
@@ -365,8 +370,8 @@ def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
         yield chunk
 
 
-def _not_utf8(text: bytes) -> int:
-    """Where ``text`` stops being UTF-8, or -1."""
+def _find_not_utf8(text: bytes) -> int:
+    """Return where ``text`` stops being UTF-8, or -1."""
     try:
         text.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -374,11 +379,11 @@ def _not_utf8(text: bytes) -> int:
     return -1
 
 
-def _after_blanks(text: str, start: int) -> int:
+def _skip_blanks(text: str, start: int) -> int:
     while start < len(text) and text[start].isspace():
         start += 1
     return start
 
 
-def _shown_field(record: Mapping[str, Any], name: str) -> str:
+def _format_field(record: Mapping[str, Any], name: str) -> str:
     return json.dumps(record[name])[:200] if name in record else "nothing"

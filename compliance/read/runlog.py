@@ -225,12 +225,12 @@ def read(path: Path, with_digest: bool = False) -> RunLog:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        reading.problem(None, "file", "the file cannot be opened", str(reason), lost=True)
+        reading.add_problem(None, "file", "the file cannot be opened", str(reason), lost=True)
         return RunLog(path, (), tuple(reading.problems))
     try:
         sha256 = _read_file(descriptor, reading, with_digest)
     except OSError as error:
-        reading.problem(None, "file", "the file cannot be read", str(error.strerror), lost=True)
+        reading.add_problem(None, "file", "the file cannot be read", str(error.strerror), lost=True)
     finally:
         os.close(descriptor)
     return replace(run_log(path, reading), sha256=sha256)
@@ -246,17 +246,17 @@ def _read_file(descriptor: int, reading: Reading, with_digest: bool) -> str:
     """Read all lines of an open file, and return its digest if that is wanted."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        reading.problem(None, "file", "this is not a regular file", lost=True)
+        reading.add_problem(None, "file", "this is not a regular file", lost=True)
     elif status.st_size > records.FILE_BYTES_MAX:
         message = f"the file is larger than {records.FILE_BYTES_MAX // 2**20} MiB"
-        reading.problem(None, "file", message, f"{status.st_size:,} bytes", lost=True)
+        reading.add_problem(None, "file", message, f"{status.st_size:,} bytes", lost=True)
     elif with_digest:
         hashed = HashingFile(descriptor)
         file = io.BufferedReader(hashed)
-        reading.lines(file)
+        reading.read_file(file)
         file.detach()
         return hashed.finish()
     else:
         with open(descriptor, "rb", closefd=False) as plain:
-            reading.lines(plain)
+            reading.read_file(plain)
     return ""

@@ -177,7 +177,7 @@ def excerpt(chance: random.Random, lines: Lines, records: int) -> Lines:
 def parsed(content: bytes, path: Path = PATHS[0]) -> RunLog:
     """The log that ``content`` is, without a file."""
     reading = Reading()
-    reading.lines(io.BytesIO(content))
+    reading.read_file(io.BytesIO(content))
     return run_log(path, reading)
 
 

@@ -52,7 +52,7 @@ def told_while_growing(lines: list[str], path: Path, place: Place = PLACE) -> di
     """The findings of each prefix of a log, with the number of lines after which each was told."""
     reading, told = Reading(), dict[Key, int]()
     for number, line in enumerate(lines, 1):
-        reading.more(line.encode("utf-8", "surrogatepass") + b"\n")
+        reading.read_lines(line.encode("utf-8", "surrogatepass") + b"\n")
         for finding in check_growing_log(run_log(path, reading), number, place, ROUND):
             told.setdefault(finding.identity, number)
     return told

@@ -294,7 +294,7 @@ def test_no_usual_line_needs_the_careful_way(
     label: str, metadata: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else such a log takes ten times as long."""
-    monkeypatch.setattr(Reading, "line_with_marker", lambda *_: pytest.fail("the careful way"))
+    monkeypatch.setattr(Reading, "read_line", lambda *_: pytest.fail("the careful way"))
     for is_v06 in (False, True):
         lines = [label.encode() + _with_metadata(line, metadata, is_v06) for line in LINES]
         assert len(parsed(b"\n".join(lines)).events) == len(LINES)
