@@ -29,6 +29,7 @@ class Fixed:
         return [store.described(self.dtype), self.shape]
 
     def file(self, name: str) -> str:
+        """Return the name of the file of array ``name``."""
         return f"{name}.npy"
 
     def data_bytes(self, rows: int) -> int:
@@ -87,6 +88,7 @@ class Ragged:
         return [RAGGED, [int(self.ends[-1])]]
 
     def file(self, name: str) -> str:
+        """Return the name of the file of array ``name``."""
         return f"{name}.bin"
 
     def data_bytes(self, rows: int) -> int:

@@ -257,6 +257,7 @@ def _prepare_again(folder: Path) -> str:
 
 
 def row_chunks(rows: int, chunk_rows: int) -> list[range]:
+    """Split ``rows`` rows into chunks of ``chunk_rows``; the last one may be shorter."""
     return [range(first, min(first + chunk_rows, rows)) for first in range(0, rows, chunk_rows)]
 
 
@@ -271,6 +272,7 @@ def layout_of(array: StoredArray) -> list[Any]:
 
 
 def sha256_of(values: np.ndarray) -> str:
+    """Return the SHA-256 of the bytes of an array of any shape, in hexadecimal."""
     return hashlib.sha256(np.ascontiguousarray(values).view(np.uint8).data).hexdigest()
 
 
@@ -280,6 +282,7 @@ def described(dtype: np.dtype) -> Any:
 
 
 def plain_json(value: Any) -> Any:
+    """Return a value as JSON reads it back: tuples as lists, keys as strings."""
     return json.loads(json.dumps(value, allow_nan=False))
 
 

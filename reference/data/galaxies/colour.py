@@ -1,5 +1,8 @@
-"""Galaxies in colour: g, r and i as blue, green and red, stretched by asinh (Lupton et al. 2004,
-PASP 116, 133), so that faint outskirts are seen beside bright cores and colours do not burn out."""
+"""Galaxies in colour: g, r and i as blue, green and red, stretched by asinh.
+
+The stretch (Lupton et al. 2004, PASP 116, 133) shows faint outskirts beside bright cores and keeps
+the colours of bright pixels.
+"""
 
 from functools import lru_cache
 
@@ -38,7 +41,7 @@ def in_colour(stamps: np.ndarray, sky: SkyParameters) -> np.ndarray:
 
 
 def _flux_of_sky_noise(sky: SkyParameters) -> np.ndarray:
-    """The flux density of one sky noise in each of BANDS, in units of AB magnitude 0, (3,)."""
+    """Return the flux density of one sky noise per band, (3,), in units of AB magnitude 0."""
     numbers = [sky.bands.index(band) for band in BANDS]
     electrons = np.sqrt(np.array(sky.sky_electrons))[numbers]
     seconds = np.array(sky.exposure_seconds)[numbers]

@@ -37,8 +37,10 @@ TABLE_POINTS = 16384
 
 @dataclass(frozen=True)
 class Optics:
-    """What images are seen through: a stamp of square pixels, and a Kolmogorov PSF that may be
-    sheared by a reduced shear (g1, g2)."""
+    """A stamp of square pixels and a Kolmogorov PSF.
+
+    The PSF may be sheared by a reduced shear (g1, g2).
+    """
 
     pixels: int
     pixel_scale_arcsec: float
@@ -60,8 +62,11 @@ def images(
     shape: tuple[float, float],
     offset_pixels: tuple[float, float] = (0.0, 0.0),
 ) -> np.ndarray:
-    """Each profile at unit flux, all sheared by ``shape`` (a reduced shear) and moved by
-    ``offset_pixels`` (x, y) from the centre of the stamp: float64 (profiles, y, x)."""
+    """Draw each profile at unit flux: float64 (profiles, y, x).
+
+    All are sheared by ``shape``, a reduced shear, and moved by ``offset_pixels`` (x, y) from the
+    centre of the stamp.
+    """
     period = max(_period_pixels(optics, profile, shape) for profile in profiles)
     grid = _grid(optics, period)
     ln_k_squared = np.log(_sheared_k_squared(grid, shape))
@@ -80,7 +85,7 @@ def images(
 
 
 def _transform(profile: Profile, ln_k_squared: np.ndarray) -> np.ndarray:
-    """The Fourier transform at ln(k²), k in radians per arcsecond; 1 at k = 0."""
+    """Return the Fourier transform at ln(k²), k in radians per arcsecond; 1 at k = 0."""
     if profile.sersic_index == 1.0:  # exp(−r/s) has a closed one, (1 + k²s²)^(−3/2)
         scale_arcsec = profile.half_light_radius_arcsec / gammaincinv(2, 0.5)
         spread = 1 + np.exp(ln_k_squared) * scale_arcsec**2
@@ -104,7 +109,7 @@ class _Table:
 
 @lru_cache(maxsize=256)
 def _sersic_table(sersic_index: float) -> _Table:
-    """The Hankel transform of exp(−b·r^(1/n)) at unit flux, by FFTLog.
+    """Return the Hankel transform of exp(−b·r^(1/n)) at unit flux, by FFTLog.
 
     A fast Fourier transform in ln r (Hamilton 2000, MNRAS 312, 257). GalSim's own table of n = 4
     agrees to 3e-9 when it is asked for an accuracy of 1e-10, which takes it seconds.
@@ -122,7 +127,7 @@ def _sersic_table(sersic_index: float) -> _Table:
 
 
 def _period_pixels(optics: Optics, profile: Profile, shape: tuple[float, float]) -> int:
-    """The shortest period whose nearest repetition is faint enough everywhere in the stamp."""
+    """Return the shortest period whose nearest repetition is faint enough in the whole stamp."""
     size = math.hypot(*shape)
     major_arcsec = profile.half_light_radius_arcsec * math.sqrt((1 + size) / (1 - size))
     n = profile.sersic_index
@@ -141,8 +146,11 @@ def _period_pixels(optics: Optics, profile: Profile, shape: tuple[float, float])
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
-    """Frequencies from −F to F along y and 0 to F along x (the image is real), and what PSF and
-    pixel leave of each. ``kx`` and ``ky`` are in radians per pixel."""
+    """Frequencies from −F to F along y and 0 to F along x, since the image is real.
+
+    It also holds the factor of PSF and pixel at each frequency. ``kx`` and ``ky`` are in radians
+    per pixel.
+    """
 
     kx: np.ndarray
     ky: np.ndarray
@@ -176,8 +184,10 @@ def _grid(optics: Optics, period: int) -> _Grid:
 
 
 def _highest_frequency(optics: Optics) -> float:
-    """At which the PSF leaves anything, in radians per pixel. Raises StoreError where that is
-    beyond twice Nyquist, from where ``_folded`` would have to fold twice."""
+    """Return the highest frequency that the PSF passes, in radians per pixel.
+
+    Raises StoreError if it is beyond twice Nyquist, where ``_folded`` would have to fold twice.
+    """
     round_psf, scale = _psf(replace(optics, psf_shear=(0.0, 0.0))), optics.pixel_scale_arcsec
     size = math.hypot(*optics.psf_shear)
     limit = 2 * math.pi * math.sqrt((1 - size) / (1 + size))
@@ -197,8 +207,10 @@ def _psf(optics: Optics) -> galsim.GSObject:
 
 
 def _sheared_k_squared(grid: _Grid, shape: tuple[float, float]) -> np.ndarray:
-    """|S·k|² for the shear matrix S of determinant 1: shearing a profile by S shears its
-    transform's argument by S."""
+    """Return |S·k|² for the shear matrix S of determinant 1.
+
+    A profile that is sheared by S has a transform whose argument is sheared by S.
+    """
     g1, g2 = shape
     across, along = 1 + g1**2 + g2**2, 1 - g1**2 - g2**2
     return np.asarray(
@@ -208,8 +220,7 @@ def _sheared_k_squared(grid: _Grid, shape: tuple[float, float]) -> np.ndarray:
 
 
 def _folded(series: np.ndarray, period: int) -> np.ndarray:
-    """Frequencies beyond Nyquist added to those that look the same on the pixels, in the layout of
-    ``irfft2``: (period, period/2 + 1)."""
+    """Add frequencies beyond Nyquist to their aliases; (period, period/2 + 1) as for ``irfft2``."""
     nyquist = period // 2
     highest = series.shape[1] - 1
     beyond = highest - nyquist
@@ -235,9 +246,9 @@ def draw_with_galsim(
     shape: tuple[float, float],
     offset_pixels: tuple[float, float] = (0.0, 0.0),
 ) -> np.ndarray:
-    """The sum of ``profiles`` in each band, one ``drawImage`` per band: float64 (bands, y, x).
+    """Draw the sum of ``profiles`` with GalSim, one ``drawImage`` per band: float64 (bands, y, x).
 
-    ``electrons`` are (bands, profiles). The straightforward way, with which ``images`` is compared.
+    ``electrons`` are (bands, profiles). Tests compare ``images`` with this direct method.
     """
     drawn = np.empty((len(electrons), optics.pixels, optics.pixels))
     psf = galsim.Kolmogorov(fwhm=optics.psf_fwhm_arcsec)
@@ -253,7 +264,7 @@ def draw_with_galsim(
 
 
 def sersic(profile: Profile, shape: tuple[float, float]) -> galsim.GSObject:
-    """The profile at unit flux, sheared and centred, before the PSF."""
+    """Return the profile at unit flux, sheared and centred, before the PSF."""
     radius = profile.half_light_radius_arcsec
     round_profile = galsim.Sersic(profile.sersic_index, half_light_radius=radius)
     return round_profile.shear(g1=shape[0], g2=shape[1])

@@ -55,8 +55,10 @@ ELLIPTICAL_FROM, INTERMEDIATE_FROM = 3.0, 1.5
 
 @dataclass(frozen=True)
 class Component:
-    """A Sérsic profile with the colours of one template. ``fraction`` is its share of the galaxy's
-    F814W light; the half-light radius is circularised."""
+    """A Sérsic profile with the colours of one template.
+
+    ``fraction`` is its share of the galaxy's F814W light. The half-light radius is circularised.
+    """
 
     sersic_index: float
     template: str
@@ -124,7 +126,7 @@ def _placed_at_random(
 
 
 def from_prior(random: np.random.Generator, largest_offset_pixels: float) -> Galaxy:
-    """A galaxy of the parametric prior, centred within the offset along x and y."""
+    """Draw a galaxy of the parametric prior, centred within the offset along x and y."""
     # Counts ∝ 10^(slope × magnitude), by inverting their distribution function.
     bright, faint = (10 ** (COUNT_SLOPE * limit) for limit in MAGNITUDE_RANGE)
     magnitude = math.log10(random.uniform(bright, faint)) / COUNT_SLOPE
@@ -161,8 +163,10 @@ def _within(limits: tuple[float, float], one: Callable[[], float]) -> float:
 
 
 def half_light_radius(bulge_fraction: float, bulge_radius: float, disc_radius: float) -> float:
-    """Of a de Vaucouleurs bulge and an exponential disc with these half-light radii, concentric and
-    of one axis ratio, all radii circularised and in the same unit."""
+    """Return the half-light radius of a de Vaucouleurs bulge with an exponential disc.
+
+    They are concentric and have one axis ratio. All radii are circularised and in the same unit.
+    """
     low, high = sorted((bulge_radius, disc_radius))
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
@@ -173,9 +177,11 @@ def half_light_radius(bulge_fraction: float, bulge_radius: float, disc_radius: f
 
 
 def _light_within(radius: float, sersic_index: int, b: float) -> float:
-    """Share of a Sérsic profile's light within ``radius`` half-light radii: the regularised gamma
-    function P(2n, b·r^(1/n)), a finite sum because 2n is an integer (Graham & Driver 2005, PASA 22,
-    118, equation 2)."""
+    """Return the share of a Sérsic profile's light within ``radius`` half-light radii.
+
+    It is the regularised gamma function P(2n, b·r^(1/n)), a finite sum because 2n is an integer
+    (Graham & Driver 2005, PASA 22, 118, equation 2).
+    """
     x = float(b * radius ** (1 / sersic_index))
     term, terms = 1.0, 1.0
     for k in range(1, 2 * sersic_index):
@@ -188,10 +194,10 @@ def _light_within(radius: float, sersic_index: int, b: float) -> float:
 
 
 def from_catalogue(path: Path, random: np.random.Generator, largest_offset_pixels: float) -> Galaxy:
-    """A galaxy of the COSMOS catalogue ``path``, centred within the offset along x and y.
+    """Draw a galaxy of the COSMOS catalogue ``path``, centred within the offset along x and y.
 
-    Each one that keeps the limits on magnitude and size is as likely as any other. Raises
-    StoreError if hardly any does.
+    All galaxies within the limits on magnitude and size are equally likely. Raises StoreError if
+    there are hardly any.
     """
     catalogue = _cosmos(path)
     for _ in range(LARGEST_NUMBER_OF_TRIES):
@@ -243,7 +249,7 @@ def _cosmos(path: Path) -> galsim.COSMOSCatalog:
 
 
 def catalogue_path(name: str) -> Path:
-    """A bare file name is looked for where galsim_download_cosmos puts it."""
+    """Return the path of a catalogue; galsim_download_cosmos says where a bare file name lies."""
     path = Path(name)
     return path if path.name != name else Path(galsim.meta_data.share_dir) / name
 

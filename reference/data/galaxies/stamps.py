@@ -131,8 +131,11 @@ class SkyParameters:
 
     @cached_property
     def as_json(self) -> dict[str, Any]:
-        """For the manifest. Catalogue files stand there by name and SHA-256, so that machines which
-        keep them in different places agree. Raises StoreError if one cannot be read."""
+        """The parameters for the manifest.
+
+        Catalogue files are named by name and SHA-256, so that machines with different folders
+        agree. Raises StoreError if a file cannot be read.
+        """
         return {
             "generator_version": GENERATOR_VERSION,
             "samples": self.samples,
@@ -163,9 +166,9 @@ class Galaxies:
 
 
 def parameters_of(data: Mapping[str, Any]) -> SkyParameters:
-    """The sky that the ``data`` section of a benchmark's definition asks for.
+    """Parse the ``data`` section of a benchmark's definition.
 
-    What it does not mention keeps its default. Raises StoreError for values that make no sense.
+    A setting that is missing keeps its default. Raises StoreError for values that make no sense.
     """
     asked = dict(data)
     asked["samples"] = asked.pop("train_samples") + asked.pop("evaluation_samples")
@@ -181,7 +184,7 @@ def folder_name(parameters: SkyParameters) -> str:
 
 
 def folder(data: Mapping[str, Any], data_root: Path) -> Path:
-    """Where the dataset of a definition's ``data`` section is, prepared or not."""
+    """Return the folder of the dataset of a ``data`` section, prepared or not."""
     return data_root / folder_name(parameters_of(data))
 
 
@@ -191,7 +194,7 @@ def prepare(
     processes: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Manifest:
-    """Make the dataset in ``folder``, go on where an interruption stopped it, or return at once.
+    """Prepare the dataset in ``folder``; continue an interrupted one, or return if it is finished.
 
     Raises StoreError as ``preparation.prepare`` does, and if a catalogue cannot be read.
     """
@@ -227,7 +230,7 @@ def load(folder: Path) -> Galaxies:
 
 
 def draw(parameters: SkyParameters, indices: range) -> dict[str, np.ndarray]:
-    """Galaxies ``indices`` of the sky: the stored arrays, one row each."""
+    """Draw galaxies ``indices`` of the sky: the stored arrays, one row each."""
     shape = (len(indices), len(parameters.bands), parameters.pixels, parameters.pixels)
     stamps, noise_free = np.empty(shape, PIXEL_DTYPE), np.empty(shape, PIXEL_DTYPE)
     labels = np.empty(len(indices), LABEL_DTYPE)
@@ -243,7 +246,7 @@ def draw(parameters: SkyParameters, indices: range) -> dict[str, np.ndarray]:
 
 
 def galaxy_at(parameters: SkyParameters, index: int) -> Galaxy:
-    """Galaxy number ``index`` of the sky, before it is observed."""
+    """Draw galaxy number ``index`` of the sky, before it is observed."""
     random = _generator(parameters, index, _GALAXY_STREAM)
     if parameters.catalogue is None:
         return population.from_prior(random, parameters.largest_offset_pixels)
@@ -253,7 +256,7 @@ def galaxy_at(parameters: SkyParameters, index: int) -> Galaxy:
 def noise_free_electrons(
     parameters: SkyParameters, galaxy: Galaxy, psf_shear: tuple[float, float] = (0.0, 0.0)
 ) -> np.ndarray:
-    """Expected electrons per pixel without the sky, float64 (bands, y, x).
+    """Return the expected electrons per pixel without the sky, float64 (bands, y, x).
 
     All bands share PSF and shape, so each component is drawn once, at unit flux, and the bands are
     its multiples. ``psf_shear`` is the reduced shear of the PSF, which the datasets leave round.
@@ -266,7 +269,7 @@ def noise_free_electrons(
 
 
 def draw_with_galsim(parameters: SkyParameters, galaxy: Galaxy) -> np.ndarray:
-    """The same by GalSim, one ``drawImage`` per band: what the drawing is tested and timed with."""
+    """Draw the same with GalSim, one ``drawImage`` per band, for tests and timings."""
     optics, profiles, electrons = _as_drawn(parameters, galaxy)
     return drawing.draw_with_galsim(
         optics, profiles, electrons, (galaxy.e1, galaxy.e2), (galaxy.dx_pixels, galaxy.dy_pixels)
@@ -291,7 +294,7 @@ def _as_drawn(
 def component_electrons(
     parameters: SkyParameters, galaxy: Galaxy, component: Component
 ) -> np.ndarray:
-    """Expected electrons in the whole component over the whole exposure, (bands,)."""
+    """Return the expected electrons of a component over the whole exposure, (bands,)."""
     rates = _rates(parameters.bands, component.template, galaxy.redshift)
     brightness = component.fraction * 10 ** (-0.4 * galaxy.magnitude)
     exposure = parameters.collecting_area_cm2 * np.array(parameters.exposure_seconds)

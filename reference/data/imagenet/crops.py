@@ -23,8 +23,11 @@ BLOCK = 256  # samples whose random numbers are drawn together
 
 @dataclass(frozen=True)
 class Cropping:
-    """Images of ``pixels`` a side. For training the share of the area lies in ``area`` and width by
-    height in ``aspect``, the former evenly, the latter evenly in its logarithm."""
+    """The size and the random crops of images.
+
+    Images have ``pixels`` a side. In training, the share of the area is uniform in ``area``, and
+    width by height is uniform in its logarithm in ``aspect``.
+    """
 
     pixels: int
     evaluation_resize_pixels: int
@@ -34,8 +37,11 @@ class Cropping:
 
 @dataclass(frozen=True)
 class Views:
-    """``boxes`` (n, 4): left, top, right, bottom in pixels of the image in ``rows`` (n,), int64;
-    ``mirrored`` (n,)."""
+    """Views of n images.
+
+    ``boxes``, (n, 4), are left, top, right, bottom in pixels of the image in ``rows``, int64 (n,).
+    ``mirrored`` is (n,).
+    """
 
     rows: np.ndarray
     boxes: np.ndarray
@@ -45,7 +51,7 @@ class Views:
 def training_views(
     images: Images, cropping: Cropping, stream: SampleStream, first: int, count: int
 ) -> Views:
-    """What is seen at ``count`` positions of the stream from ``first`` on."""
+    """Return the views at ``count`` positions of the stream from ``first`` on."""
     rows, _ = stream.take(first, count)
     drawn = _drawn(stream.seed, first, count)
     widths, heights = images.widths[rows].astype(float), images.heights[rows].astype(float)
@@ -69,7 +75,7 @@ def training_views(
 
 
 def evaluation_views(images: Images, cropping: Cropping, rows: np.ndarray) -> Views:
-    """The centres of the images in ``rows``."""
+    """Return views of the centres of the images in ``rows``, int64 (n,)."""
     widths, heights = images.widths[rows].astype(float), images.heights[rows].astype(float)
     share = cropping.pixels / cropping.evaluation_resize_pixels
     side = np.maximum(1, np.rint(np.minimum(widths, heights) * share))
@@ -84,7 +90,7 @@ def _boxes(left: np.ndarray, top: np.ndarray, width: np.ndarray, height: np.ndar
 def _whole(
     widths: np.ndarray, heights: np.ndarray, aspect: tuple[float, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The largest part whose aspect ratio is allowed."""
+    """Return the largest part whose aspect ratio is allowed."""
     return (
         np.minimum(widths, np.rint(heights * aspect[1])),
         np.minimum(heights, np.rint(widths / aspect[0])),

@@ -110,7 +110,7 @@ class Images:
     manifest: Manifest
 
     def file(self, row: int) -> memoryview:
-        """The JPEG file of a row, as it was distributed."""
+        """Return the JPEG file of a row as it was distributed."""
         start = self.ends[row - 1] if row else 0
         return self.files[start : self.ends[row]].data
 
@@ -119,7 +119,7 @@ class Images:
 
 
 def parameters_of(data: Mapping[str, Any]) -> ImageNetParameters:
-    """What the ``data`` section of a benchmark's definition asks for.
+    """Parse the ``data`` section of a benchmark's definition.
 
     Raises StoreError for values that make no sense.
     """
@@ -204,7 +204,7 @@ def load(folder: Path) -> Images:
 
 
 def read(source: Path, listing: Listing, rows: range) -> dict[str, Any]:
-    """The stored arrays of some rows; a file that cannot be decoded has the kind ``damaged``."""
+    """Return the stored arrays of rows; a file that cannot be decoded has the kind ``damaged``."""
     files = []
     facts = np.zeros(len(rows), FACTS)
     for at, row in enumerate(rows):
@@ -246,8 +246,10 @@ def _share_of_progress(on_progress: OnProgress, half: int) -> OnProgress:
 
 
 def _look_through(source: Path, damage: Path, folder: Path) -> None:
-    """Write REMARKS. Raises StoreError, which names the damaged images, if there are any; all of
-    them if need be in the file ``damage``."""
+    """Write REMARKS. Raises StoreError if images are damaged.
+
+    The error names some of them; if there are many, the file ``damage`` names all.
+    """
     arrays = store.open_arrays(folder)
     damaged = _names(arrays, "damaged")
     if damaged:
@@ -266,7 +268,7 @@ def _look_through(source: Path, damage: Path, folder: Path) -> None:
 
 
 def remarks(folder: Path) -> list[str]:
-    """What is to be said about a prepared dataset, e.g. how many of its images are grey."""
+    """Return remarks about a prepared dataset, e.g. how many of its images are grey."""
     kinds = load(folder).kinds
     counts = {kind: np.count_nonzero(kinds == KINDS.index(kind)) for kind in UNUSUAL}
     found = [f"{count:,} {UNUSUAL[kind]}" for kind, count in counts.items() if count]

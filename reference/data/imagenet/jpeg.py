@@ -42,7 +42,7 @@ def examined(content: bytes) -> tuple[int, int, int]:
 
 
 def pixels(content: bytes | memoryview, kind: int) -> np.ndarray:
-    """The whole image in RGB, uint8 (height, width, 3); ``kind`` as ``examined`` found it."""
+    """Decode an image to RGB, uint8 (height, width, 3); ``kind`` is the result of ``examined``."""
     if kind in _BY_PILLOW:
         with Image.open(io.BytesIO(content)) as image:
             return np.array(image.convert("RGB"))

@@ -152,7 +152,7 @@ def _check_same(folder: Path, found: Sequence[str], classes: Sequence[str]) -> N
 
 
 def _ground_truth(source: Path, names: Sequence[str], classes: Sequence[str]) -> list[int]:
-    """The labels of the validation images ``names``, from whatever list is there."""
+    """Read the labels of the validation images ``names`` from the list that is there."""
     for list_name, read in LISTS.items():
         for place in DEVKIT:
             path = source / place / list_name

@@ -59,7 +59,7 @@ class Loader:
         self._coming_from = 0
 
     def next_batch(self, samples: int) -> tuple[Tensor, Tensor]:
-        """This rank's share of the global batch that follows ``samples`` trained samples."""
+        """Return this rank's share of the global batch after ``samples`` trained samples."""
         if samples != self._coming_from:
             self._forget()
             self._coming_from = samples
@@ -70,10 +70,11 @@ class Loader:
         return self._coming.popleft().ready()
 
     def evaluation_batches(self, batch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """This rank's part of the validation set in batches of one shape, as many on every rank.
+        """Yield this rank's part of the validation set in batches of one shape.
 
-        Yields images, labels, and which of them count, bool (batch,): what fills up the last
-        batches does not. Over all ranks every image counts once.
+        Every rank has the same number of batches. Each is images, labels, and which of them count,
+        bool (batch,): images that only fill up the last batches do not count. Over all ranks every
+        image counts once.
         """
         coming: deque[tuple[_Batch, Tensor]] = deque()
         for first in range(0, self.images.evaluation_samples, batch * self.share.ranks):
@@ -153,8 +154,11 @@ def _fill(batch: Tensor, images: Images, views: Views, which: range) -> None:
 
 
 def resized(image: np.ndarray, box: list[int], size: int) -> Tensor:
-    """The part ``box`` (left, top, right, bottom) of ``image``, uint8 (height, width, 3), resized
-    to (size, size, 3) by bicubic interpolation that averages where it shrinks, as Pillow's does."""
+    """Resize the part ``box`` of ``image``, uint8 (height, width, 3), to (size, size, 3).
+
+    ``box`` is left, top, right, bottom. The interpolation is bicubic and averages where the image
+    shrinks, as Pillow's does.
+    """
     left, top, right, bottom = box
     part = torch.from_numpy(image)[top:bottom, left:right].permute(2, 0, 1)[None]
     small = functional.interpolate(part, (size, size), mode="bicubic", antialias=True)

@@ -59,11 +59,11 @@ def draw_files(
     processes: int | None,
     on_progress: OnProgress,
 ) -> None:
-    """Draw ``<part>/<class>/<class>_<number>.JPEG`` in ``folder`` for ``samples[part]`` pictures of
-    each part, the classes in turn; files that are there are kept.
+    """Draw the pictures of all parts into ``folder``; existing files are kept.
 
-    ``on_progress`` is called with files there and files in all. Raises StoreError where they cannot
-    be written or a process is killed.
+    Each part has ``samples[part]`` pictures ``<part>/<class>/<class>_<number>.JPEG``, the classes
+    in turn. ``on_progress`` is called with the files written and the total. Raises StoreError if
+    they cannot be written or a process is killed.
     """
     parts = [part for part, count in samples.items() for _ in range(count)]
     with explain_disk_errors(folder):
@@ -92,7 +92,7 @@ def _draw_piece(
 
 
 def jpeg(seed: int, picture: Picture) -> bytes:
-    """The picture as a JPEG file."""
+    """Return the picture as a JPEG file."""
     pixels = drawn(seed, picture)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "JPEG", quality=JPEG_QUALITY, subsampling=2)
@@ -100,7 +100,7 @@ def jpeg(seed: int, picture: Picture) -> bytes:
 
 
 def drawn(seed: int, picture: Picture) -> np.ndarray:
-    """The picture before compression, uint8 (height, width, 3)."""
+    """Draw the picture before compression, uint8 (height, width, 3)."""
     random = np.random.default_rng(
         np.random.SeedSequence([seed, GENERATOR_VERSION, picture.label, picture.number])
     )
@@ -125,7 +125,7 @@ def _two_colours(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 def _textured(
     random: np.random.Generator, colour: np.ndarray, height: int, width: int
 ) -> np.ndarray:
-    """A colour with a gradient, stripes and blots, float64 (height, width, 3)."""
+    """Draw a colour with a gradient, stripes and blots, float64 (height, width, 3)."""
     y, x = np.mgrid[0:height, 0:width] / max(height, width) - 0.5
     image = np.empty((height, width, 3))
     image[:] = colour
@@ -142,7 +142,7 @@ def _textured(
 
 
 def _cover(random: np.random.Generator, inside: Inside, height: int, width: int) -> np.ndarray:
-    """The share of each pixel that the shapes cover, (height, width)."""
+    """Return the share of each pixel that the shapes cover, (height, width)."""
     side = min(height, width)
     radius = side * random.uniform(*RADIUS)
     centre_x, centre_y = random.uniform(0, width), random.uniform(0, height)

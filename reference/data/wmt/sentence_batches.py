@@ -30,6 +30,7 @@ class Pass:
 
     @property
     def target_tokens(self) -> int:
+        """The tokens of the target, without padding."""
         return int(np.count_nonzero(self.target != PADDING))
 
     @property

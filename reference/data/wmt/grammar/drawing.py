@@ -29,9 +29,11 @@ class Drawn:
         self._random = make_generator(seed, f"sentence of {part}", index)
 
     def one(self, items: Sequence[Item]) -> Item:
+        """Choose one of the items."""
         return items[int(self._random.random() * len(items))]
 
     def chance(self, probability: float) -> bool:
+        """Return True with this probability."""
         return bool(self._random.random() < probability)
 
     def sentence(self) -> Sentence:
@@ -111,6 +113,7 @@ class Drawn:
         )
 
     def location(self) -> Adverbial:
+        """Draw an adverbial of place."""
         english, german = self.one(lexicon.LOCATIONS)
         return Adverbial(english, german, "dative", self.phrase("place"))
 

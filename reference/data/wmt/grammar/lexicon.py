@@ -50,14 +50,17 @@ class Verb:
 
     @property
     def infinitive(self) -> str:
+        """The German infinitive with its prefix."""
         return self.prefix + self.german[0]
 
     @property
     def participle(self) -> str:
+        """The German participle with its prefix."""
         return self.prefix + self.german[3]
 
     @property
     def infinitive_with_zu(self) -> str:
+        """The German infinitive with *zu*, which stands after a separable prefix."""
         return f"{self.prefix}zu{self.german[0]}" if self.prefix else f"zu {self.german[0]}"
 
 
