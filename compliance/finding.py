@@ -1,4 +1,4 @@
-"""Findings: one rule broken at one place, and how that is told to people and to programs."""
+"""Findings: one rule broken at one place, printed for people and encoded for programs."""
 
 import json
 from collections import Counter
@@ -21,7 +21,7 @@ class Finding:
     ``code`` names the rule and the kind of breach, for example ``T8.late``; it never changes, while
     the wording of ``message`` may.
     ``line`` is the line of ``path`` (from 1), or None for the file or folder as a whole.
-    ``expected`` and ``got`` may be empty; ``hint`` says how to mend it.
+    ``expected`` and ``got`` may be empty; ``hint`` says how to fix it.
     """
 
     code: str
@@ -55,14 +55,14 @@ class Finding:
         return f"{self.code} {level}{self.message}"
 
     def text(self, *, explain: bool = True) -> str:
-        """The finding for a terminal; ``explain`` points to the text of the rule."""
+        """Format the finding for a terminal; ``explain`` points to the text of the rule."""
         place = escape(str(self.path)) + (f":{self.line}" if self.line is not None else "")
         see = f"`cepheid check --explain {self.rule}` says why" if explain and self.hint else ""
         lines = [f"{place}: {self.headline}", *self.details(see)]
         return "\n    ".join(lines)
 
     def details(self, see: str = "") -> list[str]:
-        """What was expected and what is there, then how to mend it, each on a line, if there."""
+        """Return lines that say what was expected, what is there, and how to fix it."""
         compared = [
             f"expected {self.expected}" if self.expected else "",
             f"got {self.got}" if self.got else "",
@@ -72,7 +72,7 @@ class Finding:
         return [line for line in lines if line]
 
     def as_json(self) -> dict[str, Any]:
-        """The finding as plain JSON, with the keys of the tools' JSON output."""
+        """Return the finding as plain JSON, with the keys of the tools' JSON output."""
         return {
             "rule": self.rule,
             "code": self.code,
@@ -87,17 +87,17 @@ class Finding:
 
 
 def has_error(findings: Iterable[Finding]) -> bool:
-    """True when any finding rejects."""
+    """Return True if any finding is an error."""
     return any(finding.is_error for finding in findings)
 
 
 def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """By file and line; what concerns a whole file or folder comes before what is in it."""
+    """Sort by file and line; findings about a whole file come before those within it."""
     return sorted(findings, key=lambda finding: (finding.path.parts, finding.line or 0))
 
 
 def limit_findings(findings: Sequence[Finding], *, goes_on: bool = False) -> list[Finding]:
-    """The findings of one log: of each rule the first ten, then one that counts the others.
+    """Keep the first ten findings of each rule in one log, then one that counts the others.
 
     That one is as severe as the worst of the others and stands where the first such one does. Of
     a log that goes on they are not counted yet.
@@ -119,7 +119,7 @@ def limit_findings(findings: Sequence[Finding], *, goes_on: bool = False) -> lis
 
 
 def escape(text: str) -> str:
-    """``text`` with control characters, direction marks and lone surrogates escaped."""
+    """Escape control characters, direction marks and lone surrogates."""
     if text.isprintable():
         return text
     return "".join(
@@ -128,7 +128,7 @@ def escape(text: str) -> str:
 
 
 def format_value(value: object) -> str:
-    """A value of a log as a message repeats it: short, on one line, without control characters."""
+    """Format a value of a log for a message: short, on one line, without control characters."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, int) and abs(value) < 2**63:

@@ -1,4 +1,4 @@
-"""Reports: all findings of a judgement for people and for programs, and writing them down."""
+"""Format all findings of a judgement for people and for programs, and write them."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from rules.host import atomic_write
 
 
 def format_text(findings: Sequence[Finding], logs: int) -> str:
-    """All findings, and a last line such as ``pass: 1 log, 0 errors, 1 note``.
+    """Format all findings, and a last line such as ``pass: 1 log, 0 errors, 1 note``.
 
     Only the first finding of a rule points to the rule's text.
     """
@@ -24,7 +24,7 @@ def format_text(findings: Sequence[Finding], logs: int) -> str:
 
 
 def format_verdict(findings: Sequence[Finding], logs: int) -> str:
-    """The verdict with its counts."""
+    """Format the verdict with its counts."""
     counts = {
         severity: sum(finding.severity == severity for finding in findings)
         for severity in ("error", "warning", "note")
@@ -35,12 +35,12 @@ def format_verdict(findings: Sequence[Finding], logs: int) -> str:
 
 
 def decide_verdict(findings: Iterable[Finding]) -> str:
-    """``pass`` or ``fail``."""
+    """Return ``pass`` or ``fail``."""
     return "fail" if has_error(findings) else "pass"
 
 
 def format_json(findings: Sequence[Finding], logs: int, round_name: str) -> str:
-    """The findings for a program. ASCII only, so that no terminal or file can refuse it."""
+    """Format the findings as JSON, in ASCII so that every terminal and file accepts it."""
     report = {
         "round": round_name,
         "verdict": decide_verdict(findings),
@@ -54,14 +54,13 @@ _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
 def format_github(findings: Sequence[Finding], logs: int) -> str:
-    """Workflow commands, which GitHub Actions shows beside the lines of a pull request; then the
-    verdict."""
+    """Format the findings as workflow commands of GitHub Actions, then the verdict."""
     lines = [format_github_command(finding) for finding in findings]
     return "\n".join([*lines, format_verdict(findings, logs)])
 
 
 def format_github_command(finding: Finding) -> str:
-    """One finding as ``::error file=…,line=…,title=…::message``."""
+    """Format one finding as ``::error file=…,line=…,title=…::message``."""
     place = find_in_folder(finding.path)
     properties = {"file": str(finding.path) if place is None else place.as_posix()}
     if finding.line is not None:
@@ -76,8 +75,10 @@ def format_github_command(finding: Finding) -> str:
 
 
 def _escape(text: str) -> str:
-    """As the runner asks for it: names and values in a log must not begin a command of their own.
-    Other control characters than line ends are shown, not sent."""
+    """Escape a text as the runner requires, so that a log cannot begin a command of its own.
+
+    Control characters other than line ends are made visible.
+    """
     text = "".join(c if c in "\r\n" else escape(c) for c in text)
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 

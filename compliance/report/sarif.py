@@ -21,7 +21,7 @@ _BASE = "%SRCROOT%"  # the folder that the command was run in; for a pull reques
 
 
 def format_sarif(findings: Sequence[Finding], logs: int, round_name: str) -> str:
-    """All findings as one SARIF log with one run. ASCII only."""
+    """Format all findings as one SARIF log with one run, in ASCII."""
     checked = rounds.load(round_name).rules
     ids = list(dict.fromkeys([*checked, *(finding.rule for finding in findings)]))
     severities = {rule: checked[rule].severity if rule in checked else "error" for rule in ids}
@@ -41,7 +41,7 @@ def format_sarif(findings: Sequence[Finding], logs: int, round_name: str) -> str
 
 
 def _describe_rule(rule_id: str, severity: str, text: RuleText | None) -> dict[str, Any]:
-    """A reportingDescriptor (3.49)."""
+    """Return a reportingDescriptor (3.49)."""
     rule: dict[str, Any] = {"id": rule_id, "defaultConfiguration": {"level": severity}}
     if text is not None:
         rule["name"] = "".join(word.capitalize() for word in text.title.split())
@@ -52,7 +52,7 @@ def _describe_rule(rule_id: str, severity: str, text: RuleText | None) -> dict[s
 
 
 def _describe_finding(finding: Finding, rule_index: int) -> dict[str, Any]:
-    """A result (3.27)."""
+    """Return a result (3.27)."""
     place: dict[str, Any] = {"artifactLocation": _locate(finding.path)}
     if finding.line is not None:
         place["region"] = {"startLine": finding.line}
@@ -70,12 +70,12 @@ def _describe_finding(finding: Finding, rule_index: int) -> dict[str, Any]:
 
 
 def _escape(text: str) -> str:
-    """A message without links (3.11.6) and placeholders (3.11.5), whatever a log has in it."""
+    """Escape links (3.11.6) and placeholders (3.11.5) in a message."""
     return text.replace("](", "] (").replace("{", "{{").replace("}", "}}")
 
 
 def _locate(path: Path) -> dict[str, str]:
-    """An artifactLocation (3.4): relative to the current folder where the path lies in it."""
+    """Return an artifactLocation (3.4), relative to the current folder if it holds the path."""
     inside = find_in_folder(path)
     if inside is None:
         return {"uri": "file://" + quote(os.fsencode(os.path.abspath(path)))}
@@ -83,6 +83,6 @@ def _locate(path: Path) -> dict[str, str]:
 
 
 def find_in_folder(path: Path) -> Path | None:
-    """``path`` relative to the current folder, or None where it does not lie in it."""
+    """Return a path relative to the current folder, or None if it lies elsewhere."""
     absolute, folder = Path(os.path.abspath(path)), Path.cwd()
     return absolute.relative_to(folder) if absolute.is_relative_to(folder) else None
