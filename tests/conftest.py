@@ -18,6 +18,28 @@ settings.register_profile("cepheid", deadline=None)
 settings.load_profile("cepheid")
 
 
+# Worker processes take the groups in this order: what takes long first, so that many short tests
+# are left for the worker that has less to do at the end.
+LONG_FIRST = ("tests/test_", "tests/tools/", "tests/benchmarks/", "tests/reference/")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one worker run a file, whose tests share what they prepare; of the contract suites one
+    benchmark."""
+
+    def place(item: pytest.Item) -> int:
+        return next((n for n, start in enumerate(LONG_FIRST) if item.nodeid.startswith(start)), 9)
+
+    items.sort(key=place)
+    for item in items:
+        group = item.nodeid.partition("::")[0]
+        if group.endswith("_contract.py"):
+            parameters = getattr(item, "callspec", None)
+            group += str(parameters.params.get("name", "") if parameters else "")
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of all prepared data of the session, to be read only; the workers share it.
