@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measure(definition: Definition, arguments: argparse.Namespace) -> None:
     from reference.measure import convergence_points
-    from tools.measure.terminal import Terminal
+    from tools.terminal import Terminal
 
     request = convergence_points.Request(
         arguments.batch_sizes, arguments.runs, arguments.data, arguments.overrides

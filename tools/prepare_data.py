@@ -12,7 +12,7 @@ from tools.arguments import add_data_option, command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from tools.terminal import Terminal
 
 EXPORTS = ("fits",)
 EXAMPLES = """\
@@ -61,33 +61,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = definition.load(_find_benchmark(arguments.benchmark, arguments.scale), arguments.scale)
     output = _choose_export_path(chosen, arguments)
 
-    from rich.console import Console
-
     from reference import data
     from reference.data import store
-    from tools.progress import prepare_data, show_count
+    from reference.run.observer import prepare_data
+    from tools.terminal import Terminal
 
-    console = Console(highlight=False, soft_wrap=True)
+    terminal = Terminal()
     if arguments.verify:
         folder = data.folder(chosen.data, arguments.data)
-        with show_count("verifying", "samples", console) as on_progress:
+        with terminal.count("verifying", "samples") as on_progress:
             manifest = store.verify(folder, on_progress)
     else:
-        folder = prepare_data(chosen, arguments.data, console)
+        folder = prepare_data(chosen, arguments.data, terminal)
         manifest = store.read_manifest(folder)
     size_mib = sum(array.bytes for array in manifest.arrays.values()) / 2**20
-    console.print(
+    terminal.tell(
         f"{folder}: {manifest.rows:,} samples of {manifest.generator}, {size_mib:,.0f} MiB, "
-        f"digest {manifest.digest}",
-        markup=False,
+        f"digest {manifest.digest}"
     )
     for line in data.remarks(chosen.data, folder):
-        console.print(line, markup=False)
+        terminal.tell(line)
     if output:
-        _export(chosen, folder, output, console)
+        _export(chosen, folder, output, terminal)
     if chosen.data_digest and manifest.digest != chosen.data_digest:
-        console.print(
-            f"these are not the reference's data: those have the digest {chosen.data_digest}"
+        terminal.tell(
+            f"these are not the reference's data, which have the digest {chosen.data_digest}"
         )
         return EXIT_FINDINGS
     return EXIT_FINE
@@ -126,16 +124,15 @@ def _find_benchmark(name: str, scale: str) -> str:
     return users[0].name if is_one_dataset else name
 
 
-def _export(chosen: Definition, folder: Path, output: Path, console: "Console") -> None:
+def _export(chosen: Definition, folder: Path, output: Path, terminal: "Terminal") -> None:
     from reference.data import galaxies
     from reference.data.galaxies import fits
-    from tools.progress import show_count
 
     sky = galaxies.load(folder)
     parameters = galaxies.parameters_of(chosen.data)
-    with show_count("exporting", "images", console) as on_progress:
+    with terminal.count("exporting", "images") as on_progress:
         fits.export(sky, parameters, chosen.train_samples, output, on_progress)
-    console.print(f"{output}: {output.stat().st_size / 2**20:,.0f} MiB of FITS")
+    terminal.tell(f"{output}: {output.stat().st_size / 2**20:,.0f} MiB of FITS")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,15 @@
 """Progress for whoever waits: bars with the time left on a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from reference import data
 from reference.run.generate import GenerationProgress, Times
+from reference.run.observer import OnCount
 from reference.run.progress import OnProgress, Progress, Stage
 from rules import evidence
 from rules.definition import Definition
@@ -21,7 +20,7 @@ REFRESH_SECONDS = 0.5  # drawing takes milliseconds, and a run is being timed
 
 
 @contextmanager
-def show_count(title: str, unit: str, console: Console) -> Iterator[Callable[[int, int], None]]:
+def show_count(title: str, unit: str, console: Console) -> Iterator[OnCount]:
     """Show a bar for work that is counted; yields a function to call with (done, total)."""
     with _make_bar(console) as bar:
         task = None
@@ -41,15 +40,6 @@ def show_count(title: str, unit: str, console: Console) -> Iterator[Callable[[in
                 console.print(f"{title}: done in {time.monotonic() - started:.0f} s")
 
         yield on_progress
-
-
-def prepare_data(chosen: Definition, data_root: Path, console: Console) -> Path:
-    """Prepare the dataset of a benchmark with a progress bar, and return its folder.
-
-    Raises UserError as ``reference.data.prepare`` does.
-    """
-    with show_count("preparing data", "samples", console) as on_progress:
-        return data.prepare(chosen.data, data_root, on_progress)
 
 
 class RunDisplay:

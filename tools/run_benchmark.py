@@ -30,15 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             return EXIT_FINE
         request = read_request(arguments, is_continued=EARLIER_RUNS in os.environ)
 
-    from rich.console import Console
-
     from reference.run.session import start_session
-    from tools.run.console import ConsoleObserver
+    from tools.terminal import Terminal
 
-    observer = ConsoleObserver(
-        Console(quiet=find_placement().rank != 0, highlight=False, soft_wrap=True)
-    )
-    with start_session(request, observer) as session:
+    terminal = Terminal(quiet=find_placement().rank != 0)
+    with start_session(request, terminal) as session:
         if arguments.dry_run:
             code, runs_left = _print_plan(session, arguments.division), 0
         else:

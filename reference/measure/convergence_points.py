@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from reference.measure import trainings
-from reference.measure.reporter import Reporter
 from reference.measure.trainings import CORRECT, Training
 from reference.run.config import configure
 from reference.run.frameworks import import_task
+from reference.run.observer import Observer
 from rules import evidence, rcp, recorded
 from rules.definition import Definition
 from rules.errors import UserError
@@ -27,7 +27,7 @@ class Request:
     overrides: Sequence[str] = field(default=())
 
 
-def measure_missing(definition: Definition, request: Request, reporter: Reporter) -> None:
+def measure_missing(definition: Definition, request: Request, observer: Observer) -> None:
     """Make the runs that are not recorded for this definition; each is recorded as it ends.
 
     A run with all defaults that ``evidence.json`` has is taken from there. Raises UserError where a
@@ -51,7 +51,7 @@ def measure_missing(definition: Definition, request: Request, reporter: Reporter
                 _keep(definition, training, *found)
             else:
                 missing.append(training)
-    finished = trainings.train_all(definition, missing, request.data_root, reporter)
+    finished = trainings.train_all(definition, missing, request.data_root, observer)
     for training, curve, measured in finished:
         _keep(definition, training, curve, measured)
 

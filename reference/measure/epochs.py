@@ -15,10 +15,10 @@ from typing import Any
 import yaml
 
 from reference.measure import trainings
-from reference.measure.reporter import Reporter
 from reference.measure.trainings import Training
 from reference.run.config import configure
 from reference.run.frameworks import import_task
+from reference.run.observer import Observer
 from rules import rcp, recorded
 from rules.definition import Definition, locate_benchmarks
 from rules.errors import UserError, did_you_mean
@@ -109,7 +109,7 @@ def measure_missing(
     comparison: Comparison,
     seeds: Sequence[int],
     data_root: Path,
-    reporter: Reporter,
+    observer: Observer,
 ) -> list[Run]:
     """Make the runs that are not recorded, evaluated after every epoch; return all runs.
 
@@ -124,7 +124,7 @@ def measure_missing(
         for arm in comparison.arms
         if (arm.name, seed) not in have
     ]
-    for _, curve, _ in trainings.train_all(definition, missing, data_root, reporter):
+    for _, curve, _ in trainings.train_all(definition, missing, data_root, observer):
         _keep_run(definition, comparison, _summarise(curve, definition))
     return load_runs(definition, comparison)
 

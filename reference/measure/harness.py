@@ -4,15 +4,15 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from reference.measure.reporter import Display
 from reference.measure.turns import SteppingTask
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
+from reference.run.progress import OnProgress
 from reference.run.train import run
 from rules.definition import Block, Definition
 
@@ -46,7 +46,9 @@ class TimedLoop:
         return self.harness_seconds / self.seconds
 
 
-def time_run_loop(task: Any, config: RunConfig, display: Display) -> TimedLoop:
+def time_run_loop(
+    task: Any, config: RunConfig, display: AbstractContextManager[OnProgress]
+) -> TimedLoop:
     """Time the steps and evaluations of a run as ``train.run`` does them, with log and display."""
     task.samples = 0
     with tempfile.TemporaryDirectory() as folder, display as on_progress:

@@ -8,13 +8,13 @@ import importlib
 import importlib.util
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reference.measure.own_process import run_alone
-from reference.measure.reporter import Display
 from reference.measure.turns import (
     Comparison,
     Timing,
@@ -24,6 +24,7 @@ from reference.measure.turns import (
 )
 from reference.run.config import Execution, RunConfig, configure
 from reference.run.frameworks import import_task
+from reference.run.progress import OnProgress
 from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
@@ -73,7 +74,7 @@ class Subject:
     task: Any
     overrides: Sequence[str]
     rounds: int
-    open_display: Callable[[Definition], Display] = field(repr=False)
+    open_display: Callable[[Definition], AbstractContextManager[OnProgress]] = field(repr=False)
 
     def compare(
         self, what: str, baseline: str, time_baseline: Callable[[], float],

@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from reference.machine import energy, memory
-from reference.measure.reporter import OnCount
 from reference.measure.turns import find_middle_half
 from reference.run.generate import Generator, time_repetition
+from reference.run.observer import OnCount
 from reference.run.train import Task
 from rules.definition import Block
 

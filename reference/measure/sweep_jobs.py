@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reference.measure import own_process
-from reference.measure.reporter import Reporter
 from reference.run.frameworks import import_task
+from reference.run.observer import Observer, prepare_data
 from rules import definition as definitions
 from rules.definition import Definition, Generation
 from rules.errors import UserError
@@ -40,7 +40,7 @@ class Job:
 
 
 def prepare_sweep(
-    definition: Definition, job: Job, reporter: Reporter
+    definition: Definition, job: Job, observer: Observer
 ) -> tuple[dict[str, Any], bool]:
     """Prepare the data and return what all sizes have in common, and whether there is a GPU.
 
@@ -55,7 +55,7 @@ def prepare_sweep(
     config = configure(
         definition, division="open", overrides=job.overrides, data_root=job.data_root, seed=1
     )
-    reporter.prepare_data(definition, config.data_root)
+    prepare_data(definition, config.data_root, observer)
     with start_ranks() as ranks:
         description = system.describe("local", ranks)
     threads = config.execution.threads
@@ -80,7 +80,7 @@ def measure_missing(
     jobs: Sequence[Job],
     folder: "SweepFolder",
     measure: Callable[[Job], "Point"],
-    reporter: Reporter,
+    observer: Observer,
     describe: Callable[["Point"], str],
 ) -> list[int]:
     """Measure the sizes that are not recorded yet; return those that could not be measured.
@@ -89,24 +89,24 @@ def measure_missing(
     """
     missing = folder.list_missing([job.size for job in jobs])
     if not missing:
-        reporter.say(f"{folder.path}: all sizes are recorded, nothing to measure")
+        observer.tell(f"{folder.path}: all sizes are recorded, nothing to measure")
     failed = []
     for number, size in enumerate(missing, 1):
         job = next(job for job in jobs if job.size == size)
         label = f"{job.label} ({number} of {len(missing)})"
-        reporter.say(f"{label}: building, compiling, warming up")
+        observer.tell(f"{label}: building, compiling, warming up")
         try:
             point = own_process.run_alone(measure, job)
         except UserError as error:
-            reporter.say(f"{label}: not measured: {error}")
+            observer.tell(f"{label}: not measured: {error}")
             failed.append(size)
             continue
         folder.keep(point)
-        reporter.say(f"{label}: {describe(point)}")
+        observer.tell(f"{label}: {describe(point)}")
     return failed
 
 
-def measure_size(job: Job, reporter: Reporter) -> "Point":
+def measure_size(job: Job, observer: Observer) -> "Point":
     """Measure one size in this process. Raises UserError if the memory does not suffice."""
     from reference.machine import energy
     from reference.measure import sweep
@@ -129,7 +129,7 @@ def measure_size(job: Job, reporter: Reporter) -> "Point":
         try:
             task = pick_create(import_task(definition, "torch"))(config, ranks)
             unit = "steps" if job.measure == "training" else "repetitions"
-            with reporter.count(job.label, unit) as on_count:
+            with observer.count(job.label, unit) as on_count:
                 if job.measure == "generation":
                     return sweep.measure_generation(task, job.size, ranks, sensors, on_count)
                 return sweep.measure_training(

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from reference.measure import trainings
-from reference.measure.reporter import Reporter
 from reference.measure.trainings import CORRECT, TaskFactory, Training
 from reference.run.config import configure
+from reference.run.observer import Observer
 from rules import evidence
 from rules.definition import Definition
 from rules.evidence import Evidence
@@ -39,7 +39,7 @@ def list_trainings(
 
 
 def measure_missing(
-    definition: Definition, wanted: Sequence[Training], data_root: Path, reporter: Reporter
+    definition: Definition, wanted: Sequence[Training], data_root: Path, observer: Observer
 ) -> Evidence:
     """Make the runs that are not recorded for this definition, and return the evidence.
 
@@ -51,7 +51,7 @@ def measure_missing(
         recorded = Evidence(definition.digest, facts, ())
     have = {(curve.variant, curve.seed) for curve in recorded.curves}
     missing = [each for each in wanted if (each.variant, each.config.seed) not in have]
-    for _, curve, measured in trainings.train_all(definition, missing, data_root, reporter):
+    for _, curve, measured in trainings.train_all(definition, missing, data_root, observer):
         recorded = Evidence(definition.digest, measured, (*recorded.curves, curve))
         evidence.save(definition.name, definition.scale, recorded)
     return recorded

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.measure.reporter import Reporter
 from reference.run.config import RunConfig
+from reference.run.observer import Observer, prepare_data
 from rules.definition import Definition
 from rules.evidence import Curve
 
@@ -36,7 +36,7 @@ class Training:
 
 
 def train_all(
-    definition: Definition, trainings: Sequence[Training], data_root: Path, reporter: Reporter
+    definition: Definition, trainings: Sequence[Training], data_root: Path, observer: Observer
 ) -> Iterator[tuple[Training, Curve, Mapping[str, Any]]]:
     """Make runs one after the other, on data that are prepared first.
 
@@ -48,13 +48,13 @@ def train_all(
     from reference.machine import system
     from reference.torch.distributed import start_ranks
 
-    reporter.prepare_data(definition, data_root)
+    prepare_data(definition, data_root, observer)
     with start_ranks() as ranks:
         description = system.describe("local", ranks)
         hardware = {key: description[key] for key in HARDWARE}
         for number, training in enumerate(trainings, 1):
-            reporter.say(f"{training.title} (run {number} of {len(trainings)})")
-            with reporter.display(definition) as on_progress:
+            observer.tell(f"{training.title} (run {number} of {len(trainings)})")
+            with observer.show_run(definition) as on_progress:
                 curve, implementation = train(training, ranks, on_progress)
             yield training, curve, {**implementation, **hardware}
 

@@ -12,7 +12,7 @@ from typing import Any
 from reference.machine import energy
 from reference.run import checkpoint, logfile, pictures, report
 from reference.run.config import RunConfig
-from reference.run.observer import Observer
+from reference.run.observer import Observer, SessionObserver
 from reference.run.result_folder import ResultFolder
 from rules.errors import UserError
 from rules.host import atomic_write
@@ -64,7 +64,7 @@ def keep_report(
     config: RunConfig,
     folder: ResultFolder,
     used: Mapping[str, Any],
-    observer: Observer,
+    observer: SessionObserver,
 ) -> None:
     """Make the report of a task that has one, show it, and write it with the energy ``used``."""
     has_tables = isinstance(task, report.Reports)

@@ -1,10 +1,11 @@
-"""The callbacks through which a session shows what it does; a tool provides them."""
+"""The callbacks through which sessions and measurements show what they do; tools provide them."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+from reference import data
 from reference.run.progress import OnProgress
 from reference.run.report import Table
 from rules.definition import Definition
@@ -24,7 +25,7 @@ class LiveCheck(Protocol):
 
 
 class Observer(Protocol):
-    """Whoever watches a session. Only that of the first rank shows anything."""
+    """A display for sessions and measurements. Only that of the first rank shows anything."""
 
     def tell(self, message: str) -> None:
         """Show one message."""
@@ -35,8 +36,21 @@ class Observer(Protocol):
     def show_run(self, definition: Definition) -> AbstractContextManager[OnProgress]:
         """Return a display for the progress of one run."""
 
+
+class SessionObserver(Observer, Protocol):
+    """An observer of a session, which also reports and has its log judged."""
+
     def show_table(self, table: Table) -> None:
         """Show one table of a report."""
 
     def check_live(self, log: Path) -> LiveCheck:
         """Return the judge of a run log, given the name that it gets when the run has ended."""
+
+
+def prepare_data(definition: Definition, data_root: Path, observer: Observer) -> Path:
+    """Prepare what is missing of the dataset of a benchmark, and return its folder.
+
+    Raises UserError as ``reference.data.prepare`` does.
+    """
+    with observer.count("preparing data", "samples") as on_count:
+        return data.prepare(definition.data, data_root, on_count)

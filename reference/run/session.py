@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reference import data
 from reference.machine import energy, system
 from reference.run.code_digest import digest_code, digest_own_code
 from reference.run.config import RunConfig
 from reference.run.frameworks import find_framework, import_own_task, import_task
 from reference.run.interruption import Interruption
-from reference.run.observer import Observer
+from reference.run.observer import SessionObserver, prepare_data
 from reference.run.placement import RankEndedError
 from reference.run.ranks import Ranks
 from reference.run.request import Request
@@ -36,7 +35,7 @@ class Session:
     backend: Any  # the module that starts runs on the framework
     task_module: Any
     ranks: Ranks
-    observer: Observer
+    observer: SessionObserver
     interruption: Interruption = field(default_factory=Interruption)
 
     def make_runs(self) -> "SessionEnd":
@@ -78,7 +77,8 @@ class Session:
                 stack.enter_context(self.interruption)  # the other ranks have nothing to lose
                 for log in folder.left_over:
                     self.observer.tell(_describe_left_over(log))
-                self.prepare_data()
+                with self.interruption.allow():
+                    prepare_data(self.config.definition, self.config.data_root, self.observer)
             except UserError as error:
                 self.ranks.broadcast(error)
                 raise
@@ -88,14 +88,6 @@ class Session:
                 done = f"{count} of {count} runs are there, nothing to run"
                 self.observer.tell(f"{folder.path}: {done}")
             yield folder, self.ranks.broadcast(missing)
-
-    def prepare_data(self) -> None:
-        """Prepare what is missing of the dataset. Raises UserError where that fails."""
-        with (
-            self.interruption.allow(),
-            self.observer.count("preparing data", "samples") as on_count,
-        ):
-            data.prepare(self.config.definition.data, self.config.data_root, on_count)
 
     def find_sensors(self) -> energy.Sensors:
         """Find what measures energy on this machine; report once that there is nothing."""
@@ -120,7 +112,7 @@ class SessionEnd:
 
 
 @contextmanager
-def start_session(request: Request, observer: Observer) -> Iterator[Session]:
+def start_session(request: Request, observer: SessionObserver) -> Iterator[Session]:
     """Import the task, start the ranks, and name the system and the code that run.
 
     Raises UserError where the batch cannot be split, or the machine cannot be described.

@@ -20,7 +20,7 @@ from reference.torch.parallel import (
     make_data_parallel,
     make_sharded_optimizer,
 )
-from reference.torch.task import TorchTask, ignore_phase
+from reference.torch.task import TorchTask
 
 
 class ParallelTask(TorchTask):
@@ -59,7 +59,7 @@ class ParallelTask(TorchTask):
 
     def share_gradients(self) -> None:
         """Average the gradients at once, if a profiler times the phases of the step."""
-        if self.phase is not ignore_phase:
+        if self.phase is not nullcontext:
             super().share_gradients()
 
     def sync_gradients(self) -> AbstractContextManager[object]:
@@ -67,7 +67,7 @@ class ParallelTask(TorchTask):
 
         The backward pass averages the gradients, unless a profiler times that as a phase.
         """
-        return nullcontext() if self.phase is ignore_phase else self.no_sync()
+        return nullcontext() if self.phase is nullcontext else self.no_sync()
 
     def no_sync(self) -> AbstractContextManager[object]:
         """Return the context of all passes before the last one, which average no gradients."""

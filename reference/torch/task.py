@@ -21,11 +21,6 @@ from rules.definition import Block
 Phase = Callable[[str], AbstractContextManager[object]]
 
 
-def ignore_phase(phase: str) -> AbstractContextManager[object]:
-    """Do not time the phases of a step."""
-    return nullcontext()
-
-
 class TorchTask(BenchmarkTask):
     """A task of ``reference.run.train``; a subclass adds model, optimizer, data and metrics.
 
@@ -41,7 +36,7 @@ class TorchTask(BenchmarkTask):
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         self.batch_per_rank = ranks.split_batch(config.global_batch_size)
         super().__init__(config, ranks)
-        self.phase: Phase = ignore_phase
+        self.phase: Phase = nullcontext
 
     # A benchmark implements:
 

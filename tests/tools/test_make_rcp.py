@@ -30,7 +30,7 @@ class FakeTraining:
         self.interrupted: tuple[int, int] | None = None
 
     def __call__(
-        self, definition: object, wanted: list[Training], data_root: Path, reporter: object
+        self, definition: object, wanted: list[Training], data_root: Path, observer: object
     ) -> Iterator[tuple[Training, Curve, dict[str, str]]]:
         for training in wanted:
             which = training.config.global_batch_size, training.config.seed

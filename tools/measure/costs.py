@@ -96,27 +96,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measure(setup: "Setup", output: Path | None, figures: Path | None) -> None:
     from reference.measure.costs import measure_costs
+    from reference.run.observer import prepare_data
     from reference.torch.distributed import start_ranks
-    from tools.measure.terminal import Terminal
+    from tools.terminal import Terminal
 
     load = os.getloadavg()[0]
     with start_ranks() as ranks:
         terminal = Terminal(quiet=not ranks.is_first)
         if ranks.is_first:
-            terminal.prepare_data(setup.definition, setup.data_root)
+            prepare_data(setup.definition, setup.data_root, terminal)
         ranks.barrier()
-        measured = measure_costs(setup, ranks, terminal.say)
+        measured = measure_costs(setup, ranks, terminal.tell)
         if not ranks.is_first:
             return
-        terminal.say(_describe(setup, measured))
+        terminal.tell(_describe(setup, measured))
         terminal.warn_of_load(load)
         if output:
             facts = {**measured.as_json(setup), "load_before": load}
             writing.replace_file(output, json.dumps(facts, indent=1) + "\n")
-            terminal.say(f"written: {output}")
+            terminal.tell(f"written: {output}")
         if figures:
             for path in _draw(setup, measured, figures):
-                terminal.say(f"written: {path}")
+                terminal.tell(f"written: {path}")
 
 
 def _draw(setup: "Setup", measured: "MeasuredCosts", folder: Path) -> list[Path]:

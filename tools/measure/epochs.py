@@ -99,7 +99,7 @@ def _show_batch_sizes(definition: Definition, figure: Path | None) -> int:
 def _compare_settings(definition: Definition, arguments: argparse.Namespace) -> int:
     from tabulate import tabulate
 
-    from tools.measure.terminal import Terminal
+    from tools.terminal import Terminal
 
     comparison = epochs.load_comparison(definition.name, arguments.compare)
     runs = epochs.measure_missing(

@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         make_contents,
         measure_reading,
     )
-    from tools.measure.terminal import Terminal
+    from tools.terminal import Terminal
 
     terminal = Terminal()
     rows = []
@@ -68,10 +68,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_space(arguments.data, total)
         for way in packing.PACKINGS:
             if not packing.is_installed(way):
-                terminal.say(f"{way.name}: left out, {way.package} is not installed")
+                terminal.tell(f"{way.name}: left out, {way.package} is not installed")
                 continue
             rates = measure_reading(way, contents, arguments.data, arguments.rounds)
-            terminal.say(f"{way.name}: {format_rates(rates.cold_in_order)} images/s cold, in order")
+            terminal.tell(
+                f"{way.name}: {format_rates(rates.cold_in_order)} images/s cold, in order"
+            )
             shuffled = rates.cold_shuffled
             rows.append(
                 {
@@ -82,8 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                     "warm, in order": format_rates(rates.warm_in_order),
                 }
             )
-    terminal.say(f"\n{len(contents):,} images, {total / 1e6:,.0f} MB; images a second")
-    terminal.say(tabulate(rows, headers="keys", disable_numparse=True))
+    terminal.tell(f"\n{len(contents):,} images, {total / 1e6:,.0f} MB; images a second")
+    terminal.tell(tabulate(rows, headers="keys", disable_numparse=True))
     return EXIT_FINE
 
 

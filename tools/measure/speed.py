@@ -126,30 +126,33 @@ def _measure(
 
     from reference.measure.speed import Subject, make_ready_task, pick_create
     from reference.run.config import configure
+    from reference.run.observer import prepare_data
     from reference.torch.distributed import start_ranks
-    from tools.measure.terminal import Terminal, make_unseen_display
+    from tools.terminal import Terminal
 
     config = configure(definition, overrides=arguments.overrides, data_root=arguments.data, seed=1)
     with start_ranks() as ranks:
         terminal = Terminal(quiet=not ranks.is_first)
         if ranks.is_first:
-            terminal.prepare_data(definition, config.data_root)
+            prepare_data(definition, config.data_root, terminal)
         ranks.barrier()
-        terminal.say("reference: building, compiling, warming up")
+        terminal.tell("reference: building, compiling, warming up")
         task = make_ready_task(pick_create(import_task(definition, "torch")), config, ranks)
         implementation = task.implementation()
-        terminal.say(_describe_implementation(implementation))
+        terminal.tell(_describe_implementation(implementation))
+        # A display does most on a terminal; this one is not seen, and open until the process ends.
+        unseen = Terminal(file=open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         subject = Subject(
-            config, ranks, task, arguments.overrides, arguments.rounds, make_unseen_display()
+            config, ranks, task, arguments.overrides, arguments.rounds, unseen.show_run
         )
         rows, facts = [], {}
         for name, measure in measures.items():
             measurement = measure(subject)
             facts[name] = measurement.facts
             for row in measurement.rows:
-                terminal.say(f"{name}: {row.what}: {row.result}")
+                terminal.tell(f"{name}: {row.what}: {row.result}")
                 rows.append({"": name} | {column: getattr(row, column) for column in COLUMNS})
-    terminal.say(f"\n{tabulate(rows, headers='keys', disable_numparse=True)}")
+    terminal.tell(f"\n{tabulate(rows, headers='keys', disable_numparse=True)}")
     terminal.warn_of_load(load)
     if arguments.output and ranks.is_first:
         about = {
@@ -158,7 +161,7 @@ def _measure(
             "load_before": load,
         }
         writing.replace_file(arguments.output, json.dumps({**about, **facts}, indent=1) + "\n")
-        terminal.say(f"written: {arguments.output}")
+        terminal.tell(f"written: {arguments.output}")
 
 
 def _describe_implementation(facts: Mapping[str, Any]) -> str:

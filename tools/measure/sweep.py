@@ -174,7 +174,7 @@ def _sweep(
     from reference.machine import energy
     from reference.measure import sweep_jobs, sweep_records
     from reference.measure.figures.sweep import draw_sweep
-    from tools.measure.terminal import Terminal
+    from tools.terminal import Terminal
 
     terminal = Terminal()
     configuration, has_gpu = sweep_jobs.prepare_sweep(definition, jobs[0], terminal)
@@ -183,7 +183,7 @@ def _sweep(
     folder = sweep_records.open_folder(output, configuration)
     no_energy = energy.find_sensors(has_gpu=has_gpu).reason_for_none
     if no_energy:
-        terminal.say(f"energy: {no_energy}")
+        terminal.tell(f"energy: {no_energy}")
     failed = sweep_jobs.measure_missing(
         jobs, folder, measure_on_terminal, terminal, _describe_point
     )
@@ -193,18 +193,18 @@ def _sweep(
     sweep = sweep_records.Sweep(configuration, points, no_energy)
     folder.write_tables(sweep, published)
     draw_sweep(folder.path / "sweep.png", sweep, published, other)
-    terminal.say(f"\n{_format_table(sweep, published)}\n")
+    terminal.tell(f"\n{_format_table(sweep, published)}\n")
     for name in ("sweep.json", "sweep.csv", "sweep.png"):
-        terminal.say(f"written: {folder.path / name}")
+        terminal.tell(f"written: {folder.path / name}")
     if failed:
-        terminal.say(f"not measured: {', '.join(map(str, failed))}; the lines above say why")
+        terminal.tell(f"not measured: {', '.join(map(str, failed))}; the lines above say why")
     return EXIT_FINDINGS if failed else EXIT_FINE
 
 
 def measure_on_terminal(job: Job) -> "Point":
     """Measure one size in this process, which was started for it."""
     from reference.measure.sweep_jobs import measure_size
-    from tools.measure.terminal import Terminal
+    from tools.terminal import Terminal
 
     return measure_size(job, Terminal())
 

@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
 
     from reference.measure import targets
-    from tools.measure.terminal import Terminal
+    from tools.terminal import Terminal
 
     create = import_task(definition, "torch").create
     variants = importlib.import_module(f"benchmarks.{definition.name}.broken").VARIANTS

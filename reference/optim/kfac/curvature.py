@@ -26,16 +26,11 @@ Phase = Callable[[str], AbstractContextManager[object]]
 logger = logging.getLogger(__name__)
 
 
-def ignore_phase(phase: str) -> AbstractContextManager[object]:
-    """Nobody asks how long it takes."""
-    return nullcontext()
-
-
 class Curvature:
     """The factors of ``layers``, each on the ranks that invert it."""
 
     def __init__(
-        self, layers: list[Layer], options: Options, exchange: Exchange, phase: Phase = ignore_phase
+        self, layers: list[Layer], options: Options, exchange: Exchange, phase: Phase = nullcontext
     ) -> None:
         self.layers, self.options, self.exchange = layers, options, exchange
         self.phase = phase

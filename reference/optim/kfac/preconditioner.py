@@ -11,7 +11,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 
 from reference.optim.kfac import inverse
-from reference.optim.kfac.curvature import Curvature, Phase, ignore_phase
+from reference.optim.kfac.curvature import Curvature, Phase
 from reference.optim.kfac.exchange import Exchange, Guard
 from reference.optim.kfac.layers import BatchNormLayer, KroneckerLayer, Layer, find_layers
 from reference.optim.kfac.options import Options
@@ -48,7 +48,7 @@ class KFAC:
         model: nn.Module,
         options: Options | None = None,
         guard: Guard = nullcontext,
-        phase: Phase = ignore_phase,
+        phase: Phase = nullcontext,
     ) -> None:
         self.options = options or Options()
         self.layers, self.left_out = find_layers(model, self.options)

@@ -18,7 +18,7 @@ from rules.evidence import Curve
 from rules.rcp import ReferencePoints
 from tests import tiny
 from tools.measure import epochs as measure_epochs
-from tools.measure.terminal import Terminal
+from tools.terminal import Terminal
 
 Printed = pytest.CaptureFixture[str]
 MINI = definition.load("resnet50", "mini")
@@ -46,7 +46,7 @@ class FakeTraining:
         self.misses = ""
 
     def __call__(
-        self, definition: object, wanted: list[Training], data_root: Path, reporter: object
+        self, definition: object, wanted: list[Training], data_root: Path, observer: object
     ) -> Iterator[tuple[Training, Curve, dict[str, str]]]:
         for run in wanted:
             self.runs.append(run)

@@ -1,9 +1,9 @@
-"""Tables of a report as the console of `cepheid run` shows them."""
+"""Tables of a report as a terminal shows them."""
 
 import math
 
 from reference.run.report import Table
-from tools.run.console import format_table
+from tools.terminal import format_table
 
 TABLE = Table(
     "Bias",

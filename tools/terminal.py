@@ -1,34 +1,45 @@
-"""The console of `cepheid run`: it shows what a session does, and checks the log as it grows."""
+"""The terminal on which the tools show what sessions and measurements do."""
 
 import math
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from rich.console import Console
 from tabulate import tabulate
 
-from reference.run.observer import OnCount
+from reference.run.observer import LiveCheck, OnCount
 from reference.run.progress import OnProgress
 from reference.run.report import Table, Value
 from rules.definition import Definition
 from tools.progress import show_count, show_run
-from tools.run.live_check import LiveCheck
+
+BUSY_SHARE = 0.5  # of the processors: beyond that load other work disturbs the measurement
 
 
-@dataclass(frozen=True)
-class ConsoleObserver:
-    """An observer (``reference.run.observer``) that prints."""
+class Terminal:
+    """An observer (``reference.run.observer``) that prints; a quiet one prints nothing.
 
-    console: Console
+    Where ``file`` is given, it prints into that file as on a terminal.
+    """
+
+    def __init__(self, *, quiet: bool = False, file: IO[str] | None = None) -> None:
+        self.console = Console(
+            quiet=quiet,
+            file=file,
+            force_terminal=True if file else None,
+            highlight=False,
+            soft_wrap=True,
+        )
 
     def tell(self, message: str) -> None:
         """Print one message; brackets in paths are no markup."""
         self.console.print(message, markup=False)
 
     def count(self, title: str, unit: str) -> AbstractContextManager[OnCount]:
-        """Return a progress bar for work that is counted."""
+        """Return a progress bar, with the time left, for work that is counted."""
         return show_count(title, unit, self.console)
 
     def show_run(self, definition: Definition) -> AbstractContextManager[OnProgress]:
@@ -41,7 +52,17 @@ class ConsoleObserver:
 
     def check_live(self, log: Path) -> LiveCheck:
         """Return a judge that prints the violations that it finds in a growing log."""
-        return LiveCheck(log, self.tell)
+        from tools.run import live_check
+
+        return live_check.LiveCheck(log, self.tell)
+
+    def warn_of_load(self, load: float) -> None:
+        """Warn the reader if ``load``, measured beforehand, shows other work on the machine."""
+        if load > BUSY_SHARE * (os.cpu_count() or 1):
+            self.tell(
+                f"\nother work was running here (load {load:.1f} before this began): absolute "
+                "times are unreliable, ratios approximate"
+            )
 
 
 def format_table(table: Table) -> str:
