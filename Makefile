@@ -18,7 +18,7 @@ PIP := -m pip --disable-pip-version-check install $(if $(MAKE_TERMOUT),,-qq) -c 
 # would shadow ours.
 EDITABLE := --config-settings editable_mode=compat --editable
 LINT = $(1)/ruff check . && $(1)/ruff format --check .
-PYTEST := -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST := -m pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
 CORE_TESTS := tests/rules tests/compliance tests/test_imports.py tests/test_continuous_integration.py
 
 .PHONY: help run test tests test-all test-core lint types check check-targets clean

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -23,21 +24,27 @@ settings.load_profile("cepheid")
 LONG_FIRST = ("tests/test_", "tests/tools/", "tests/benchmarks/", "tests/reference/")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one worker run a file, whose tests share what they prepare; of the contract suites one
-    benchmark."""
-
     def place(item: pytest.Item) -> int:
         return next((n for n, start in enumerate(LONG_FIRST) if item.nodeid.startswith(start)), 9)
 
     items.sort(key=place)
-    for item in items:
-        group = item.nodeid.partition("::")[0]
-        if group.endswith("_contract.py"):
-            parameters = getattr(item, "callspec", None)
-            group += str(parameters.params.get("name", "") if parameters else "")
-        item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a worker whole files, whose tests share what they prepare; of the contract suites the
+    tests of one benchmark. (xdist's own groups are lost with pytest 9.2.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, test = nodeid.partition("::")
+            if not file.endswith("_contract.py"):
+                return file
+            return file + test.partition("[")[2].partition("-")[0].rstrip("]")
+
+    return Groups(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,12 @@ from reference.run.ranks import SingleProcess
 from reference.run.train import run
 from rules import definition, rounds
 from rules.definition import Block
-from tests.test_benchmark_contract import EVALUATION_SAMPLES, TRAIN_SAMPLES, configuration
+from tests.test_benchmark_contract import (
+    EVALUATION_SAMPLES,
+    TRAIN_SAMPLES,
+    configuration,
+    install_easy,
+)
 
 NAMES = [
     name
@@ -135,17 +140,10 @@ def test_saving_loading_and_going_on_equals_going_on(
 def test_log_passes_the_checker(
     name: str, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configuration(name, data_root)
-    # Targets that any quality reaches: what is looked at here is the log, not the learning.
-    easy = tuple(
-        dataclasses.replace(target, target=1e9 if target.better == "lower" else -1e9)
-        for target in config.definition.quality
-    )
-    chosen = dataclasses.replace(config.definition, quality=easy)
-    monkeypatch.setattr(definition, "load", lambda name, scale: chosen)
-    config = dataclasses.replace(config, definition=chosen, framework="keras")
+    install_easy(name, tmp_path / "benchmarks", monkeypatch)
+    config = dataclasses.replace(configuration(name, data_root), framework="keras")
     log = RunLogWriter(tmp_path / "result_0.txt")
-    assert run(chosen, created(config), config, log).reached
+    assert run(config.definition, created(config), config, log).reached
     path = log.close()
     assert path is not None
     findings = check_log(read(path), Place(rounds.CURRENT), rounds.load())

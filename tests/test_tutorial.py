@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,28 +15,13 @@ pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
 from rules.definition import ROOT
+from tests import tiny
 
 COPIED = ("rules", "reference", "benchmarks", "compliance", "tools")
-# `cepheid` with a definition that any quality reaches after 32 samples, and no reference points
-# for it; all else is the real command. The audit starts runs by the same program.
+# `cepheid`, but a run tunes nothing unless its settings are given, as an audit gives them.
 CEPHEID = """\
-import dataclasses, os, sys
-from types import MappingProxyType
-from rules import definition, rcp
-whole = definition.load
-def small(name, scale):
-    chosen = whole(name, scale)
-    data = {**chosen.data, "train_samples": 64, "evaluation_samples": 32}
-    timing = dataclasses.replace(chosen.timing, eval_every_samples=32, max_samples=64)
-    quality = tuple(dataclasses.replace(target, target=1e9) for target in chosen.quality)
-    return dataclasses.replace(
-        chosen, data=MappingProxyType(data), timing=timing, quality=quality, data_digest=None
-    )
-definition.load = small
-rcp.load = lambda name, scale: None
-from tools import audit_submission
-audit_submission.RUN = (__file__, "run")
-if sys.argv[1] == "run" and "--seed" not in sys.argv:  # an audit sets these by itself
+import sys
+if sys.argv[1] == "run" and "--seed" not in sys.argv:
     for value in ("compile=off", "precision=fp32", "threads=1"):
         sys.argv += ["--set", value]
 from tools.cli import console
@@ -58,6 +44,10 @@ def test_the_tutorial_ends_with_a_submission_without_findings(tmp_path: Path) ->
     for name in ("LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, root / name)
     (root / "submissions").mkdir()
+    # A definition that any quality reaches after 32 samples, without reference points for it.
+    sizes: dict[str, Any] = {"data": tiny.SIZES, "timing": tiny.TIMING, "data_digest": None}
+    tiny.write(root / "benchmarks", "galaxy_shape", reachable=True, **sizes)
+    (root / "benchmarks" / "galaxy_shape" / "rcp.json").unlink()
     programs.mkdir()
     (programs / "cepheid").write_text(f"#!{sys.executable}\n{CEPHEID}")
     (programs / "cepheid").chmod(0o755)

@@ -1,5 +1,6 @@
 """A small benchmark for tests alone, so that golden files do not change with the real ones."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +79,18 @@ SAMPLES = {  # to target, of the reference at mini scale; an evaluation every 50
 }
 
 
-def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Definition:
+def install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, data_digest: str | None = None
+) -> Definition:
     """Make ``star_shape`` and ``star_images`` the only benchmarks; returns the first's mini scale.
 
-    That one has reference convergence points, the full scale has none.
+    That one has reference convergence points, the full scale has none. ``data_digest`` is that of
+    the reference's dataset, where it is known.
     """
-    for document in (STAR_SHAPE, STAR_IMAGES):
+    shape = deepcopy(STAR_SHAPE)
+    if data_digest:
+        shape["scales"]["mini"]["data_digest"] = data_digest
+    for document in (shape, STAR_IMAGES):
         path = folder / document["name"] / "benchmark.yaml"
         path.parent.mkdir(parents=True)
         path.write_text(yaml.safe_dump(document))

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,9 @@ from compliance.judge.judgement import judge
 from compliance.leaderboard import Row
 from compliance.leaderboard.runs import Progress
 from compliance.read import package
-from rules import definition, rounds
+from rules import rounds
 from rules.definition import Definition
+from tests.compliance import small
 from tests.compliance.builder import (
     BLOCK_MS,
     SYSTEM,
@@ -66,8 +66,7 @@ def test_a_warning_stands_below_a_score(
     star_shape: Definition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_result(Path("out"), star_shape)
-    reference = replace(star_shape, data_digest="d" * 64)
-    monkeypatch.setattr(definition, "load", lambda name, scale: reference)
+    small.install(Path("known data").absolute(), monkeypatch, data_digest="d" * 64)
     (row,) = found = _rows(Path("out"))
     assert row.standing.verdict == "scored"
     assert row.reasons == (

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from rules import definition
 from rules.definition import ROOT, Definition
 from rules.errors import UserError
+from tests.compliance import small
 from tests.compliance.builder import edited, run_records, write_log, write_result
 from tests.compliance.golden import assert_golden
 from tests.compliance.mixed import write_mixed
@@ -39,8 +39,7 @@ def test_a_warning_is_told_and_passes(
     star_shape: Definition, capsys: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_result(Path("out"), star_shape, runs=1)
-    reference = replace(star_shape, data_digest="d" * 64)
-    monkeypatch.setattr(definition, "load", lambda name, scale: reference)
+    small.install(Path("known data").absolute(), monkeypatch, data_digest="d" * 64)
     assert check_compliance.main(["out"]) == 0
     printed = capsys.readouterr().out
     assert "T10.data warning: the data are not those of the reference" in printed
