@@ -34,7 +34,7 @@ def main() -> None:
         for axis, e1 in zip(row, SHAPES, strict=True):
             disc = Component(1.0, "Scd", 1.0, RADIUS_ARCSEC)
             galaxy = Galaxy(21.0, 0.5, (disc,), 0.0, RADIUS_ARCSEC, e1, e2, 0.0, 0.0)
-            image = galaxies.noise_free_electrons(sky, galaxy)[sky.bands.index("r")]
+            image = galaxies.compute_electrons(sky, galaxy)[sky.bands.index("r")]
             axis.imshow(np.arcsinh(image / 300), origin="lower", cmap="gray_r")
             axis.add_patch(_make_ellipse(complex(e1, e2), sky))
             axis.set_title(f"e1 = {e1:g}, e2 = {e2:g}".replace("-", "−"), fontsize=8)

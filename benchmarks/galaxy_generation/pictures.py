@@ -30,7 +30,7 @@ def draw_panel(real: np.ndarray, generated: np.ndarray, sky: SkyParameters) -> "
     )
     parts = np.ravel(np.asarray(figure.subfigures(2, 1)))
     for part, images, title in zip(parts, (real, generated), titles, strict=True):
-        _draw(part, colour.in_colour(images, sky), rows, title, sky.pixel_scale_arcsec)
+        _draw(part, colour.compose_colours(images, sky), rows, title, sky.pixel_scale_arcsec)
     return figure
 
 

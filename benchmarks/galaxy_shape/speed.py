@@ -14,12 +14,12 @@ def compare_drawing(subject: Subject) -> Measurement:
     """Compare noise-free images of galaxies with one GalSim drawImage per band."""
     parameters = galaxies.parameters_of(subject.config.definition.data)
     # The same galaxies in each turn: the round that does not count fills the tables.
-    some = [galaxies.galaxy_at(parameters, index) for index in range(GALAXIES)]
+    some = [galaxies.draw_galaxy(parameters, index) for index in range(GALAXIES)]
     compared = subject.compare(
         f"galaxy of {len(parameters.bands)} bands, without noise",
         "drawImage per band",
         partial(time_each, partial(galaxies.draw_with_galsim, parameters), some),
-        partial(time_each, partial(galaxies.noise_free_electrons, parameters), some),
+        partial(time_each, partial(galaxies.compute_electrons, parameters), some),
     )
     return Measurement([describe_comparison(compared)], compared.as_json())
 

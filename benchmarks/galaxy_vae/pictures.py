@@ -37,7 +37,7 @@ def draw_panel(
     for line, (name, images) in zip(axes, rows.items(), strict=True):
         line[0].set_ylabel(name, fontsize=10)
         shown = crop_middle(images, pixels)
-        for place, image in zip(line, colour.in_colour(shown, parameters), strict=True):
+        for place, image in zip(line, colour.compose_colours(shown, parameters), strict=True):
             place.imshow(image, origin="lower", interpolation="nearest")
             place.set_xticks([])
             place.set_yticks([])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from benchmarks.transformer import plain, task
 from benchmarks.transformer.model import Transformer
-from reference.data.wmt.sentence_batches import by_length, padded
+from reference.data.wmt.sentence_batches import pad, sort_by_length
 from reference.data.wmt.vocabulary import END, PADDING
 from reference.measure.speed import (
     Measure,
@@ -74,8 +74,8 @@ def compare_decoding(subject: Subject) -> Measurement:
     train = subject.config.definition.train_samples
     ours.train(Block(1, 0, train), lambda samples: None)
     count = min(SENTENCES, subject.config.definition.evaluation_samples)
-    places = by_length(ours.pairs, np.arange(train, train + count))
-    source = torch.from_numpy(padded(ours.pairs, places).source)
+    places = sort_by_length(ours.pairs, np.arange(train, train + count))
+    source = torch.from_numpy(pad(ours.pairs, places).source)
     ours.model.eval()
     lengths = [len(tokens) + 1 for tokens in ours.predict(source)]  # END too
     ways: dict[str, Callable[[], object]] = {

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from benchmarks.transformer.beam import Search, translate
 from benchmarks.transformer.model import Shape, Transformer
 from reference.data import wmt
-from reference.data.wmt.sentence_batches import Batch, Batches, Pass, by_length, padded
+from reference.data.wmt.sentence_batches import Batch, Batches, Pass, pad, sort_by_length
 from reference.data.wmt.vocabulary import PADDING, UNKNOWN
 from reference.optim.schedules import inverse_square_root
 from reference.run import seeding
@@ -83,7 +83,7 @@ class Translation(ParallelTask):
         self.pairs = wmt.load(self.folder)
         self.batches = self.make_batches()
         train, count = self.definition.train_samples, self.definition.evaluation_samples
-        rows = by_length(self.pairs, np.arange(train, train + count))
+        rows = sort_by_length(self.pairs, np.arange(train, train + count))
         self.evaluation_rows = rows[self.ranks.rank :: self.ranks.world_size]
         longest = int(self.pairs.source.lengths[train:].max())
         self.longest_hypothesis = longest + self.search.extra_tokens
@@ -145,7 +145,7 @@ class Translation(ParallelTask):
 
     def next_share(self) -> Batch:
         """Return this rank's share of the global batch that follows ``samples``."""
-        batch = self.batches.after(self.samples)
+        batch = self.batches.make_batch(self.samples)
         self.places += sum(one.places for one in batch.passes)
         self.tokens += sum(one.tokens for one in batch.passes)
         return batch
@@ -171,7 +171,7 @@ class Translation(ParallelTask):
         sums = torch.zeros(2, dtype=torch.float64, device=self.ranks.device)
         for first in range(0, len(self.evaluation_rows), self.evaluation_batch):
             rows = self.evaluation_rows[first : first + self.evaluation_batch]
-            source, target = self.move_pass(padded(self.pairs, rows))
+            source, target = self.move_pass(pad(self.pairs, rows))
             sums += self._sum_losses(source, target)
             for row, tokens in zip(rows, self.compiled_predict(source), strict=True):
                 place = int(row) - self.definition.train_samples

@@ -24,15 +24,15 @@ class Fixed:
     shape: tuple[int, ...] = ()
 
     @property
-    def described(self) -> list[Any]:
+    def layout_json(self) -> list[Any]:
         """The layout as a journal notes it."""
-        return [store.described(self.dtype), self.shape]
+        return [store.describe_dtype(self.dtype), self.shape]
 
-    def file(self, name: str) -> str:
+    def name_file(self, name: str) -> str:
         """Return the name of the file of array ``name``."""
         return f"{name}.npy"
 
-    def data_bytes(self, rows: int) -> int:
+    def count_bytes(self, rows: int) -> int:
         """Return the bytes of that many rows, without the file's header."""
         return rows * self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
 
@@ -48,12 +48,12 @@ class Fixed:
             return False
         return bool(array.dtype == self.dtype and array.shape == (rows, *self.shape))
 
-    def span(self, path: Path, rows: range) -> tuple[int, int]:
+    def find_span(self, path: Path, rows: range) -> tuple[int, int]:
         """Return the first byte of ``rows`` in the file, and the byte after their last one."""
         header: int = np.load(path, mmap_mode="r").offset
-        return header + self.data_bytes(rows.start), header + self.data_bytes(rows.stop)
+        return header + self.count_bytes(rows.start), header + self.count_bytes(rows.stop)
 
-    def flat(self, name: str, rows: range, drawn: Rows) -> np.ndarray:
+    def flatten(self, name: str, rows: range, drawn: Rows) -> np.ndarray:
         """Return the drawn values of ``rows`` as uint8 (bytes,).
 
         Raises ValueError if their type or shape is wrong.
@@ -66,10 +66,12 @@ class Fixed:
             )
         return values.view(np.uint8).reshape(-1)
 
-    def stored(self, name: str, path: Path, rows: int, chunks: tuple[str, ...]) -> StoredArray:
+    def make_entry(self, name: str, path: Path, rows: int, chunks: tuple[str, ...]) -> StoredArray:
         """Return the entry of the manifest."""
         shape = (rows, *self.shape)
-        return StoredArray(path.name, store.described(self.dtype), shape, _size(path), chunks)
+        return StoredArray(
+            path.name, store.describe_dtype(self.dtype), shape, _measure_size(path), chunks
+        )
 
 
 @dataclass(frozen=True)
@@ -83,48 +85,48 @@ class Ragged:
     ends: np.ndarray
 
     @property
-    def described(self) -> list[Any]:
+    def layout_json(self) -> list[Any]:
         """The layout as a journal notes it."""
         return [RAGGED, [int(self.ends[-1])]]
 
-    def file(self, name: str) -> str:
+    def name_file(self, name: str) -> str:
         """Return the name of the file of array ``name``."""
         return f"{name}.bin"
 
-    def data_bytes(self, rows: int) -> int:
+    def count_bytes(self, rows: int) -> int:
         """Return the bytes of that many rows."""
         return int(self.ends[rows - 1]) if rows else 0
 
     def create(self, path: Path, rows: int) -> None:
         """Create a file of its full size at ``path``."""
         with open(path, "wb") as file:
-            file.truncate(self.data_bytes(rows))
+            file.truncate(self.count_bytes(rows))
 
     def is_at(self, path: Path, rows: int) -> bool:
         """Return True if ``create`` has made the file at ``path``."""
-        return path.is_file() and path.stat().st_size == self.data_bytes(rows)
+        return path.is_file() and path.stat().st_size == self.count_bytes(rows)
 
-    def span(self, path: Path, rows: range) -> tuple[int, int]:
+    def find_span(self, path: Path, rows: range) -> tuple[int, int]:
         """Return the first byte of ``rows`` in the file, and the byte after their last one."""
-        return self.data_bytes(rows.start), self.data_bytes(rows.stop)
+        return self.count_bytes(rows.start), self.count_bytes(rows.stop)
 
-    def flat(self, name: str, rows: range, drawn: Rows) -> np.ndarray:
+    def flatten(self, name: str, rows: range, drawn: Rows) -> np.ndarray:
         """Return the drawn values of ``rows`` as uint8 (bytes,).
 
         Raises ValueError if their type or shape is wrong.
         """
-        expected = self.data_bytes(rows.stop) - self.data_bytes(rows.start)
+        expected = self.count_bytes(rows.stop) - self.count_bytes(rows.start)
         if not isinstance(drawn, bytes) or len(drawn) != expected:
             raise ValueError(f"array {name}: not {expected} bytes for {len(rows)} rows")
         return np.frombuffer(drawn, np.uint8)
 
-    def stored(self, name: str, path: Path, rows: int, chunks: tuple[str, ...]) -> StoredArray:
+    def make_entry(self, name: str, path: Path, rows: int, chunks: tuple[str, ...]) -> StoredArray:
         """Return the entry of the manifest."""
-        return StoredArray(path.name, RAGGED, (rows,), _size(path), chunks)
+        return StoredArray(path.name, RAGGED, (rows,), _measure_size(path), chunks)
 
 
 Column = Fixed | Ragged
 
 
-def _size(path: Path) -> int:
+def _measure_size(path: Path) -> int:
     return path.stat().st_size

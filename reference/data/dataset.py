@@ -12,7 +12,7 @@ from reference.data.store import Manifest, StoreError
 from rules.errors import did_you_mean
 
 
-def settings(generator: str, kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
+def select_settings(generator: str, kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ``data`` section without its generator; ``kind`` is the class of its parameters.
 
     Raises StoreError for a setting that ``kind`` does not have.
@@ -27,13 +27,13 @@ def settings(generator: str, kind: type, data: Mapping[str, Any]) -> dict[str, A
     return asked
 
 
-def folder_name(title: str, parameters: Mapping[str, Any]) -> str:
+def name_folder(title: str, parameters: Mapping[str, Any]) -> str:
     """Return a name of ``title`` and a digest of the parameters."""
     text = json.dumps(parameters, sort_keys=True).encode()
     return f"{title}-{hashlib.sha256(text).hexdigest()[:8]}"
 
 
-def made_by(generator: str, folder: Path) -> Manifest:
+def read_manifest(generator: str, folder: Path) -> Manifest:
     """Return the manifest of a prepared dataset of this generator.
 
     Raises StoreError if it is missing or damaged, or if another generator made the data.
@@ -46,12 +46,12 @@ def made_by(generator: str, folder: Path) -> Manifest:
     return manifest
 
 
-def already_there(generator: str, folder: Path, parameters: Mapping[str, Any]) -> Manifest:
+def read_existing(generator: str, folder: Path, parameters: Mapping[str, Any]) -> Manifest:
     """Return the manifest of ``folder``. Raises StoreError if it holds another dataset."""
     manifest = store.read_manifest(folder)
-    asked = store.plain_json(parameters)
+    asked = store.convert_to_json(parameters)
     found = {key: manifest.parameters.get(key) for key in asked}
-    difference = store.first_difference(found, asked)
+    difference = store.find_first_difference(found, asked)
     if manifest.generator != generator or difference:
         raise StoreError(
             f"{folder}: holds another dataset ({difference}). Prepare into another folder, or "

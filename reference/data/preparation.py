@@ -67,20 +67,20 @@ def prepare(
     """
     plan = _Plan(
         generator=generator_name,
-        parameters=store.plain_json(parameters),
-        versions=store.versions_of(packages),
-        layout=_columns(arrays),
+        parameters=store.convert_to_json(parameters),
+        versions=store.find_versions(packages),
+        layout=_make_columns(arrays),
         rows=rows,
         chunk_rows=chunk_rows,
     )
     on_progress = on_progress or (lambda done, total: None)
     if folder.exists():
-        return _existing(folder, plan)
-    with explain_disk_errors(folder), _locked(folder):
+        return _check_existing(folder, plan)
+    with explain_disk_errors(folder), _lock(folder):
         if folder.exists():  # another preparation finished it while we came here
-            return _existing(folder, plan)
-        unfinished = _partial_folder(folder)
-        finished = _begun(unfinished, plan)
+            return _check_existing(folder, plan)
+        unfinished = _name_partial(folder)
+        finished = _begin(unfinished, plan)
         todo = [chunk for chunk in range(len(plan.chunks)) if chunk not in finished]
         done = rows - sum(len(plan.chunks[chunk]) for chunk in todo)
         write = partial(_write_chunk, unfinished, plan, draw)
@@ -94,15 +94,15 @@ def prepare(
                 _append(journal.fileno(), {"chunk": chunk, "sha256": digests})
                 done += len(plan.chunks[chunk])
                 on_progress(done, rows)
-        return _published(folder, plan, finished, judge)
+        return _publish(folder, plan, finished, judge)
 
 
-def _columns(arrays: Layout) -> dict[str, Column]:
+def _make_columns(arrays: Layout) -> dict[str, Column]:
     """Return the columns; each ragged array adds a fixed one with the ends of its rows."""
     columns: dict[str, Column] = {}
     for name, asked in arrays.items():
         if isinstance(asked, Ragged):
-            columns[name], columns[store.ends_of(name)] = asked, Fixed(asked.ends.dtype)
+            columns[name], columns[store.name_ends(name)] = asked, Fixed(asked.ends.dtype)
         else:
             columns[name] = Fixed(np.dtype(asked[0]), tuple(asked[1]))
     return columns
@@ -121,7 +121,7 @@ class _Plan:
 
     @property
     def chunks(self) -> list[range]:
-        return store.row_chunks(self.rows, self.chunk_rows)
+        return store.split_rows(self.rows, self.chunk_rows)
 
     @property
     def contents(self) -> dict[str, Any]:
@@ -129,28 +129,30 @@ class _Plan:
             "generator": self.generator,
             "parameters": self.parameters,
             "rows": self.rows,
-            "arrays": {name: column.described for name, column in self.layout.items()},
+            "arrays": {name: column.layout_json for name, column in self.layout.items()},
         }
 
     @property
     def header(self) -> dict[str, Any]:
         """The journal's first line. Chunks of two GalSim versions must not meet in one folder."""
         written = {"format_version": store.FORMAT_VERSION, "chunk_rows": self.chunk_rows}
-        header: dict[str, Any] = store.plain_json(
+        header: dict[str, Any] = store.convert_to_json(
             {**written, **self.contents, "versions": self.versions}
         )
         return header
 
 
-def _existing(folder: Path, plan: _Plan) -> Manifest:
+def _check_existing(folder: Path, plan: _Plan) -> Manifest:
     manifest = store.read_manifest(folder)
     found = {
         "generator": manifest.generator,
         "parameters": manifest.parameters,
         "rows": manifest.rows,
-        "arrays": {name: store.layout_of(array) for name, array in manifest.arrays.items()},
+        "arrays": {name: store.describe_layout(array) for name, array in manifest.arrays.items()},
     }
-    difference = store.first_difference(store.plain_json(found), store.plain_json(plan.contents))
+    difference = store.find_first_difference(
+        store.convert_to_json(found), store.convert_to_json(plan.contents)
+    )
     if difference:
         raise StoreError(
             f"{folder}: holds another dataset ({difference}). Prepare into another folder, or "
@@ -159,10 +161,10 @@ def _existing(folder: Path, plan: _Plan) -> Manifest:
     return manifest
 
 
-def _begun(unfinished: Path, plan: _Plan) -> dict[int, dict[str, str]]:
+def _begin(unfinished: Path, plan: _Plan) -> dict[int, dict[str, str]]:
     """Create or reopen ``<folder>.partial``; return the digests of its finished chunks."""
-    lines = _journal_lines(unfinished / JOURNAL, len(plan.chunks))
-    difference = store.first_difference(lines[0], plan.header) if lines else ""
+    lines = _read_journal(unfinished / JOURNAL, len(plan.chunks))
+    difference = store.find_first_difference(lines[0], plan.header) if lines else ""
     if difference:
         raise StoreError(
             f"{unfinished}: an unfinished preparation of something else ({difference}). To drop it "
@@ -186,11 +188,11 @@ def _begun(unfinished: Path, plan: _Plan) -> dict[int, dict[str, str]]:
     return {
         line["chunk"]: line["sha256"]
         for line in lines[1:]
-        if line["sha256"] == _digests_on_disk(unfinished, plan, line["chunk"])
+        if line["sha256"] == _digest_chunk(unfinished, plan, line["chunk"])
     }
 
 
-def _journal_lines(path: Path, chunks: int) -> list[Any]:
+def _read_journal(path: Path, chunks: int) -> list[Any]:
     """Return all complete lines of the journal: the header, then finished chunks.
 
     A line that an interruption left incomplete is cut off.
@@ -215,9 +217,9 @@ def _journal_lines(path: Path, chunks: int) -> list[Any]:
 def _check_space(unfinished: Path, plan: _Plan) -> None:
     needed = DISK_RESERVE_BYTES
     for name, column in plan.layout.items():
-        path = unfinished / column.file(name)
+        path = unfinished / column.name_file(name)
         allocated = path.stat().st_blocks * 512 if path.exists() else 0
-        needed += max(0, column.data_bytes(plan.rows) - allocated)
+        needed += max(0, column.count_bytes(plan.rows) - allocated)
     free = shutil.disk_usage(unfinished.parent).free
     if free < needed:
         raise StoreError(
@@ -229,7 +231,7 @@ def _check_space(unfinished: Path, plan: _Plan) -> None:
 def _allocate(unfinished: Path, name: str, plan: _Plan) -> None:
     """Create the array's file at its full size, with its disk space reserved, if missing."""
     column = plan.layout[name]
-    path = unfinished / column.file(name)
+    path = unfinished / column.name_file(name)
     if column.is_at(path, plan.rows):
         return
     column.create(path, plan.rows)
@@ -252,51 +254,53 @@ def _reserve(descriptor: int, size_bytes: int) -> None:
 def _write_chunk(unfinished: Path, plan: _Plan, draw: Draw, chunk: int) -> dict[str, str]:
     """Draw one chunk and write it to the disk; return the digest of each array's rows."""
     rows = plan.chunks[chunk]
-    drawn = _with_ends(plan, rows, draw(rows))
+    drawn = _add_ends(plan, rows, draw(rows))
     digests = {}
     for name, column in plan.layout.items():
-        values = column.flat(name, rows, drawn[name])
-        path = unfinished / column.file(name)
+        values = column.flatten(name, rows, drawn[name])
+        path = unfinished / column.name_file(name)
         # Written, not copied into a memory map: a full disk is then an error and not a signal.
         with open(path, "r+b") as file:
-            file.seek(column.span(path, rows)[0])
+            file.seek(column.find_span(path, rows)[0])
             file.write(values.data)
             file.flush()
             os.fsync(file.fileno())
-        digests[name] = store.sha256_of(values)
+        digests[name] = store.compute_sha256(values)
     return digests
 
 
-def _with_ends(plan: _Plan, rows: range, drawn: Mapping[str, Rows]) -> dict[str, Rows]:
+def _add_ends(plan: _Plan, rows: range, drawn: Mapping[str, Rows]) -> dict[str, Rows]:
     ends = {
-        store.ends_of(name): column.ends[rows.start : rows.stop]
+        store.name_ends(name): column.ends[rows.start : rows.stop]
         for name, column in plan.layout.items()
         if isinstance(column, Ragged)
     }
     return {**drawn, **ends}
 
 
-def _digests_on_disk(unfinished: Path, plan: _Plan, chunk: int) -> dict[str, str]:
+def _digest_chunk(unfinished: Path, plan: _Plan, chunk: int) -> dict[str, str]:
     digests = {}
     for name, column in plan.layout.items():
-        path = unfinished / column.file(name)
-        start, stop = column.span(path, plan.chunks[chunk])
-        digests[name] = store.sha256_of(np.memmap(path, np.uint8, mode="r")[start:stop])
+        path = unfinished / column.name_file(name)
+        start, stop = column.find_span(path, plan.chunks[chunk])
+        digests[name] = store.compute_sha256(np.memmap(path, np.uint8, mode="r")[start:stop])
     return digests
 
 
-def _published(
+def _publish(
     folder: Path,
     plan: _Plan,
     finished: Mapping[int, Mapping[str, str]],
     judge: Judge | None,
 ) -> Manifest:
     """Write the manifest and rename the folder to its final name."""
-    unfinished = _partial_folder(folder)
+    unfinished = _name_partial(folder)
     arrays = {}
     for name, column in plan.layout.items():
         chunks = tuple(finished[chunk][name] for chunk in range(len(plan.chunks)))
-        arrays[name] = column.stored(name, unfinished / column.file(name), plan.rows, chunks)
+        arrays[name] = column.make_entry(
+            name, unfinished / column.name_file(name), plan.rows, chunks
+        )
     manifest = Manifest(
         generator=plan.generator,
         parameters=plan.parameters,
@@ -308,7 +312,7 @@ def _published(
     )
     store.write_manifest(unfinished, manifest)
     if judge:
-        _judged(unfinished, judge)
+        _run_judge(unfinished, judge)
     _synchronize(unfinished)
     unfinished.rename(folder)
     _synchronize(folder.parent)
@@ -316,7 +320,7 @@ def _published(
     return store.read_manifest(folder)
 
 
-def _judged(unfinished: Path, judge: Judge) -> None:
+def _run_judge(unfinished: Path, judge: Judge) -> None:
     try:
         judge(unfinished)
     except StoreError:
@@ -328,7 +332,7 @@ def _judged(unfinished: Path, judge: Judge) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Iterator[None]:
     """Lock ``folder`` for one preparation; the system frees the lock when the process ends."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.with_name(f".{folder.name}.lock"), blocking=False)
@@ -367,7 +371,7 @@ def explain_disk_errors(folder: Path) -> Iterator[None]:
 # Small things -------------------------------------------------------------------------------------
 
 
-def _partial_folder(folder: Path) -> Path:
+def _name_partial(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.partial")
 
 

@@ -76,16 +76,16 @@ def read_manifest(folder: Path) -> Manifest:
     manifest is missing, damaged or of another format version, or if a file is missing or has
     another size.
     """
-    manifest = _parsed_manifest(folder)
+    manifest = _parse_manifest(folder)
     for array in manifest.arrays.values():
         path = folder / array.file
         if not path.is_file():
-            raise StoreError(f"{path}: the file is missing. {_prepare_again(folder)}")
+            raise StoreError(f"{path}: the file is missing. {_suggest_preparation(folder)}")
         size = path.stat().st_size
         if size != array.bytes:
             raise StoreError(
                 f"{path}: the file has {size:,} bytes, expected {array.bytes:,}. "
-                f"{_prepare_again(folder)}"
+                f"{_suggest_preparation(folder)}"
             )
     return manifest
 
@@ -98,10 +98,10 @@ def open_arrays(folder: Path) -> dict[str, np.memmap]:
     Raises StoreError as ``read_manifest`` does, and if a file's header contradicts the manifest.
     """
     manifest = read_manifest(folder)
-    arrays = {name: _opened(folder, array) for name, array in manifest.arrays.items()}
+    arrays = {name: _open_array(folder, array) for name, array in manifest.arrays.items()}
     for name, array in manifest.arrays.items():
         if array.dtype == RAGGED:
-            _check_ends(folder / array.file, array, arrays[ends_of(name)])
+            _check_ends(folder / array.file, array, arrays[name_ends(name)])
     return arrays
 
 
@@ -113,13 +113,13 @@ def verify(folder: Path, on_progress: OnProgress | None = None) -> Manifest:
     """
     manifest = read_manifest(folder)
     arrays = open_arrays(folder)
-    for chunk, rows in enumerate(row_chunks(manifest.rows, manifest.chunk_rows)):
+    for chunk, rows in enumerate(split_rows(manifest.rows, manifest.chunk_rows)):
         for name, stored in manifest.arrays.items():
-            if sha256_of(_rows_of(arrays, name, stored, rows)) != stored.chunks[chunk]:
+            if compute_sha256(_take_rows(arrays, name, stored, rows)) != stored.chunks[chunk]:
                 raise StoreError(
                     f"{folder / stored.file}: rows {rows.start} to {rows.stop - 1} are not what "
                     f"was written (their SHA-256 differs from the manifest's). "
-                    f"{_prepare_again(folder)}"
+                    f"{_suggest_preparation(folder)}"
                 )
         if on_progress:
             on_progress(rows.stop, manifest.rows)
@@ -142,7 +142,7 @@ def drop_caches(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _parsed_manifest(folder: Path) -> Manifest:
+def _parse_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder}: not a folder. Move it away and prepare the dataset.")
@@ -150,13 +150,13 @@ def _parsed_manifest(folder: Path) -> Manifest:
         raise StoreError(f"{folder}: there is no such folder. Prepare the dataset first.")
     if not path.is_file():
         raise StoreError(
-            f"{path}: missing, so this is not a finished dataset. {_prepare_again(folder)}"
+            f"{path}: missing, so this is not a finished dataset. {_suggest_preparation(folder)}"
         )
     size = path.stat().st_size
     if size > LARGEST_MANIFEST_BYTES:
         raise StoreError(
             f"{path}: {size:,} bytes, expected at most {LARGEST_MANIFEST_BYTES:,}. "
-            f"{_prepare_again(folder)}"
+            f"{_suggest_preparation(folder)}"
         )
     try:
         facts = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
@@ -164,55 +164,55 @@ def _parsed_manifest(folder: Path) -> Manifest:
         if version != FORMAT_VERSION:
             raise StoreError(
                 f"{path}: format version {version!r}, this program reads {FORMAT_VERSION}. "
-                f"{_prepare_again(folder)}"
+                f"{_suggest_preparation(folder)}"
             )
-        manifest = _manifest_of(facts)
+        manifest = _make_manifest(facts)
     except (ValueError, TypeError, LookupError, RecursionError, OSError) as error:
         raise StoreError(
             f"{path}: damaged ({type(error).__name__}: {error}), expected the JSON that preparing "
-            f"the dataset wrote. {_prepare_again(folder)}"
+            f"the dataset wrote. {_suggest_preparation(folder)}"
         ) from error
     return manifest
 
 
-def _manifest_of(facts: Mapping[str, Any]) -> Manifest:
+def _make_manifest(facts: Mapping[str, Any]) -> Manifest:
     """Make a Manifest of its JSON. Raises ValueError, TypeError or LookupError if it is wrong."""
-    rows, chunk_rows = _count(facts["rows"]), _count(facts["chunk_rows"])
+    rows, chunk_rows = _check_count(facts["rows"]), _check_count(facts["chunk_rows"])
     for key, kind in {"generator": str, "parameters": dict, "versions": dict}.items():
-        _asked(kind, facts[key])
+        _check_type(kind, facts[key])
     arrays = {}
-    for name, entry in _asked(dict, facts["arrays"]).items():
-        shape = tuple(map(_count, _asked(list, entry["shape"])))
-        chunks = tuple(_asked(str, digest) for digest in _asked(list, entry["chunks"]))
+    for name, entry in _check_type(dict, facts["arrays"]).items():
+        shape = tuple(map(_check_count, _check_type(list, entry["shape"])))
+        chunks = tuple(_check_type(str, digest) for digest in _check_type(list, entry["chunks"]))
         array = StoredArray(**{**entry, "shape": shape, "chunks": chunks})
         is_ragged = array.dtype == RAGGED
         if array.file != f"{name}.{'bin' if is_ragged else 'npy'}" or not name.isidentifier():
             raise ValueError(f"array {name!r} in file {array.file!r}")
         if len(chunks) != -(-rows // chunk_rows) or shape[:1] != (rows,):
             raise ValueError(f"array {name!r} does not have {rows} rows")
-        if is_ragged and ends_of(name) not in facts["arrays"]:
-            raise ValueError(f"array {name!r} without {ends_of(name)!r}")
-        _count(array.bytes)
+        if is_ragged and name_ends(name) not in facts["arrays"]:
+            raise ValueError(f"array {name!r} without {name_ends(name)!r}")
+        _check_count(array.bytes)
         arrays[name] = array
     manifest = Manifest(**{**facts, "arrays": arrays})
-    if manifest.digest != _digest(manifest):
+    if manifest.digest != _compute_digest(manifest):
         raise ValueError("its digest does not belong to its contents")
     return manifest
 
 
-def _asked(kind: type, value: Any) -> Any:
+def _check_type(kind: type, value: Any) -> Any:
     if not isinstance(value, kind):
         raise TypeError(f"{str(value)[:40]!r} is not a {kind.__name__}")
     return value
 
 
-def _count(value: Any) -> int:
+def _check_count(value: Any) -> int:
     if not is_integer(value) or not 0 < value < 2**63:
         raise ValueError(f"{str(value)[:40]} is not a count")
     return value
 
 
-def _opened(folder: Path, stored: StoredArray) -> np.memmap:
+def _open_array(folder: Path, stored: StoredArray) -> np.memmap:
     path = folder / stored.file
     if stored.dtype == RAGGED:
         return np.memmap(path, np.uint8, mode="r")
@@ -220,13 +220,13 @@ def _opened(folder: Path, stored: StoredArray) -> np.memmap:
         array: np.memmap = np.load(path, mmap_mode="r")
     except Exception as error:  # whatever NumPy makes of a header that is none
         reason = str(error).partition("\n")[0][:200]
-        raise StoreError(f"{path}: damaged ({reason}). {_prepare_again(folder)}") from error
+        raise StoreError(f"{path}: damaged ({reason}). {_suggest_preparation(folder)}") from error
     if not array.flags.c_contiguous:
-        raise StoreError(f"{path}: damaged (columns first). {_prepare_again(folder)}")
-    if array.shape != stored.shape or described(array.dtype) != stored.dtype:
+        raise StoreError(f"{path}: damaged (columns first). {_suggest_preparation(folder)}")
+    if array.shape != stored.shape or describe_dtype(array.dtype) != stored.dtype:
         raise StoreError(
             f"{path}: holds {array.dtype} {array.shape}, expected {stored.dtype} {stored.shape}. "
-            f"{_prepare_again(folder)}"
+            f"{_suggest_preparation(folder)}"
         )
     return array
 
@@ -235,69 +235,69 @@ def _check_ends(path: Path, stored: StoredArray, ends: np.ndarray) -> None:
     is_right = ends.dtype == np.int64 and ends.ndim == 1 and ends[0] >= 0
     if not is_right or ends[-1] != stored.bytes or np.any(ends[1:] < ends[:-1]):
         raise StoreError(
-            f"{path}: where its rows end is damaged ({ends_of(path.stem)}.npy). "
-            f"{_prepare_again(path.parent)}"
+            f"{path}: where its rows end is damaged ({name_ends(path.stem)}.npy). "
+            f"{_suggest_preparation(path.parent)}"
         )
 
 
-def _rows_of(
+def _take_rows(
     arrays: Mapping[str, np.ndarray], name: str, stored: StoredArray, rows: range
 ) -> np.ndarray:
     if stored.dtype != RAGGED:
         return arrays[name][rows.start : rows.stop]
-    ends = arrays[ends_of(name)]
+    ends = arrays[name_ends(name)]
     return arrays[name][ends[rows.start - 1] if rows.start else 0 : ends[rows.stop - 1]]
 
 
-def _prepare_again(folder: Path) -> str:
+def _suggest_preparation(folder: Path) -> str:
     return f"Delete {folder} and prepare the dataset again."
 
 
 # The format ---------------------------------------------------------------------------------------
 
 
-def row_chunks(rows: int, chunk_rows: int) -> list[range]:
+def split_rows(rows: int, chunk_rows: int) -> list[range]:
     """Split ``rows`` rows into chunks of ``chunk_rows``; the last one may be shorter."""
     return [range(first, min(first + chunk_rows, rows)) for first in range(0, rows, chunk_rows)]
 
 
-def ends_of(name: str) -> str:
+def name_ends(name: str) -> str:
     """Return the name of the array with the ends of the rows of the ragged array ``name``."""
     return f"{name}_ends"
 
 
-def layout_of(array: StoredArray) -> list[Any]:
+def describe_layout(array: StoredArray) -> list[Any]:
     """Return data type and shape of a row, or the number of bytes of a ragged array."""
     return [array.dtype, [array.bytes] if array.dtype == RAGGED else array.shape[1:]]
 
 
-def sha256_of(values: np.ndarray) -> str:
+def compute_sha256(values: np.ndarray) -> str:
     """Return the SHA-256 of the bytes of an array of any shape, in hexadecimal."""
     return hashlib.sha256(np.ascontiguousarray(values).view(np.uint8).data).hexdigest()
 
 
-def described(dtype: np.dtype) -> Any:
+def describe_dtype(dtype: np.dtype) -> Any:
     """Return a data type as in the header of a ``.npy`` file, fields as [name, type]."""
-    return plain_json(np.lib.format.dtype_to_descr(dtype))
+    return convert_to_json(np.lib.format.dtype_to_descr(dtype))
 
 
-def plain_json(value: Any) -> Any:
+def convert_to_json(value: Any) -> Any:
     """Return a value as JSON reads it back: tuples as lists, keys as strings."""
     return json.loads(json.dumps(value, allow_nan=False))
 
 
-def versions_of(packages: Sequence[str]) -> dict[str, str]:
+def find_versions(packages: Sequence[str]) -> dict[str, str]:
     """Return the versions of Python, NumPy and the packages for a manifest."""
     found = {name.lower(): importlib.metadata.version(name) for name in packages}
     return {"python": platform.python_version(), "numpy": np.__version__, **found}
 
 
-def first_difference(found: Any, wanted: Any, name: str = "") -> str:
+def find_first_difference(found: Any, wanted: Any, name: str = "") -> str:
     """Return the first setting in which two JSON values differ, or nothing if they are equal."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         for key in sorted({*found, *wanted}):
             inner = f"{name}.{key}" if name else key
-            difference = first_difference(found.get(key), wanted.get(key), inner)
+            difference = find_first_difference(found.get(key), wanted.get(key), inner)
             if difference:
                 return difference
         return ""
@@ -306,11 +306,11 @@ def first_difference(found: Any, wanted: Any, name: str = "") -> str:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Fill in the digest and write the manifest through to the disk."""
-    manifest = replace(manifest, digest=_digest(manifest))
+    manifest = replace(manifest, digest=_compute_digest(manifest))
     atomic_write(folder / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
 
 
-def _digest(manifest: Manifest) -> str:
+def _compute_digest(manifest: Manifest) -> str:
     arrays = {
         name: [array.dtype, array.shape, array.chunks] for name, array in manifest.arrays.items()
     }

@@ -40,7 +40,7 @@ def draw_posteriors(
     stamps, labels = sky.stamps[chosen], sky.labels[chosen]
     means, scales = estimate(stamps)
     draws = means_of_draws(stamps) if means_of_draws else np.empty((0, *means.shape))
-    images = colour.in_colour(stamps, parameters)
+    images = colour.compose_colours(stamps, parameters)
     figure = Figure(figsize=(1.95 * len(chosen), 4.75))
     grid = figure.add_gridspec(
         2, len(chosen), left=0.052, right=0.995, bottom=0.17, top=0.94, wspace=0.38, hspace=0.13

@@ -42,7 +42,7 @@ import numpy as np
 from reference.data import galaxies
 from reference.data.galaxies.population import Galaxy
 from reference.data.galaxies.stamps import PIXEL_DTYPE, SkyParameters
-from reference.data.store import OnProgress, row_chunks
+from reference.data.store import OnProgress, split_rows
 from reference.run.report import Table, Value
 
 SHEAR = 0.02  # of galaxies, and of the PSF for the leakage; R is linear to its square
@@ -152,9 +152,7 @@ def draw_sheared_stamps(
     those lensed by −γ, then rotated.
     """
     shears = (SHEAR + 0j, -SHEAR + 0j, SHEAR * 1j, -SHEAR * 1j)
-    drawn = [
-        galaxies.noise_free_electrons(parameters, apply_shear(galaxy, shear)) for shear in shears
-    ]
+    drawn = [galaxies.compute_electrons(parameters, apply_shear(galaxy, shear)) for shear in shears]
     upright = observe(parameters, _by_component_and_sign(drawn), normal)
     turned = np.rot90(upright[:, ::-1], axes=(-2, -1))
     return np.stack([upright, turned], axis=2)
@@ -168,7 +166,7 @@ def draw_leakage_stamps(
     Returns (component of the shear, +/−, bands, y, x); ``normal`` is (bands, y, x).
     """
     shears = ((SHEAR, 0.0), (-SHEAR, 0.0), (0.0, SHEAR), (0.0, -SHEAR))
-    drawn = [galaxies.noise_free_electrons(parameters, galaxy, shear) for shear in shears]
+    drawn = [galaxies.compute_electrons(parameters, galaxy, shear) for shear in shears]
     return observe(parameters, _by_component_and_sign(drawn), normal)
 
 
@@ -206,9 +204,9 @@ def measure_responses(
 ) -> Responses:
     """Draw galaxies ``indices``, lensed and through sheared PSFs, and estimate their responses."""
     lensed, leaked = [], []
-    for chunk in row_chunks(len(indices), CHUNK_GALAXIES):
+    for chunk in split_rows(len(indices), CHUNK_GALAXIES):
         shown = [
-            (galaxies.galaxy_at(parameters, index), _noise(parameters, index))
+            (galaxies.draw_galaxy(parameters, index), _noise(parameters, index))
             for index in indices[chunk.start : chunk.stop]
         ]
         lensed.append(_means(estimate, [draw_sheared_stamps(parameters, *one) for one in shown]))

@@ -12,7 +12,7 @@ galsim = pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from reference.data import galaxies
 from reference.data.galaxies import drawing
-from reference.data.galaxies.population import Component, Galaxy, half_light_radius
+from reference.data.galaxies.population import Component, Galaxy, compute_half_light_radius
 from reference.data.galaxies.stamps import SkyParameters
 from reference.galaxies import science
 from reference.galaxies.science import SHEAR, Errors, Measurement, Responses
@@ -31,7 +31,7 @@ BRIGHT = 2000.0
 def galaxy(e1: float = 0.3, e2: float = -0.2) -> Galaxy:
     """A bright one of bulge and disc, off centre."""
     components = (Component(1.0, "Scd", 0.6, 0.6), Component(4.0, "E", 0.4, 0.36))
-    radius = half_light_radius(0.4, 0.36, 0.6)
+    radius = compute_half_light_radius(0.4, 0.36, 0.6)
     return Galaxy(21.5, 0.6, components, 0.4, radius, e1, e2, 0.4, -0.1)
 
 
@@ -48,10 +48,10 @@ def test_sheared_galaxy_is_what_galsim_lenses(shear: complex) -> None:
         lensed = lensed.shear(g1=shown.e1, g2=shown.e2).shear(g1=shear.real, g2=shear.imag)
         seen = galsim.Convolve(lensed, galsim.Kolmogorov(fwhm=SKY.psf_fwhm_arcsec))
         image = seen.drawImage(nx=SIDE, ny=SIDE, scale=0.2, offset=(0.4, -0.1), dtype=float).array
-        direct += galaxies.component_electrons(SKY, shown, part)[:, None, None] * image
-    drawn = galaxies.noise_free_electrons(SKY, science.apply_shear(shown, shear))
+        direct += galaxies.compute_component_electrons(SKY, shown, part)[:, None, None] * image
+    drawn = galaxies.compute_electrons(SKY, science.apply_shear(shown, shear))
     assert np.abs(drawn - direct).max() < 1e-4 * direct.max()
-    unlensed = galaxies.noise_free_electrons(SKY, shown)
+    unlensed = galaxies.compute_electrons(SKY, shown)
     assert np.abs(unlensed - direct).max() > 3e-3 * direct.max()
 
 
@@ -85,7 +85,9 @@ def test_leakage_stamps_are_seen_through_sheared_psfs() -> None:
     shown = galaxy()
     parts = shown.components
     profiles = [drawing.Profile(p.sersic_index, p.half_light_radius_arcsec) for p in parts]
-    fluxes = np.stack([galaxies.component_electrons(SKY, shown, part) for part in parts], axis=1)
+    fluxes = np.stack(
+        [galaxies.compute_component_electrons(SKY, shown, part) for part in parts], axis=1
+    )
     for component, direction in enumerate(((SHEAR, 0.0), (0.0, SHEAR))):
         for sign, factor in enumerate((1, -1)):
             psf_shear = (factor * direction[0], factor * direction[1])
@@ -98,7 +100,7 @@ def test_leakage_stamps_are_seen_through_sheared_psfs() -> None:
 
 
 def observed(shown: Galaxy) -> np.ndarray:
-    electrons = galaxies.noise_free_electrons(SKY, shown)
+    electrons = galaxies.compute_electrons(SKY, shown)
     return np.asarray(electrons / np.sqrt(np.array(SKY.sky_electrons))[:, None, None])
 
 
@@ -147,7 +149,7 @@ def test_known_bias_is_recovered_through_stamps_turns_and_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Shape noise is 0.25 and pixel noise 0.06 for each galaxy; both cancel in pairs and rings."""
-    monkeypatch.setattr(galaxies, "noise_free_electrons", spin_2_image)
+    monkeypatch.setattr(galaxies, "compute_electrons", spin_2_image)
     multiplicative, additive = np.array([-0.12, 0.07]), np.array([0.003, -0.001])
     seen: list[tuple[int, int]] = []
     responses = science.measure_responses(

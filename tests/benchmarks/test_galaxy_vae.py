@@ -246,5 +246,5 @@ def test_each_real_galaxy_stands_above_a_new_one_of_like_brightness() -> None:
     figure = pictures.draw_panel(parameters, real, real, generated)
     shown = [np.asarray(axes.get_images()[0].get_array()) for axes in figure.axes]
     assert len(shown) == 6
-    expected = colour.in_colour(generated[[2, 0]], parameters)[:, 16:48, 16:48]
+    expected = colour.compose_colours(generated[[2, 0]], parameters)[:, 16:48, 16:48]
     assert np.array_equal(np.stack(shown[4:]), expected)

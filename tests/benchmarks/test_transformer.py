@@ -246,7 +246,7 @@ def test_passes_change_no_gradient(data_root: Path) -> None:
 def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(data_root: Path) -> None:
     task = built(small_config(data_root, "pass_tokens=512"))
     task.model.train()
-    batch = task.batches.after(0)
+    batch = task.batches.make_batch(0)
     assert len(batch.passes) > 1
     with torch.no_grad():
         losses = [float(task.compute_loss(*task.move_pass(one))) for one in batch.passes]
@@ -282,7 +282,7 @@ def test_the_schedule_peaks_at_the_end_of_the_warm_up() -> None:
 def test_what_it_is_timed_against_computes_the_batch_as_it_comes(data_root: Path) -> None:
     task = built(small_config(data_root, "pass_tokens=512"))
     plain = make_plain_task(subject_of(task.config, task))
-    ours, theirs = task.batches.after(0).passes, plain.next_share().passes
+    ours, theirs = task.batches.make_batch(0).passes, plain.next_share().passes
     assert len(ours) > 1
     assert [len(one.source) for one in theirs] == [16]
     assert plain.step().isfinite()
@@ -431,7 +431,7 @@ def test_ranks_compute_several_passes_of_unequal_numbers(data_root: Path) -> Non
     counts = []
     for rank in range(4):
         share = Batches(pairs, config.seed, 40, 512, rank, world_size=4)
-        counts.append([len(share.after(samples).passes) for samples in (0, 40, 80)])
+        counts.append([len(share.make_batch(samples).passes) for samples in (0, 40, 80)])
     assert min(map(max, counts)) > 1
     assert any(len(set(of_a_step)) > 1 for of_a_step in zip(*counts, strict=True)), counts
 

@@ -18,15 +18,15 @@ SOFTENING = 8.0  # Lupton's Q: how strongly bright pixels are compressed
 DARKEST_SKY_NOISE = -2.0  # black; a little below the sky's mean, so that noise is seen as noise
 
 
-def in_colour(stamps: np.ndarray, sky: SkyParameters) -> np.ndarray:
+def compose_colours(stamps: np.ndarray, sky: SkyParameters) -> np.ndarray:
     """Stamps as they are stored, (n, bands, y, x) in sky noise, as uint8 (n, y, x, 3).
 
     All are stretched alike, so brightness can be compared between them. Row 0 is the bottom one:
     draw with ``origin="lower"``. Raises ValueError where a band is missing.
     """
     numbers = [sky.bands.index(band) for band in BANDS]
-    fluxes = stamps[:, numbers].astype(np.float64) * _flux_of_sky_noise(sky)[:, None, None]
-    r_noise = float(_flux_of_sky_noise(sky)[BANDS.index("r")])
+    fluxes = stamps[:, numbers].astype(np.float64) * _compute_noise_flux(sky)[:, None, None]
+    r_noise = float(_compute_noise_flux(sky)[BANDS.index("r")])
     return np.stack(
         [
             make_lupton_rgb(
@@ -40,16 +40,16 @@ def in_colour(stamps: np.ndarray, sky: SkyParameters) -> np.ndarray:
     )
 
 
-def _flux_of_sky_noise(sky: SkyParameters) -> np.ndarray:
+def _compute_noise_flux(sky: SkyParameters) -> np.ndarray:
     """Return the flux density of one sky noise per band, (3,), in units of AB magnitude 0."""
     numbers = [sky.bands.index(band) for band in BANDS]
     electrons = np.sqrt(np.array(sky.sky_electrons))[numbers]
     seconds = np.array(sky.exposure_seconds)[numbers]
-    return np.asarray(electrons / (seconds * sky.collecting_area_cm2 * _rates_of_ab_zero()))
+    return np.asarray(electrons / (seconds * sky.collecting_area_cm2 * _compute_ab_zero_rates()))
 
 
 @lru_cache(maxsize=1)
-def _rates_of_ab_zero() -> np.ndarray:
+def _compute_ab_zero_rates() -> np.ndarray:
     """Photons per second and cm² that a source of AB magnitude 0 sends through each of BANDS."""
     bandpasses = [
         galsim.Bandpass(f"LSST_{band}.dat", wave_type="nm").withZeropoint("AB") for band in BANDS

@@ -56,7 +56,7 @@ class Profile:
     half_light_radius_arcsec: float
 
 
-def images(
+def draw_profiles(
     optics: Optics,
     profiles: Sequence[Profile],
     shape: tuple[float, float],
@@ -67,16 +67,16 @@ def images(
     All are sheared by ``shape``, a reduced shear, and moved by ``offset_pixels`` (x, y) from the
     centre of the stamp.
     """
-    period = max(_period_pixels(optics, profile, shape) for profile in profiles)
-    grid = _grid(optics, period)
-    ln_k_squared = np.log(_sheared_k_squared(grid, shape))
+    period = max(_choose_period(optics, profile, shape) for profile in profiles)
+    grid = _make_grid(optics, period)
+    ln_k_squared = np.log(_shear_k_squared(grid, shape))
     centre_pixels = (optics.pixels - 1) / 2
     phase_x = np.exp(-1j * grid.kx * (offset_pixels[0] + centre_pixels))
     phase_y = np.exp(-1j * grid.ky * (offset_pixels[1] + centre_pixels))
     seen = grid.transfer * phase_y[:, None] * phase_x
     stamp = np.empty((len(profiles), optics.pixels, optics.pixels))
     for image, profile in zip(stamp, profiles, strict=True):
-        folded = _folded(_transform(profile, ln_k_squared) * seen, period)
+        folded = _fold(_compute_transform(profile, ln_k_squared) * seen, period)
         image[:] = scipy.fft.irfft2(folded)[: optics.pixels, : optics.pixels]
     return stamp
 
@@ -84,13 +84,13 @@ def images(
 # Profiles -----------------------------------------------------------------------------------------
 
 
-def _transform(profile: Profile, ln_k_squared: np.ndarray) -> np.ndarray:
+def _compute_transform(profile: Profile, ln_k_squared: np.ndarray) -> np.ndarray:
     """Return the Fourier transform at ln(k²), k in radians per arcsecond; 1 at k = 0."""
     if profile.sersic_index == 1.0:  # exp(−r/s) has a closed one, (1 + k²s²)^(−3/2)
         scale_arcsec = profile.half_light_radius_arcsec / gammaincinv(2, 0.5)
         spread = 1 + np.exp(ln_k_squared) * scale_arcsec**2
         return np.asarray(1 / (spread * np.sqrt(spread)))
-    table = _sersic_table(profile.sersic_index)
+    table = _make_sersic_table(profile.sersic_index)
     ln_k = ln_k_squared / 2 + math.log(profile.half_light_radius_arcsec)
     place = (ln_k - table.first_ln_k) / table.step
     below = np.clip(place.astype(np.intp), 0, len(table.values) - 2)
@@ -108,7 +108,7 @@ class _Table:
 
 
 @lru_cache(maxsize=256)
-def _sersic_table(sersic_index: float) -> _Table:
+def _make_sersic_table(sersic_index: float) -> _Table:
     """Return the Hankel transform of exp(−b·r^(1/n)) at unit flux, by FFTLog.
 
     A fast Fourier transform in ln r (Hamilton 2000, MNRAS 312, 257). GalSim's own table of n = 4
@@ -126,7 +126,7 @@ def _sersic_table(sersic_index: float) -> _Table:
     return _Table(float(ln_k[0]), float(step), values)
 
 
-def _period_pixels(optics: Optics, profile: Profile, shape: tuple[float, float]) -> int:
+def _choose_period(optics: Optics, profile: Profile, shape: tuple[float, float]) -> int:
     """Return the shortest period whose nearest repetition is faint enough in the whole stamp."""
     size = math.hypot(*shape)
     major_arcsec = profile.half_light_radius_arcsec * math.sqrt((1 + size) / (1 - size))
@@ -162,14 +162,14 @@ class _Grid:
 
 
 @lru_cache(maxsize=32)
-def _grid(optics: Optics, period: int) -> _Grid:
+def _make_grid(optics: Optics, period: int) -> _Grid:
     step = 2 * math.pi / period
-    highest = max(math.ceil(_highest_frequency(optics) / step), period // 2 + 1)
+    highest = max(math.ceil(_find_highest_frequency(optics) / step), period // 2 + 1)
     kx = step * np.arange(highest + 1)
     ky = step * np.arange(-highest, highest + 1)
     scale = optics.pixel_scale_arcsec
     side = 2 * highest + 1
-    otf = _psf(optics).drawKImage(nx=side, ny=side, scale=step / scale)
+    otf = _make_psf(optics).drawKImage(nx=side, ny=side, scale=step / scale)
     pixel_x, pixel_y = (np.sinc(k / 2 / np.pi) for k in (kx, ky))
     x, y = np.meshgrid(kx / scale, ky / scale)
     tiny = np.where((x == 0) & (y == 0), 1e-20, 0.0)
@@ -183,12 +183,12 @@ def _grid(optics: Optics, period: int) -> _Grid:
     )
 
 
-def _highest_frequency(optics: Optics) -> float:
+def _find_highest_frequency(optics: Optics) -> float:
     """Return the highest frequency that the PSF passes, in radians per pixel.
 
     Raises StoreError if it is beyond twice Nyquist, where ``_folded`` would have to fold twice.
     """
-    round_psf, scale = _psf(replace(optics, psf_shear=(0.0, 0.0))), optics.pixel_scale_arcsec
+    round_psf, scale = _make_psf(replace(optics, psf_shear=(0.0, 0.0))), optics.pixel_scale_arcsec
     size = math.hypot(*optics.psf_shear)
     limit = 2 * math.pi * math.sqrt((1 - size) / (1 + size))
     if round_psf.kValue(limit / scale, 0).real > LEFT_BY_THE_PSF:
@@ -200,13 +200,13 @@ def _highest_frequency(optics: Optics) -> float:
     return float(highest) * 2 * math.pi / limit
 
 
-def _psf(optics: Optics) -> galsim.GSObject:
+def _make_psf(optics: Optics) -> galsim.GSObject:
     accurate = galsim.GSParams(kvalue_accuracy=1e-12, maxk_threshold=1e-12)
     psf = galsim.Kolmogorov(fwhm=optics.psf_fwhm_arcsec, gsparams=accurate)
     return psf.shear(g1=optics.psf_shear[0], g2=optics.psf_shear[1])
 
 
-def _sheared_k_squared(grid: _Grid, shape: tuple[float, float]) -> np.ndarray:
+def _shear_k_squared(grid: _Grid, shape: tuple[float, float]) -> np.ndarray:
     """Return |S·k|² for the shear matrix S of determinant 1.
 
     A profile that is sheared by S has a transform whose argument is sheared by S.
@@ -219,7 +219,7 @@ def _sheared_k_squared(grid: _Grid, shape: tuple[float, float]) -> np.ndarray:
     )
 
 
-def _folded(series: np.ndarray, period: int) -> np.ndarray:
+def _fold(series: np.ndarray, period: int) -> np.ndarray:
     """Add frequencies beyond Nyquist to their aliases; (period, period/2 + 1) as for ``irfft2``."""
     nyquist = period // 2
     highest = series.shape[1] - 1
@@ -255,7 +255,8 @@ def draw_with_galsim(
     psf = psf.shear(g1=optics.psf_shear[0], g2=optics.psf_shear[1])
     for image, fluxes in zip(drawn, electrons, strict=True):
         parts = [
-            flux * sersic(profile, shape) for flux, profile in zip(fluxes, profiles, strict=True)
+            flux * make_sersic(profile, shape)
+            for flux, profile in zip(fluxes, profiles, strict=True)
         ]
         observed = galsim.Convolve(galsim.Add(parts), psf)
         target = galsim.Image(image, scale=optics.pixel_scale_arcsec)
@@ -263,7 +264,7 @@ def draw_with_galsim(
     return drawn
 
 
-def sersic(profile: Profile, shape: tuple[float, float]) -> galsim.GSObject:
+def make_sersic(profile: Profile, shape: tuple[float, float]) -> galsim.GSObject:
     """Return the profile at unit flux, sheared and centred, before the PSF."""
     radius = profile.half_light_radius_arcsec
     round_profile = galsim.Sersic(profile.sersic_index, half_light_radius=radius)

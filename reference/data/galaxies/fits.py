@@ -25,7 +25,7 @@ from astropy.io import fits
 
 from reference.data import galaxies
 from reference.data.galaxies.stamps import Galaxies, SkyParameters
-from reference.data.store import StoreError, row_chunks
+from reference.data.store import StoreError, split_rows
 from rules.host import atomic_path
 
 CHUNK_ROWS = 100
@@ -74,35 +74,37 @@ def export(
     """
     if output.exists() or output.is_symlink():
         raise StoreError(f"{output}: is there already; delete it or give another --output")
-    with _told_plainly(output):
+    with _explain_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         _check_space(output, 2 * sky.stamps.size * PIXEL_BYTES + sky.labels.nbytes)
         with atomic_path(output) as temporary:
-            small = [_primary(sky, parameters), _labels(sky, train_samples), _psf(parameters)]
+            small = [
+                _make_primary(sky, parameters),
+                _make_labels(sky, train_samples),
+                _make_psf(parameters),
+            ]
             fits.HDUList(small).writeto(temporary, overwrite=True)
             images = {"STAMPS": sky.stamps, "NOISE_FREE": sky.noise_free}
             done, total = 0, sum(map(len, images.values()))
             for name, stored in images.items():
-                for count in _appended(temporary, name, stored, parameters):
+                for count in _append(temporary, name, stored, parameters):
                     done += count
                     on_progress(done, total)
 
 
-def _appended(
-    path: Path, name: str, stored: np.ndarray, parameters: SkyParameters
-) -> Iterator[int]:
+def _append(path: Path, name: str, stored: np.ndarray, parameters: SkyParameters) -> Iterator[int]:
     """Append an image extension chunk by chunk; yields the rows of each chunk once it is written.
 
     astropy takes of a Path its last part only, hence the string.
     """
-    image = fits.StreamingHDU(str(path), _image_header(name, stored, parameters))
-    for rows in row_chunks(len(stored), CHUNK_ROWS):
-        image.write(_electrons(stored[rows.start : rows.stop], parameters))
+    image = fits.StreamingHDU(str(path), _make_image_header(name, stored, parameters))
+    for rows in split_rows(len(stored), CHUNK_ROWS):
+        image.write(_convert_to_electrons(stored[rows.start : rows.stop], parameters))
         yield len(rows)
     image.close()
 
 
-def zero_points(parameters: SkyParameters) -> dict[str, float]:
+def compute_zero_points(parameters: SkyParameters) -> dict[str, float]:
     """AB magnitude, in each band, of what gives one electron in the whole exposure."""
     found = {}
     for band, seconds in zip(parameters.bands, parameters.exposure_seconds, strict=True):
@@ -112,7 +114,7 @@ def zero_points(parameters: SkyParameters) -> dict[str, float]:
     return found
 
 
-def _primary(sky: Galaxies, parameters: SkyParameters) -> fits.PrimaryHDU:
+def _make_primary(sky: Galaxies, parameters: SkyParameters) -> fits.PrimaryHDU:
     """No data; how the sky was observed, with one keyword for each band where bands differ."""
     header = fits.Header()
     header["ORIGIN"] = ("cepheid", "simulated galaxies, drawn with GalSim")
@@ -121,7 +123,7 @@ def _primary(sky: Galaxies, parameters: SkyParameters) -> fits.PrimaryHDU:
     header["PIXSCALE"] = (parameters.pixel_scale_arcsec, "[arcsec] side of a pixel")
     header["PSFFWHM"] = (parameters.psf_fwhm_arcsec, "[arcsec] of the Kolmogorov PSF, all bands")
     header["AREA"] = (parameters.collecting_area_cm2, "[cm2] collecting area")
-    points = zero_points(parameters)
+    points = compute_zero_points(parameters)
     for number, band in enumerate(parameters.bands, 1):
         seconds = parameters.exposure_seconds[number - 1]
         electrons = parameters.sky_electrons[number - 1]
@@ -137,7 +139,7 @@ def _primary(sky: Galaxies, parameters: SkyParameters) -> fits.PrimaryHDU:
     return fits.PrimaryHDU(header=header)
 
 
-def _labels(sky: Galaxies, train_samples: int) -> fits.BinTableHDU:
+def _make_labels(sky: Galaxies, train_samples: int) -> fits.BinTableHDU:
     row = np.arange(len(sky.labels), dtype=np.int32)
     split = np.where(row < train_samples, "train", "evaluation")
     columns = [
@@ -158,7 +160,7 @@ def _labels(sky: Galaxies, train_samples: int) -> fits.BinTableHDU:
     return table
 
 
-def _psf(parameters: SkyParameters) -> fits.ImageHDU:
+def _make_psf(parameters: SkyParameters) -> fits.ImageHDU:
     psf = galsim.Kolmogorov(fwhm=parameters.psf_fwhm_arcsec)
     side, scale = parameters.pixels, parameters.pixel_scale_arcsec
     drawn = psf.drawImage(nx=side, ny=side, scale=scale, dtype=np.float32)
@@ -167,7 +169,7 @@ def _psf(parameters: SkyParameters) -> fits.ImageHDU:
     return hdu
 
 
-def _image_header(name: str, stored: np.ndarray, parameters: SkyParameters) -> fits.Header:
+def _make_image_header(name: str, stored: np.ndarray, parameters: SkyParameters) -> fits.Header:
     header = fits.Header()
     header["XTENSION"] = "IMAGE"
     header["BITPIX"] = -8 * PIXEL_BYTES
@@ -193,7 +195,7 @@ def _add_frame(header: fits.Header, parameters: SkyParameters) -> None:
         header[f"CRVAL{number}"] = 0.0
 
 
-def _electrons(stored: np.ndarray, parameters: SkyParameters) -> np.ndarray:
+def _convert_to_electrons(stored: np.ndarray, parameters: SkyParameters) -> np.ndarray:
     """float32, as FITS has it: the stored values are in units of the band's sky noise."""
     noise = np.sqrt(np.array(parameters.sky_electrons))[:, None, None]
     return np.asarray(stored.astype(np.float64) * noise, dtype=np.float32)
@@ -209,7 +211,7 @@ def _check_space(output: Path, needed_bytes: int) -> None:
 
 
 @contextmanager
-def _told_plainly(output: Path) -> Iterator[None]:
+def _explain_errors(output: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

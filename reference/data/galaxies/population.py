@@ -81,7 +81,7 @@ class Galaxy:
     dy_pixels: float
 
 
-def as_json(catalogue: Path | None) -> dict[str, Any]:
+def describe_prior(catalogue: Path | None) -> dict[str, Any]:
     """For the manifest: whoever changes one of these prepares another dataset."""
     limits = {
         "magnitude_range": list(MAGNITUDE_RANGE),
@@ -90,7 +90,7 @@ def as_json(catalogue: Path | None) -> dict[str, Any]:
         "largest_shape": LARGEST_SHAPE,
     }
     if catalogue is not None:
-        return {**limits, "catalogue": _catalogue_digests(catalogue), "sersic_step": SERSIC_STEP}
+        return {**limits, "catalogue": _digest_catalogue(catalogue), "sersic_step": SERSIC_STEP}
     return {
         **limits,
         "catalogue": "parametric",
@@ -108,7 +108,7 @@ def as_json(catalogue: Path | None) -> dict[str, Any]:
     }
 
 
-def _placed_at_random(
+def _draw_placement(
     random: np.random.Generator, shape: float, largest_offset_pixels: float
 ) -> dict[str, float]:
     """Orientation, and place within a pixel: a galaxy does not know where pixels are."""
@@ -125,24 +125,24 @@ def _placed_at_random(
 # Parametric prior ---------------------------------------------------------------------------------
 
 
-def from_prior(random: np.random.Generator, largest_offset_pixels: float) -> Galaxy:
+def draw_from_prior(random: np.random.Generator, largest_offset_pixels: float) -> Galaxy:
     """Draw a galaxy of the parametric prior, centred within the offset along x and y."""
     # Counts ∝ 10^(slope × magnitude), by inverting their distribution function.
     bright, faint = (10 ** (COUNT_SLOPE * limit) for limit in MAGNITUDE_RANGE)
     magnitude = math.log10(random.uniform(bright, faint)) / COUNT_SLOPE
     z0 = REDSHIFT_SLOPE * magnitude + REDSHIFT_OFFSET
-    redshift = _within(REDSHIFT_RANGE, lambda: random.gamma(3.0, z0))
+    redshift = _draw_within(REDSHIFT_RANGE, lambda: random.gamma(3.0, z0))
     median = MEDIAN_RADIUS_ARCSEC * math.exp(
         RADIUS_SLOPE_PER_MAGNITUDE * (magnitude - MEDIAN_RADIUS_MAGNITUDE)
     )
-    radius = _within(
+    radius = _draw_within(
         RADIUS_RANGE_ARCSEC, lambda: median * math.exp(RADIUS_LOG_SCATTER * random.normal())
     )
     has_bulge = random.random() >= PURE_DISC_SHARE
     bulge_fraction = random.beta(*BULGE_FRACTION_BETA) if has_bulge else 0.0
     shape = LARGEST_SHAPE * random.beta(*SHAPE_BETA)
     # The components' radii are such that the whole has the radius that was drawn for it.
-    disc_radius = radius / half_light_radius(bulge_fraction, BULGE_TO_DISC_RADIUS, 1.0)
+    disc_radius = radius / compute_half_light_radius(bulge_fraction, BULGE_TO_DISC_RADIUS, 1.0)
     disc = Component(1.0, "Scd", 1 - bulge_fraction, disc_radius)
     bulge = Component(4.0, "E", bulge_fraction, BULGE_TO_DISC_RADIUS * disc_radius)
     return Galaxy(
@@ -151,18 +151,20 @@ def from_prior(random: np.random.Generator, largest_offset_pixels: float) -> Gal
         components=(disc, bulge) if has_bulge else (disc,),
         bulge_fraction=bulge_fraction,
         half_light_radius_arcsec=radius,
-        **_placed_at_random(random, shape, largest_offset_pixels),
+        **_draw_placement(random, shape, largest_offset_pixels),
     )
 
 
-def _within(limits: tuple[float, float], one: Callable[[], float]) -> float:
+def _draw_within(limits: tuple[float, float], one: Callable[[], float]) -> float:
     """Draws until the value lies within the limits; all that are used hold most of the mass."""
     while not limits[0] <= (value := one()) <= limits[1]:
         pass
     return value
 
 
-def half_light_radius(bulge_fraction: float, bulge_radius: float, disc_radius: float) -> float:
+def compute_half_light_radius(
+    bulge_fraction: float, bulge_radius: float, disc_radius: float
+) -> float:
     """Return the half-light radius of a de Vaucouleurs bulge with an exponential disc.
 
     They are concentric and have one axis ratio. All radii are circularised and in the same unit.
@@ -170,13 +172,15 @@ def half_light_radius(bulge_fraction: float, bulge_radius: float, disc_radius: f
     low, high = sorted((bulge_radius, disc_radius))
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
-        inside = bulge_fraction * _light_within(middle / bulge_radius, 4, 7.669249442500804)
-        inside += (1 - bulge_fraction) * _light_within(middle / disc_radius, 1, 1.6783469900166605)
+        inside = bulge_fraction * _compute_light_within(middle / bulge_radius, 4, 7.669249442500804)
+        inside += (1 - bulge_fraction) * _compute_light_within(
+            middle / disc_radius, 1, 1.6783469900166605
+        )
         low, high = (middle, high) if inside < 0.5 else (low, middle)
     return (low + high) / 2
 
 
-def _light_within(radius: float, sersic_index: int, b: float) -> float:
+def _compute_light_within(radius: float, sersic_index: int, b: float) -> float:
     """Return the share of a Sérsic profile's light within ``radius`` half-light radii.
 
     It is the regularised gamma function P(2n, b·r^(1/n)), a finite sum because 2n is an integer
@@ -193,16 +197,18 @@ def _light_within(radius: float, sersic_index: int, b: float) -> float:
 # COSMOS catalogue ---------------------------------------------------------------------------------
 
 
-def from_catalogue(path: Path, random: np.random.Generator, largest_offset_pixels: float) -> Galaxy:
+def draw_from_catalogue(
+    path: Path, random: np.random.Generator, largest_offset_pixels: float
+) -> Galaxy:
     """Draw a galaxy of the COSMOS catalogue ``path``, centred within the offset along x and y.
 
     All galaxies within the limits on magnitude and size are equally likely. Raises StoreError if
     there are hardly any.
     """
-    catalogue = _cosmos(path)
+    catalogue = _open_catalogue(path)
     for _ in range(LARGEST_NUMBER_OF_TRIES):
         record = catalogue.getParametricRecord(int(random.integers(len(catalogue))))
-        components, bulge_fraction, radius = _fitted_components(record)
+        components, bulge_fraction, radius = _make_components(record)
         if record["mag_auto"] >= MAGNITUDE_RANGE[0] and radius <= RADIUS_RANGE_ARCSEC[1]:
             break
     else:
@@ -220,11 +226,11 @@ def from_catalogue(path: Path, random: np.random.Generator, largest_offset_pixel
         components=components,
         bulge_fraction=bulge_fraction,
         half_light_radius_arcsec=radius,
-        **_placed_at_random(random, shape, largest_offset_pixels),
+        **_draw_placement(random, shape, largest_offset_pixels),
     )
 
 
-def _fitted_components(record: Mapping[str, Any]) -> tuple[tuple[Component, ...], float, float]:
+def _make_components(record: Mapping[str, Any]) -> tuple[tuple[Component, ...], float, float]:
     """Components, bulge fraction and half-light radius of a fit; templates by GalSim's rule."""
     if record["use_bulgefit"]:
         _, bulge_flux, disc_flux = (float(flux) for flux in record["flux"][:3])
@@ -232,7 +238,11 @@ def _fitted_components(record: Mapping[str, Any]) -> tuple[tuple[Component, ...]
         fraction = bulge_flux / (bulge_flux + disc_flux)
         disc = Component(1.0, "Scd", 1 - fraction, disc_radius)
         bulge = Component(4.0, "E", fraction, bulge_radius)
-        return (disc, bulge), fraction, half_light_radius(fraction, bulge_radius, disc_radius)
+        return (
+            (disc, bulge),
+            fraction,
+            compute_half_light_radius(fraction, bulge_radius, disc_radius),
+        )
     index = float(np.clip(record["sersicfit"][2], *SERSIC_RANGE))
     index = round(round(index / SERSIC_STEP) * SERSIC_STEP, 2)
     radius = float(record["hlr"][0])
@@ -244,17 +254,17 @@ def _fitted_components(record: Mapping[str, Any]) -> tuple[tuple[Component, ...]
 
 
 @lru_cache(maxsize=1)
-def _cosmos(path: Path) -> galsim.COSMOSCatalog:
+def _open_catalogue(path: Path) -> galsim.COSMOSCatalog:
     return galsim.COSMOSCatalog(path.name, dir=str(path.parent), use_real=False)
 
 
-def catalogue_path(name: str) -> Path:
+def find_catalogue(name: str) -> Path:
     """Return the path of a catalogue; galsim_download_cosmos says where a bare file name lies."""
     path = Path(name)
     return path if path.name != name else Path(galsim.meta_data.share_dir) / name
 
 
-def _catalogue_digests(path: Path) -> dict[str, str]:
+def _digest_catalogue(path: Path) -> dict[str, str]:
     """SHA-256 of the three files by name."""
     stem, suffix = os.path.splitext(path.name)
     names = [path.name, f"{stem}_fits{suffix}", f"{stem}_selection{suffix}"]

@@ -148,7 +148,7 @@ class SkyParameters:
             "exposure_seconds": list(self.exposure_seconds),
             "sky_electrons": list(self.sky_electrons),
             "collecting_area_cm2": self.collecting_area_cm2,
-            "population": population.as_json(self.catalogue),
+            "population": population.describe_prior(self.catalogue),
         }
 
 
@@ -173,19 +173,19 @@ def parameters_of(data: Mapping[str, Any]) -> SkyParameters:
     asked = dict(data)
     asked["samples"] = asked.pop("train_samples") + asked.pop("evaluation_samples")
     catalogue = asked.pop("catalogue", "parametric")
-    asked = dataset.settings(GENERATOR, SkyParameters, asked)
-    path = None if catalogue == "parametric" else population.catalogue_path(catalogue)
+    asked = dataset.select_settings(GENERATOR, SkyParameters, asked)
+    path = None if catalogue == "parametric" else population.find_catalogue(catalogue)
     return SkyParameters(**asked, catalogue=path)
 
 
-def folder_name(parameters: SkyParameters) -> str:
+def name_folder(parameters: SkyParameters) -> str:
     """E.g. ``galaxies-8000-1f3a9c2e``: other parameters, another folder."""
-    return dataset.folder_name(f"{GENERATOR}-{parameters.samples}", parameters.as_json)
+    return dataset.name_folder(f"{GENERATOR}-{parameters.samples}", parameters.as_json)
 
 
 def folder(data: Mapping[str, Any], data_root: Path) -> Path:
     """Return the folder of the dataset of a ``data`` section, prepared or not."""
-    return data_root / folder_name(parameters_of(data))
+    return data_root / name_folder(parameters_of(data))
 
 
 def prepare(
@@ -236,24 +236,28 @@ def draw(parameters: SkyParameters, indices: range) -> dict[str, np.ndarray]:
     labels = np.empty(len(indices), LABEL_DTYPE)
     sky = np.array(parameters.sky_electrons)[:, None, None]
     for row, index in enumerate(indices):
-        galaxy = galaxy_at(parameters, index)
-        signal = noise_free_electrons(parameters, galaxy)
-        photons = _generator(parameters, index, _NOISE_STREAM).poisson(np.maximum(signal + sky, 0))
-        stamps[row] = _in_sky_noise(photons - sky, sky)
-        noise_free[row] = _in_sky_noise(signal, sky)
-        labels[row] = _labels(parameters, galaxy, signal)
+        galaxy = draw_galaxy(parameters, index)
+        signal = compute_electrons(parameters, galaxy)
+        photons = _make_generator(parameters, index, _NOISE_STREAM).poisson(
+            np.maximum(signal + sky, 0)
+        )
+        stamps[row] = _scale_to_sky_noise(photons - sky, sky)
+        noise_free[row] = _scale_to_sky_noise(signal, sky)
+        labels[row] = _make_labels(parameters, galaxy, signal)
     return {"stamps": stamps, "noise_free": noise_free, "labels": labels}
 
 
-def galaxy_at(parameters: SkyParameters, index: int) -> Galaxy:
+def draw_galaxy(parameters: SkyParameters, index: int) -> Galaxy:
     """Draw galaxy number ``index`` of the sky, before it is observed."""
-    random = _generator(parameters, index, _GALAXY_STREAM)
+    random = _make_generator(parameters, index, _GALAXY_STREAM)
     if parameters.catalogue is None:
-        return population.from_prior(random, parameters.largest_offset_pixels)
-    return population.from_catalogue(parameters.catalogue, random, parameters.largest_offset_pixels)
+        return population.draw_from_prior(random, parameters.largest_offset_pixels)
+    return population.draw_from_catalogue(
+        parameters.catalogue, random, parameters.largest_offset_pixels
+    )
 
 
-def noise_free_electrons(
+def compute_electrons(
     parameters: SkyParameters, galaxy: Galaxy, psf_shear: tuple[float, float] = (0.0, 0.0)
 ) -> np.ndarray:
     """Return the expected electrons per pixel without the sky, float64 (bands, y, x).
@@ -261,8 +265,8 @@ def noise_free_electrons(
     All bands share PSF and shape, so each component is drawn once, at unit flux, and the bands are
     its multiples. ``psf_shear`` is the reduced shear of the PSF, which the datasets leave round.
     """
-    optics, profiles, electrons = _as_drawn(parameters, galaxy, psf_shear)
-    unit_images = drawing.images(
+    optics, profiles, electrons = _split_into_profiles(parameters, galaxy, psf_shear)
+    unit_images = drawing.draw_profiles(
         optics, profiles, (galaxy.e1, galaxy.e2), (galaxy.dx_pixels, galaxy.dy_pixels)
     )
     return np.tensordot(electrons, unit_images, axes=1)
@@ -270,13 +274,13 @@ def noise_free_electrons(
 
 def draw_with_galsim(parameters: SkyParameters, galaxy: Galaxy) -> np.ndarray:
     """Draw the same with GalSim, one ``drawImage`` per band, for tests and timings."""
-    optics, profiles, electrons = _as_drawn(parameters, galaxy)
+    optics, profiles, electrons = _split_into_profiles(parameters, galaxy)
     return drawing.draw_with_galsim(
         optics, profiles, electrons, (galaxy.e1, galaxy.e2), (galaxy.dx_pixels, galaxy.dy_pixels)
     )
 
 
-def _as_drawn(
+def _split_into_profiles(
     parameters: SkyParameters, galaxy: Galaxy, psf_shear: tuple[float, float] = (0.0, 0.0)
 ) -> tuple[Optics, list[Profile], np.ndarray]:
     """Optics, profiles, and the electrons of each profile in each band, (bands, profiles)."""
@@ -287,21 +291,23 @@ def _as_drawn(
         Profile(component.sersic_index, component.half_light_radius_arcsec)
         for component in galaxy.components
     ]
-    electrons = [component_electrons(parameters, galaxy, part) for part in galaxy.components]
+    electrons = [
+        compute_component_electrons(parameters, galaxy, part) for part in galaxy.components
+    ]
     return optics, profiles, np.stack(electrons, axis=1)
 
 
-def component_electrons(
+def compute_component_electrons(
     parameters: SkyParameters, galaxy: Galaxy, component: Component
 ) -> np.ndarray:
     """Return the expected electrons of a component over the whole exposure, (bands,)."""
-    rates = _rates(parameters.bands, component.template, galaxy.redshift)
+    rates = _interpolate_rates(parameters.bands, component.template, galaxy.redshift)
     brightness = component.fraction * 10 ** (-0.4 * galaxy.magnitude)
     exposure = parameters.collecting_area_cm2 * np.array(parameters.exposure_seconds)
     return np.asarray(brightness * rates * exposure)
 
 
-def _in_sky_noise(electrons: np.ndarray, sky: np.ndarray) -> np.ndarray:
+def _scale_to_sky_noise(electrons: np.ndarray, sky: np.ndarray) -> np.ndarray:
     values: np.ndarray = electrons / np.sqrt(sky)
     if np.abs(values).max() > np.finfo(PIXEL_DTYPE).max:
         raise StoreError(
@@ -311,7 +317,9 @@ def _in_sky_noise(electrons: np.ndarray, sky: np.ndarray) -> np.ndarray:
     return values
 
 
-def _labels(parameters: SkyParameters, galaxy: Galaxy, signal: np.ndarray) -> tuple[float, ...]:
+def _make_labels(
+    parameters: SkyParameters, galaxy: Galaxy, signal: np.ndarray
+) -> tuple[float, ...]:
     """In the order of LABELS."""
     r = parameters.bands.index("r")
     variance = signal[r] + parameters.sky_electrons[r]
@@ -329,21 +337,21 @@ def _labels(parameters: SkyParameters, galaxy: Galaxy, signal: np.ndarray) -> tu
     )
 
 
-def _generator(parameters: SkyParameters, index: int, stream: int) -> np.random.Generator:
+def _make_generator(parameters: SkyParameters, index: int, stream: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence([parameters.seed, index, stream]))
 
 
 # Colours ------------------------------------------------------------------------------------------
 
 
-def _rates(bands: str, template: str, redshift: float) -> np.ndarray:
+def _interpolate_rates(bands: str, template: str, redshift: float) -> np.ndarray:
     """Electrons per second and cm² of a galaxy of F814W = 0, (bands,)."""
-    redshifts, rates = _rate_tables(bands)
+    redshifts, rates = _compute_rate_tables(bands)
     return np.array([np.interp(redshift, redshifts, rate) for rate in rates[template]])
 
 
 @lru_cache(maxsize=8)
-def _rate_tables(bands: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def _compute_rate_tables(bands: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Redshifts, and for each template the rates at them, (bands, redshifts).
 
     Photon integrals of redshifted templates over LSST's bands, over that in F814W, in which the

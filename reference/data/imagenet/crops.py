@@ -48,12 +48,12 @@ class Views:
     mirrored: np.ndarray
 
 
-def training_views(
+def make_training_views(
     images: Images, cropping: Cropping, stream: SampleStream, first: int, count: int
 ) -> Views:
     """Return the views at ``count`` positions of the stream from ``first`` on."""
     rows, _ = stream.take(first, count)
-    drawn = _drawn(stream.seed, first, count)
+    drawn = _draw_numbers(stream.seed, first, count)
     widths, heights = images.widths[rows].astype(float), images.heights[rows].astype(float)
     low, high = cropping.area
     areas = (low + (high - low) * drawn[:, :ATTEMPTS]) * (widths * heights)[:, None]
@@ -66,28 +66,30 @@ def training_views(
     at = np.arange(count)
     across, down = across[at, chosen], down[at, chosen]
     none = ~fits.any(axis=1)
-    across[none], down[none] = _whole(widths[none], heights[none], cropping.aspect)
+    across[none], down[none] = _find_largest_part(widths[none], heights[none], cropping.aspect)
     left = np.floor(drawn[:, -3] * (widths - across + 1))
     top = np.floor(drawn[:, -2] * (heights - down + 1))
     left[none] = (widths[none] - across[none]) // 2
     top[none] = (heights[none] - down[none]) // 2
-    return Views(rows, _boxes(left, top, across, down), drawn[:, -1] < 0.5)
+    return Views(rows, _stack_boxes(left, top, across, down), drawn[:, -1] < 0.5)
 
 
-def evaluation_views(images: Images, cropping: Cropping, rows: np.ndarray) -> Views:
+def make_evaluation_views(images: Images, cropping: Cropping, rows: np.ndarray) -> Views:
     """Return views of the centres of the images in ``rows``, int64 (n,)."""
     widths, heights = images.widths[rows].astype(float), images.heights[rows].astype(float)
     share = cropping.pixels / cropping.evaluation_resize_pixels
     side = np.maximum(1, np.rint(np.minimum(widths, heights) * share))
-    boxes = _boxes((widths - side) // 2, (heights - side) // 2, side, side)
+    boxes = _stack_boxes((widths - side) // 2, (heights - side) // 2, side, side)
     return Views(rows, boxes, np.zeros(len(rows), bool))
 
 
-def _boxes(left: np.ndarray, top: np.ndarray, width: np.ndarray, height: np.ndarray) -> np.ndarray:
+def _stack_boxes(
+    left: np.ndarray, top: np.ndarray, width: np.ndarray, height: np.ndarray
+) -> np.ndarray:
     return np.stack([left, top, left + width, top + height], axis=1).astype(np.int64)
 
 
-def _whole(
+def _find_largest_part(
     widths: np.ndarray, heights: np.ndarray, aspect: tuple[float, float]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the largest part whose aspect ratio is allowed."""
@@ -97,14 +99,14 @@ def _whole(
     )
 
 
-def _drawn(seed: int, first: int, count: int) -> np.ndarray:
+def _draw_numbers(seed: int, first: int, count: int) -> np.ndarray:
     """Random numbers in [0, 1) of ``count`` positions, (count, 2 · ATTEMPTS + 3)."""
     blocks = range(first // BLOCK, (first + count - 1) // BLOCK + 1)
-    drawn = np.concatenate([_block(seed, block) for block in blocks])
+    drawn = np.concatenate([_draw_block(seed, block) for block in blocks])
     start = first - blocks.start * BLOCK
     return drawn[start : start + count]
 
 
 @lru_cache(maxsize=64)
-def _block(seed: int, block: int) -> np.ndarray:
+def _draw_block(seed: int, block: int) -> np.ndarray:
     return make_generator(seed, "crop", block).random((BLOCK, 2 * ATTEMPTS + 3))

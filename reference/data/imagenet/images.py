@@ -32,7 +32,7 @@ from reference.data import dataset, preparation, store
 from reference.data.columns import Ragged
 from reference.data.imagenet import layout as imagenet_layout
 from reference.data.imagenet import shapes
-from reference.data.imagenet.jpeg import KINDS, examined
+from reference.data.imagenet.jpeg import KINDS, examine
 from reference.data.imagenet.layout import Listing
 from reference.data.store import Manifest, OnProgress, StoreError
 
@@ -109,7 +109,7 @@ class Images:
     ends: np.ndarray
     manifest: Manifest
 
-    def file(self, row: int) -> memoryview:
+    def read_file(self, row: int) -> memoryview:
         """Return the JPEG file of a row as it was distributed."""
         start = self.ends[row - 1] if row else 0
         return self.files[start : self.ends[row]].data
@@ -123,7 +123,7 @@ def parameters_of(data: Mapping[str, Any]) -> ImageNetParameters:
 
     Raises StoreError for values that make no sense.
     """
-    return ImageNetParameters(**dataset.settings(GENERATOR, ImageNetParameters, data))
+    return ImageNetParameters(**dataset.select_settings(GENERATOR, ImageNetParameters, data))
 
 
 def folder(data: Mapping[str, Any], data_root: Path) -> Path:
@@ -131,10 +131,10 @@ def folder(data: Mapping[str, Any], data_root: Path) -> Path:
     parameters = parameters_of(data)
     rows = parameters.train_samples + parameters.evaluation_samples
     title = f"{GENERATOR}-{parameters.source}-{rows}"
-    return data_root / dataset.folder_name(title, parameters.as_json)
+    return data_root / dataset.name_folder(title, parameters.as_json)
 
 
-def source_folder(folder: Path, parameters: ImageNetParameters) -> Path:
+def find_source(folder: Path, parameters: ImageNetParameters) -> Path:
     """Where the files are that ``folder`` is packed from."""
     if parameters.source == REAL:
         return folder.with_name(REAL)
@@ -153,14 +153,14 @@ def prepare(
     and where images are damaged: all of those are named.
     """
     if folder.exists():
-        return dataset.already_there(GENERATOR, folder, parameters.as_json)
-    source = source_folder(folder, parameters)
+        return dataset.read_existing(GENERATOR, folder, parameters.as_json)
+    source = find_source(folder, parameters)
     on_progress = on_progress or (lambda done, total: None)
     if parameters.source == SHAPES:
-        _draw(source, parameters, processes, _share_of_progress(on_progress, 0))
-        on_progress = _share_of_progress(on_progress, 1)
-    with _told_if_unreadable():
-        listing = imagenet_layout.listed(
+        _draw(source, parameters, processes, _split_progress(on_progress, 0))
+        on_progress = _split_progress(on_progress, 1)
+    with _explain_unreadable():
+        listing = imagenet_layout.list_files(
             source, parameters.classes, parameters.train_samples, parameters.evaluation_samples
         )
     return preparation.prepare(
@@ -177,13 +177,13 @@ def prepare(
         processes,
         on_progress,
         packages=("simplejpeg", "Pillow"),
-        judge=partial(_look_through, source, folder.with_name(f"{folder.name}-damaged.txt")),
+        judge=partial(_check_images, source, folder.with_name(f"{folder.name}-damaged.txt")),
     )
 
 
 def load(folder: Path) -> Images:
     """Map a prepared dataset. Raises StoreError if it is missing, damaged or something else."""
-    manifest = dataset.made_by(GENERATOR, folder)
+    manifest = dataset.read_manifest(GENERATOR, folder)
     arrays, parameters = store.open_arrays(folder), manifest.parameters
     facts = arrays["facts"]
     return Images(
@@ -209,18 +209,18 @@ def read(source: Path, listing: Listing, rows: range) -> dict[str, Any]:
     facts = np.zeros(len(rows), FACTS)
     for at, row in enumerate(rows):
         path = source / listing.names[row]
-        with _told_if_unreadable():
+        with _explain_unreadable():
             content = path.read_bytes()
         if len(content) != listing.sizes_bytes[row]:
             raise StoreError(f"{path}: changed while it was read. Prepare again.")
         files.append(content)
-        facts[at] = (listing.labels[row], *examined(content))
+        facts[at] = (listing.labels[row], *examine(content))
     names = listing.encoded[rows.start : rows.stop]
     return {"images": b"".join(files), "names": b"".join(names), "facts": facts}
 
 
 @contextmanager
-def _told_if_unreadable() -> Iterator[None]:
+def _explain_unreadable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -240,18 +240,18 @@ def _draw(
     shapes.draw_files(source, parameters.seed, classes, parts, processes, on_progress)
 
 
-def _share_of_progress(on_progress: OnProgress, half: int) -> OnProgress:
+def _split_progress(on_progress: OnProgress, half: int) -> OnProgress:
     """Drawing is the first half of the work, packing the second."""
     return lambda done, total: on_progress((half * total + done) // 2, total)
 
 
-def _look_through(source: Path, damage: Path, folder: Path) -> None:
+def _check_images(source: Path, damage: Path, folder: Path) -> None:
     """Write REMARKS. Raises StoreError if images are damaged.
 
     The error names some of them; if there are many, the file ``damage`` names all.
     """
     arrays = store.open_arrays(folder)
-    damaged = _names(arrays, "damaged")
+    damaged = _list_names(arrays, "damaged")
     if damaged:
         named = "".join(f"\n  {source / name}" for name in damaged[:MOST_NAMED])
         more = ""
@@ -262,7 +262,7 @@ def _look_through(source: Path, damage: Path, folder: Path) -> None:
             f"{source}: damaged: {len(damaged):,} of {len(arrays['facts']):,} images cannot be "
             f"decoded to their end. Unpack these again, then prepare again:{named}{more}"
         )
-    lines = [f"{kind}\t{name}\n" for kind in UNUSUAL for name in _names(arrays, kind)]
+    lines = [f"{kind}\t{name}\n" for kind in UNUSUAL for name in _list_names(arrays, kind)]
     if lines:
         (folder / REMARKS).write_text("".join(lines), encoding="utf-8")
 
@@ -277,7 +277,7 @@ def remarks(folder: Path) -> list[str]:
     return [f"unusual images, which are used: {'; '.join(found)} ({folder / REMARKS})"]
 
 
-def _names(arrays: Mapping[str, np.ndarray], kind: str) -> list[str]:
+def _list_names(arrays: Mapping[str, np.ndarray], kind: str) -> list[str]:
     ends, text = arrays["names_ends"], arrays["names"]
     rows = np.flatnonzero(arrays["facts"]["kind"] == KINDS.index(kind))
     starts = [int(ends[row - 1]) if row else 0 for row in rows]

@@ -20,7 +20,7 @@ _DAMAGED = (0, 0, KINDS.index("damaged"))
 _BY_PILLOW = (KINDS.index("cmyk"), KINDS.index("other"))
 
 
-def examined(content: bytes) -> tuple[int, int, int]:
+def examine(content: bytes) -> tuple[int, int, int]:
     """Height, width and the code of the kind of an image, after decoding all of it.
 
     Of a damaged one height and width are 0.
@@ -28,7 +28,7 @@ def examined(content: bytes) -> tuple[int, int, int]:
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
     except ValueError:  # no JPEG, which Pillow may know
-        return _examined_by_pillow(content, "other")
+        return _examine_with_pillow(content, "other")
     kind = _KIND_OF_COLOURS.get(colours, "other")
     try:
         simplejpeg.decode_jpeg(content, strict=True)
@@ -37,11 +37,11 @@ def examined(content: bytes) -> tuple[int, int, int]:
     if kind == "damaged":
         return _DAMAGED
     if KINDS.index(kind) in _BY_PILLOW:
-        return _examined_by_pillow(content, kind)
+        return _examine_with_pillow(content, kind)
     return height, width, KINDS.index(kind)
 
 
-def pixels(content: bytes | memoryview, kind: int) -> np.ndarray:
+def decode(content: bytes | memoryview, kind: int) -> np.ndarray:
     """Decode an image to RGB, uint8 (height, width, 3); ``kind`` is the result of ``examined``."""
     if kind in _BY_PILLOW:
         with Image.open(io.BytesIO(content)) as image:
@@ -50,9 +50,9 @@ def pixels(content: bytes | memoryview, kind: int) -> np.ndarray:
     return decoded
 
 
-def _examined_by_pillow(content: bytes, kind: str) -> tuple[int, int, int]:
+def _examine_with_pillow(content: bytes, kind: str) -> tuple[int, int, int]:
     try:
-        height, width, _ = pixels(content, KINDS.index(kind)).shape
+        height, width, _ = decode(content, KINDS.index(kind)).shape
     except Exception:  # whatever a decoder makes of bytes that are no image
         return _DAMAGED
     return height, width, KINDS.index(kind)

@@ -57,7 +57,7 @@ class Listing:
         return sha.hexdigest()
 
 
-def listed(source: Path, classes: int, train: int, validation: int) -> Listing:
+def list_files(source: Path, classes: int, train: int, validation: int) -> Listing:
     """All files of the set in ``source``: names, classes and sizes, none is opened.
 
     Raises StoreError where a folder is missing, or there are not as many ``classes``, ``train`` or
@@ -69,7 +69,7 @@ def listed(source: Path, classes: int, train: int, validation: int) -> Listing:
                 f"{source / part}: there is no such folder. Put ImageNet there, or link it: "
                 f"{TRAIN}/<class>/*.JPEG and {VALIDATION}/, as its archives unpack."
             )
-    by_class = {name: _files(source / TRAIN / name) for name in _folders(source / TRAIN)}
+    by_class = {name: _list_images(source / TRAIN / name) for name in _list_folders(source / TRAIN)}
     _check_training(source / TRAIN, by_class, classes, train)
     names = tuple(by_class)
     rows = [
@@ -77,12 +77,12 @@ def listed(source: Path, classes: int, train: int, validation: int) -> Listing:
         for label, (name, files) in enumerate(by_class.items())
         for file, size in files.items()
     ]
-    rows += _validation(source, names, validation)
+    rows += _list_validation(source, names, validation)
     paths, labels, sizes = zip(*rows, strict=True)
     empty = [path for path, size in zip(paths, sizes, strict=True) if size == 0]
     if empty:
         raise StoreError(
-            f"{source}: {_some(empty, 'files are empty', 'file is empty')}. Unpack again."
+            f"{source}: {_format_names(empty, 'files are empty', 'file is empty')}. Unpack again."
         )
     return Listing(names, paths, np.array(labels, np.int64), np.array(sizes, np.int64))
 
@@ -91,8 +91,8 @@ def _check_training(folder: Path, found: Mapping[str, Files], classes: int, imag
     packed = sorted(path.name for path in folder.glob("*.tar"))
     if packed:
         raise StoreError(
-            f"{folder}: {_some(packed, 'archives are', 'archive is')} not unpacked. Unpack each "
-            f"into a folder of its name and delete it."
+            f"{folder}: {_format_names(packed, 'archives are', 'archive is')} not unpacked. Unpack "
+            f"each into a folder of its name and delete it."
         )
     empty = [name for name, files in found.items() if not files]
     if empty or len(found) != classes:
@@ -111,10 +111,12 @@ def _check_training(folder: Path, found: Mapping[str, Files], classes: int, imag
         )
 
 
-def _validation(source: Path, classes: Sequence[str], images: int) -> list[tuple[str, int, int]]:
+def _list_validation(
+    source: Path, classes: Sequence[str], images: int
+) -> list[tuple[str, int, int]]:
     """Names, labels and sizes."""
     folder = source / VALIDATION
-    folders, flat = _folders(folder), _files(folder)
+    folders, flat = _list_folders(folder), _list_images(folder)
     if folders and flat:
         raise StoreError(
             f"{folder}: holds class folders and images beside them ({next(iter(flat))}), so it is "
@@ -122,12 +124,12 @@ def _validation(source: Path, classes: Sequence[str], images: int) -> list[tuple
         )
     if folders:
         _check_same(folder, folders, classes)
-        by_class = [(name, _files(folder / name)) for name in classes]
+        by_class = [(name, _list_images(folder / name)) for name in classes]
         found = {f"{name}/{file}": size for name, files in by_class for file, size in files.items()}
         labels = [label for label, (_, files) in enumerate(by_class) for _ in files]
     else:
         found = flat
-        labels = [] if len(flat) != images else _ground_truth(source, list(flat), classes)
+        labels = [] if len(flat) != images else _read_ground_truth(source, list(flat), classes)
     if len(found) != images:
         raise StoreError(
             f"{folder}: {len(found):,} images, expected {images:,}. Unpack again what is not "
@@ -151,20 +153,20 @@ def _check_same(folder: Path, found: Sequence[str], classes: Sequence[str]) -> N
 # The classes of validation images in one folder ---------------------------------------------------
 
 
-def _ground_truth(source: Path, names: Sequence[str], classes: Sequence[str]) -> list[int]:
+def _read_ground_truth(source: Path, names: Sequence[str], classes: Sequence[str]) -> list[int]:
     """Read the labels of the validation images ``names`` from the list that is there."""
     for list_name, read in LISTS.items():
         for place in DEVKIT:
             path = source / place / list_name
             if path.is_file():
-                return _labels(path, read, names, classes)
+                return _read_labels(path, read, names, classes)
     raise StoreError(
         f"{source / VALIDATION}: the images lie in one folder, and no list says of which class "
         f"each is. Put one beside it ({', '.join(LISTS)}), or sort them into class folders."
     )
 
 
-def _labels(
+def _read_labels(
     path: Path,
     read: Callable[[Path, Sequence[str], Sequence[str]], Mapping[str, str]],
     names: Sequence[str],
@@ -181,59 +183,59 @@ def _labels(
         ) from error
 
 
-def _from_kaggle(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
+def _read_kaggle(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
     with open(path, newline="", encoding="utf-8") as file:
         lines = islice(csv.reader(file), 1, None)
         return {line[0]: line[1].split()[0] for line in lines if line}
 
 
-def _from_caffe(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
-    pairs = (line.split() for line in _lines(path))
-    return {name.partition(".")[0]: classes[_from_0(label)] for name, label in pairs}
+def _read_caffe(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
+    pairs = (line.split() for line in _read_lines(path))
+    return {name.partition(".")[0]: classes[_parse_index(label)] for name, label in pairs}
 
 
-def _from_tensorflow(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
+def _read_tensorflow(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
     stems = (name.partition(".")[0] for name in names)
-    return dict(zip(stems, _lines(path), strict=True))
+    return dict(zip(stems, _read_lines(path), strict=True))
 
 
-def _from_devkit(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
+def _read_devkit(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
     from scipy.io import loadmat
 
     synsets = loadmat(path.with_name("meta.mat"), squeeze_me=True)["synsets"]
     folder_of = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in synsets}
     stems = (name.partition(".")[0] for name in names)
-    return {stem: folder_of[int(line)] for stem, line in zip(stems, _lines(path), strict=True)}
+    return {stem: folder_of[int(line)] for stem, line in zip(stems, _read_lines(path), strict=True)}
 
 
 LISTS = {
-    "LOC_val_solution.csv": _from_kaggle,
-    "val.txt": _from_caffe,
-    "imagenet_2012_validation_synset_labels.txt": _from_tensorflow,
-    "ILSVRC2012_validation_ground_truth.txt": _from_devkit,
+    "LOC_val_solution.csv": _read_kaggle,
+    "val.txt": _read_caffe,
+    "imagenet_2012_validation_synset_labels.txt": _read_tensorflow,
+    "ILSVRC2012_validation_ground_truth.txt": _read_devkit,
 }
 
 
-def _from_0(text: str) -> int:
+def _parse_index(text: str) -> int:
     number = int(text)
     if number < 0:
         raise ValueError(f"label {number}")
     return number
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 # Folders ------------------------------------------------------------------------------------------
 
 
-def _folders(folder: Path) -> list[str]:
+def _list_folders(folder: Path) -> list[str]:
     with os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if entry.is_dir() and _is_visible(entry))
 
 
-def _files(folder: Path) -> Files:
+def _list_images(folder: Path) -> Files:
     with os.scandir(folder) as entries:
         found = [
             (entry.name, entry.stat().st_size)
@@ -247,7 +249,7 @@ def _is_visible(entry: "os.DirEntry[str]") -> bool:
     return not entry.name.startswith(".")
 
 
-def _some(names: Sequence[str], many: str, one: str) -> str:
+def _format_names(names: Sequence[str], many: str, one: str) -> str:
     """E.g. ``3 files (a, b, c) are``."""
     shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
     noun, _, verb = (many if len(names) > 1 else one).partition(" ")

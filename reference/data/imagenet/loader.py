@@ -18,9 +18,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from reference.data.imagenet.crops import Cropping, Views, evaluation_views, training_views
+from reference.data.imagenet.crops import (
+    Cropping,
+    Views,
+    make_evaluation_views,
+    make_training_views,
+)
 from reference.data.imagenet.images import Images
-from reference.data.imagenet.jpeg import pixels
+from reference.data.imagenet.jpeg import decode
 from reference.data.order import SampleStream
 
 AHEAD = 2  # batches that are being decoded while one is used
@@ -65,9 +70,9 @@ class Loader:
             self._coming_from = samples
         step = self.share.ranks * self.share.batch
         while len(self._coming) <= AHEAD:
-            self._coming.append(self._training(samples + len(self._coming) * step))
+            self._coming.append(self._start_training(samples + len(self._coming) * step))
         self._coming_from += step
-        return self._coming.popleft().ready()
+        return self._coming.popleft().wait()
 
     def evaluation_batches(self, batch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield this rank's part of the validation set in batches of one shape.
@@ -78,11 +83,11 @@ class Loader:
         """
         coming: deque[tuple[_Batch, Tensor]] = deque()
         for first in range(0, self.images.evaluation_samples, batch * self.share.ranks):
-            coming.append(self._evaluation(first + self.share.rank * batch, batch))
+            coming.append(self._start_evaluation(first + self.share.rank * batch, batch))
             if len(coming) > AHEAD:
-                yield _with_mask(*coming.popleft())
+                yield _add_mask(*coming.popleft())
         while coming:
-            yield _with_mask(*coming.popleft())
+            yield _add_mask(*coming.popleft())
 
     def close(self) -> None:
         """End the threads."""
@@ -94,26 +99,26 @@ class Loader:
             batch.cancel()
         self._coming.clear()
 
-    def _training(self, samples: int) -> "_Batch":
+    def _start_training(self, samples: int) -> "_Batch":
         first = samples + self.share.rank * self.share.batch
-        return self._begun(
-            training_views(self.images, self.cropping, self.stream, first, self.share.batch)
+        return self._start(
+            make_training_views(self.images, self.cropping, self.stream, first, self.share.batch)
         )
 
-    def _evaluation(self, first: int, batch: int) -> tuple["_Batch", Tensor]:
+    def _start_evaluation(self, first: int, batch: int) -> tuple["_Batch", Tensor]:
         total = self.images.evaluation_samples
         places = np.arange(first, first + batch)
         rows = self.images.train_samples + np.minimum(places, total - 1)
-        views = evaluation_views(self.images, self.cropping, rows)
-        return self._begun(views), torch.from_numpy(places < total)
+        views = make_evaluation_views(self.images, self.cropping, rows)
+        return self._start(views), torch.from_numpy(places < total)
 
-    def _begun(self, views: Views) -> "_Batch":
+    def _start(self, views: Views) -> "_Batch":
         count, size = len(views.rows), self.cropping.pixels
         batch = torch.empty((count, size, size, 3), dtype=torch.uint8, pin_memory=self.pinned)
         labels = torch.from_numpy(self.images.labels[views.rows])
         pieces = [
             self._threads.submit(_fill, batch, self.images, views, range(first, last))
-            for first, last in _pieces(count)
+            for first, last in _split(count)
         ]
         return _Batch(batch, labels.pin_memory() if self.pinned else labels, pieces)
 
@@ -126,7 +131,7 @@ class _Batch:
     labels: Tensor
     pieces: list[Future[None]]
 
-    def ready(self) -> tuple[Tensor, Tensor]:
+    def wait(self) -> tuple[Tensor, Tensor]:
         for piece in self.pieces:
             piece.result()
         return self.images, self.labels
@@ -136,11 +141,11 @@ class _Batch:
             piece.cancel()
 
 
-def _with_mask(batch: _Batch, valid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return *batch.ready(), valid
+def _add_mask(batch: _Batch, valid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return *batch.wait(), valid
 
 
-def _pieces(count: int) -> Iterator[tuple[int, int]]:
+def _split(count: int) -> Iterator[tuple[int, int]]:
     return ((first, min(first + PIECE, count)) for first in range(0, count, PIECE))
 
 
@@ -148,12 +153,12 @@ def _fill(batch: Tensor, images: Images, views: Views, which: range) -> None:
     """Put the images ``which`` of ``views`` in their places."""
     for at in which:
         row = int(views.rows[at])
-        whole = pixels(images.file(row), int(images.kinds[row]))
-        seen = resized(whole, views.boxes[at].tolist(), batch.shape[1])
+        whole = decode(images.read_file(row), int(images.kinds[row]))
+        seen = resize(whole, views.boxes[at].tolist(), batch.shape[1])
         batch[at] = seen.flip(1) if views.mirrored[at] else seen
 
 
-def resized(image: np.ndarray, box: list[int], size: int) -> Tensor:
+def resize(image: np.ndarray, box: list[int], size: int) -> Tensor:
     """Resize the part ``box`` of ``image``, uint8 (height, width, 3), to (size, size, 3).
 
     ``box`` is left, top, right, bottom. The interpolation is bicubic and averages where the image

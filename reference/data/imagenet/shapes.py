@@ -87,34 +87,34 @@ def _draw_piece(
         path = folder / parts[row] / classes[label] / f"{classes[label]}_{number:05}.JPEG"
         if not path.exists():
             with atomic_path(path, sync=False) as temporary:
-                temporary.write_bytes(jpeg(seed, Picture(label, number)))
+                temporary.write_bytes(encode_picture(seed, Picture(label, number)))
     return len(rows)
 
 
-def jpeg(seed: int, picture: Picture) -> bytes:
+def encode_picture(seed: int, picture: Picture) -> bytes:
     """Return the picture as a JPEG file."""
-    pixels = drawn(seed, picture)
+    pixels = draw_picture(seed, picture)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "JPEG", quality=JPEG_QUALITY, subsampling=2)
     return file.getvalue()
 
 
-def drawn(seed: int, picture: Picture) -> np.ndarray:
+def draw_picture(seed: int, picture: Picture) -> np.ndarray:
     """Draw the picture before compression, uint8 (height, width, 3)."""
     random = np.random.default_rng(
         np.random.SeedSequence([seed, GENERATOR_VERSION, picture.label, picture.number])
     )
     height, width = random.integers(SMALLEST_PIXELS, LARGEST_PIXELS, size=2, endpoint=True)
-    ground, ink = _two_colours(random)
+    ground, ink = _draw_colours(random)
     cover = _cover(random, SHAPES[CLASSES[picture.label]], int(height), int(width))
-    image = _textured(random, ground, int(height), int(width))
-    image += cover[:, :, None] * (_textured(random, ink, int(height), int(width)) - image)
+    image = _draw_texture(random, ground, int(height), int(width))
+    image += cover[:, :, None] * (_draw_texture(random, ink, int(height), int(width)) - image)
     image += random.uniform(2, 9) * random.standard_normal(image.shape)
     clipped: np.ndarray = np.clip(np.rint(image), 0, 255).astype(np.uint8)
     return clipped
 
 
-def _two_colours(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _draw_colours(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Any two that can be told apart."""
     while True:
         ground, ink = random.uniform(20, 235, size=(2, 3))
@@ -122,7 +122,7 @@ def _two_colours(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
             return ground, ink
 
 
-def _textured(
+def _draw_texture(
     random: np.random.Generator, colour: np.ndarray, height: int, width: int
 ) -> np.ndarray:
     """Draw a colour with a gradient, stripes and blots, float64 (height, width, 3)."""
@@ -131,7 +131,7 @@ def _textured(
     image[:] = colour
     slope = random.uniform(-40, 40, size=(2, 3))
     image += x[:, :, None] * slope[0] + y[:, :, None] * slope[1]
-    along = _turned(x, y, random.uniform(0, 2 * math.pi))[0] * random.uniform(2, 9)
+    along = _rotate(x, y, random.uniform(0, 2 * math.pi))[0] * random.uniform(2, 9)
     wave = np.abs(along - np.floor(along) - 0.5) * 4 - 1
     image += wave[:, :, None] * random.uniform(-18, 18, size=3)
     for _ in range(BLOTS):
@@ -147,21 +147,24 @@ def _cover(random: np.random.Generator, inside: Inside, height: int, width: int)
     radius = side * random.uniform(*RADIUS)
     centre_x, centre_y = random.uniform(0, width), random.uniform(0, height)
     y, x = np.mgrid[0 : height * SUPERSAMPLING, 0 : width * SUPERSAMPLING] / SUPERSAMPLING
-    across, down = _turned(x - centre_x, y - centre_y, random.uniform(0, 2 * math.pi))
+    across, down = _rotate(x - centre_x, y - centre_y, random.uniform(0, 2 * math.pi))
     stretch = random.uniform(0.85, 1.18)
-    across, down = _in_cell(across / radius * stretch), _in_cell(down / radius / stretch)
+    across, down = (
+        _fold_into_cell(across / radius * stretch),
+        _fold_into_cell(down / radius / stretch),
+    )
     points = inside(across, down).astype(float)
     fine = points.reshape(height, SUPERSAMPLING, width, SUPERSAMPLING)
     return np.asarray(fine.mean(axis=(1, 3)))
 
 
-def _in_cell(coordinate: Grid) -> Grid:
+def _fold_into_cell(coordinate: Grid) -> Grid:
     """Where in its cell of the lattice a point lies, from the centre of the cell."""
     cells = coordinate / PERIOD
     return (cells - np.floor(cells) - 0.5) * PERIOD
 
 
-def _turned(x: Grid, y: Grid, angle: float) -> tuple[Grid, Grid]:
+def _rotate(x: Grid, y: Grid, angle: float) -> tuple[Grid, Grid]:
     cosine, sine = math.cos(angle), math.sin(angle)
     return cosine * x + sine * y, cosine * y - sine * x
 

@@ -20,9 +20,9 @@ def check_evaluation(corpus: Corpus, evaluation_samples: int) -> None:
     Raises StoreError if a side of a pair is empty or the number of pairs is not as defined.
     """
     for number in range(len(corpus)):
-        if not all(corpus.pair(number)):
+        if not all(corpus.read_pair(number)):
             raise StoreError(
-                f"{corpus.folder / corpus.where_empty(number)}: it is empty. All of the "
+                f"{corpus.folder / corpus.locate_empty(number)}: it is empty. All of the "
                 "evaluation set is evaluated: unpack these files again."
             )
     if len(corpus) != evaluation_samples:
@@ -60,7 +60,7 @@ def _count_tokens_of_piece(
 ) -> np.ndarray:
     lengths = []
     for number in range(piece * PIECE, min((piece + 1) * PIECE, len(corpus))):
-        sides = corpus.pair(number)
+        sides = corpus.read_pair(number)
         counts = [len(encoding.encode(side)) for side in sides]
         if not all(sides):
             counts = [EMPTY, EMPTY]
@@ -73,7 +73,7 @@ def _count_tokens_of_piece(
 def locate_first_empty(corpus: Corpus, lengths: np.ndarray) -> dict[str, str]:
     """Return the entry of the manifest for the first empty line, or nothing if there is none."""
     empty = np.flatnonzero(lengths[:, 0] == EMPTY)
-    return {"first_empty": corpus.where_empty(int(empty[0]))} if len(empty) else {}
+    return {"first_empty": corpus.locate_empty(int(empty[0]))} if len(empty) else {}
 
 
 def select_pairs(

@@ -157,7 +157,7 @@ def parameters_of(data: Mapping[str, Any]) -> TextParameters:
 
     Raises StoreError for values that make no sense.
     """
-    return TextParameters(**dataset.settings(GENERATOR, TextParameters, data))
+    return TextParameters(**dataset.select_settings(GENERATOR, TextParameters, data))
 
 
 def folder(data: Mapping[str, Any], data_root: Path) -> Path:
@@ -165,10 +165,10 @@ def folder(data: Mapping[str, Any], data_root: Path) -> Path:
     parameters = parameters_of(data)
     rows = parameters.train_samples + parameters.evaluation_samples
     title = f"{GENERATOR}-{parameters.source}-{rows}"
-    return data_root / dataset.folder_name(title, parameters.as_json)
+    return data_root / dataset.name_folder(title, parameters.as_json)
 
 
-def source_folder(folder: Path, parameters: TextParameters) -> Path:
+def find_source(folder: Path, parameters: TextParameters) -> Path:
     """Where the text is that ``folder`` is made from."""
     if parameters.source == REAL:
         return folder.with_name(REAL)
@@ -187,17 +187,17 @@ def prepare(
     no translation line by line, or has another number of pairs than the definition says.
     """
     if folder.exists():
-        return dataset.already_there(GENERATOR, folder, parameters.as_json)
-    source = source_folder(folder, parameters)
-    progress = partial(_third, on_progress or (lambda done, total: None), parameters)
+        return dataset.read_existing(GENERATOR, folder, parameters.as_json)
+    source = find_source(folder, parameters)
+    progress = partial(_split_progress, on_progress or (lambda done, total: None), parameters)
     if parameters.source == GRAMMAR:
         _write_text(source, parameters, processes, progress(0))
     parts = [
-        parallel_text.opened(source, parameters.train_files),
-        parallel_text.opened(source, parameters.evaluation_files),
+        parallel_text.open_corpus(source, parameters.train_files),
+        parallel_text.open_corpus(source, parameters.evaluation_files),
     ]
     check_evaluation(parts[1], parameters.evaluation_samples)
-    digests = [parallel_text.digest(corpus) for corpus in parts]
+    digests = [parallel_text.compute_digest(corpus) for corpus in parts]
     made_of = f"{GENERATOR_VERSION}-{parameters.vocabulary}-{digests[0][:8]}"
     vocabulary = folder.with_name(f"{GENERATOR}-vocabulary-{made_of}.model")
     train_vocabulary(vocabulary, parts[0], parameters.vocabulary)
@@ -239,7 +239,7 @@ def prepare(
 
 def load(folder: Path) -> Pairs:
     """Map a prepared dataset. Raises StoreError if it is missing, damaged or something else."""
-    manifest = dataset.made_by(GENERATOR, folder)
+    manifest = dataset.read_manifest(GENERATOR, folder)
     arrays, parameters = store.open_arrays(folder), manifest.parameters
     path = folder / VOCABULARY
     model = path.read_bytes() if path.is_file() else b""
@@ -299,17 +299,17 @@ class _Rows:
     def __len__(self) -> int:
         return sum(map(len, self.kept))
 
-    def pair(self, row: int) -> tuple[str, str]:
+    def read_pair(self, row: int) -> tuple[str, str]:
         train = len(self.kept[0])
         part, number = (0, row) if row < train else (1, row - train)
-        return self.parts[part].pair(int(self.kept[part][number]))
+        return self.parts[part].read_pair(int(self.kept[part][number]))
 
     def reference_bytes(self) -> np.ndarray:
         """Return the bytes of each row's ``reference``; int64 (rows,)."""
         train = len(self.kept[0])
         sizes = np.zeros(len(self), np.int64)
         for row in range(train, len(self)):
-            sizes[row] = len(self.pair(row)[1].encode())
+            sizes[row] = len(self.read_pair(row)[1].encode())
         return sizes
 
 
@@ -329,7 +329,7 @@ def _write_text(
             if not all(path.exists() for path in paths):
                 pieces = range(-(-count // PIECE))
                 written: dict[int, list[tuple[str, str]]] = {}
-                work = partial(_sentences, parameters.seed, part, count)
+                work = partial(_make_sentences, parameters.seed, part, count)
                 for piece, pairs in map_in_processes(work, pieces, processes, folder):
                     written[piece] = pairs
                     on_progress(done + sum(map(len, written.values())), total)
@@ -339,16 +339,16 @@ def _write_text(
             done += count
 
 
-def _sentences(seed: int, part: str, count: int, piece: int) -> list[tuple[str, str]]:
+def _make_sentences(seed: int, part: str, count: int, piece: int) -> list[tuple[str, str]]:
     rows = range(piece * PIECE, min((piece + 1) * PIECE, count))
-    return [grammar.pair(seed, part, row) for row in rows]
+    return [grammar.make_pair(seed, part, row) for row in rows]
 
 
 def _draw(rows: _Rows, numbers: range) -> dict[str, bytes]:
     """Return the stored arrays of some rows."""
     drawn: dict[str, list[bytes]] = {"source": [], "target": [], "reference": []}
     for row in numbers:
-        first, second = rows.pair(row)
+        first, second = rows.read_pair(row)
         drawn["source"].append(np.array(rows.encoding.encode(first), TOKEN).tobytes())
         drawn["target"].append(np.array(rows.encoding.encode(second), TOKEN).tobytes())
         drawn["reference"].append(second.encode() if row >= len(rows.kept[0]) else b"")
@@ -359,7 +359,7 @@ def _add_vocabulary(vocabulary: Path, folder: Path) -> None:
     atomic_write(folder / VOCABULARY, vocabulary.read_bytes())
 
 
-def _third(on_progress: OnProgress, parameters: TextParameters, begun: int) -> OnProgress:
+def _split_progress(on_progress: OnProgress, parameters: TextParameters, begun: int) -> OnProgress:
     """Return the progress of one third: text, counting tokens and packing count equally."""
     rows = parameters.train_samples + parameters.evaluation_samples
     return lambda done, total: on_progress(int((begun + done / total) / 3 * rows), rows)

@@ -31,7 +31,7 @@ class Corpus:
     def __len__(self) -> int:
         return self.starts[-1]
 
-    def pair(self, number: int) -> tuple[str, str]:
+    def read_pair(self, number: int) -> tuple[str, str]:
         """Return a pair with single spaces between words; a side may be empty.
 
         Raises StoreError, which names file and line, if bytes are not UTF-8.
@@ -39,19 +39,19 @@ class Corpus:
         of = int(np.searchsorted(self.starts, number, side="right")) - 1
         line = number - self.starts[of]
         first, second = (
-            " ".join(_text(self.folder / f"{self.names[of]}.{language}", line).split())
+            " ".join(_decode_line(self.folder / f"{self.names[of]}.{language}", line).split())
             for language in LANGUAGES
         )
         return first, second
 
-    def where_empty(self, number: int) -> str:
+    def locate_empty(self, number: int) -> str:
         """Return file and line of the first empty side of a pair: ``train.de, line 3``."""
         of = int(np.searchsorted(self.starts, number, side="right")) - 1
-        language = LANGUAGES[self.pair(number).index("")]
+        language = LANGUAGES[self.read_pair(number).index("")]
         return f"{self.names[of]}.{language}, line {number - self.starts[of] + 1:,}"
 
 
-def opened(folder: Path, names: Sequence[str]) -> Corpus:
+def open_corpus(folder: Path, names: Sequence[str]) -> Corpus:
     """Open pairs of files.
 
     Raises StoreError if a file is missing or empty, or if the two of a pair differ in their number
@@ -60,7 +60,7 @@ def opened(folder: Path, names: Sequence[str]) -> Corpus:
     starts = [0]
     for name in names:
         paths = [folder / f"{name}.{language}" for language in LANGUAGES]
-        counts = [len(_ends(path)) for path in paths]
+        counts = [len(_find_line_ends(path)) for path in paths]
         if counts[0] != counts[1]:
             raise StoreError(
                 f"{paths[0]} has {counts[0]:,} lines, {paths[1]} has {counts[1]:,}: expected a "
@@ -71,7 +71,7 @@ def opened(folder: Path, names: Sequence[str]) -> Corpus:
     return Corpus(folder, tuple(names), tuple(starts))
 
 
-def digest(corpus: Corpus) -> str:
+def compute_digest(corpus: Corpus) -> str:
     """SHA-256 over the files' names and contents."""
     total = hashlib.sha256()
     for name in corpus.names:
@@ -82,9 +82,9 @@ def digest(corpus: Corpus) -> str:
     return total.hexdigest()
 
 
-def _text(path: Path, line: int) -> str:
-    ends = _ends(path)
-    raw = bytes(_bytes(path)[ends[line - 1] + 1 if line else 0 : ends[line]])
+def _decode_line(path: Path, line: int) -> str:
+    ends = _find_line_ends(path)
+    raw = bytes(_map_file(path)[ends[line - 1] + 1 if line else 0 : ends[line]])
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -96,7 +96,7 @@ def _text(path: Path, line: int) -> str:
 
 
 @lru_cache(maxsize=16)
-def _bytes(path: Path) -> np.memmap:
+def _map_file(path: Path) -> np.memmap:
     try:
         return np.memmap(path, np.uint8, mode="r")
     except (OSError, ValueError) as error:  # ValueError: nothing is in it
@@ -108,8 +108,8 @@ def _bytes(path: Path) -> np.memmap:
 
 
 @lru_cache(maxsize=16)
-def _ends(path: Path) -> np.ndarray:
+def _find_line_ends(path: Path) -> np.ndarray:
     """Where lines end: at a line feed, or at the end of the file."""
-    content = _bytes(path)
+    content = _map_file(path)
     ends = np.flatnonzero(content == ord("\n"))
     return ends if content[-1] == ord("\n") else np.append(ends, len(content))

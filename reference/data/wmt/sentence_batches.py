@@ -58,11 +58,11 @@ class Batches:
         self._stream = SampleStream(seed, pairs.train_samples)
         self._lengths = pairs.source.lengths, pairs.target.lengths
 
-    def after(self, samples: int) -> Batch:
+    def make_batch(self, samples: int) -> Batch:
         """Return the batch that follows after that many samples."""
         rows, _ = self._stream.take(samples, self.batch)
-        mine = by_length(self.pairs, rows)[self.rank :: self.world_size]
-        passes = tuple(padded(self.pairs, part) for part in self._cut(mine))
+        mine = sort_by_length(self.pairs, rows)[self.rank :: self.world_size]
+        passes = tuple(pad(self.pairs, part) for part in self._cut(mine))
         return Batch(passes, int(self._lengths[1][rows].sum()))
 
     def _cut(self, rows: np.ndarray) -> Iterator[np.ndarray]:
@@ -77,18 +77,18 @@ class Batches:
             first += count
 
 
-def by_length(pairs: Pairs, rows: np.ndarray) -> np.ndarray:
+def sort_by_length(pairs: Pairs, rows: np.ndarray) -> np.ndarray:
     """Sort ``rows``, int64 (rows,), from the shortest to the longest pair."""
     source, target = pairs.source.lengths[rows], pairs.target.lengths[rows]
     return rows[np.lexsort((rows, source, target))]
 
 
-def padded(pairs: Pairs, rows: np.ndarray) -> Pass:
+def pad(pairs: Pairs, rows: np.ndarray) -> Pass:
     """Return pairs in one padded block."""
-    return Pass(_beside(pairs.source, rows), _beside(pairs.target, rows))
+    return Pass(_stack_padded(pairs.source, rows), _stack_padded(pairs.target, rows))
 
 
-def _beside(tokens: Tokens, rows: np.ndarray) -> np.ndarray:
+def _stack_padded(tokens: Tokens, rows: np.ndarray) -> np.ndarray:
     sentences = [tokens.row(int(row)) for row in rows]
     block = np.full((len(rows), max(map(len, sentences))), PADDING, np.int64)
     for place, sentence in zip(block, sentences, strict=True):

@@ -48,7 +48,7 @@ def train_vocabulary(path: Path, corpus: Corpus, size: int) -> None:
     def read_text() -> Iterator[str]:
         for number in range(0, len(corpus), -(-len(corpus) // VOCABULARY_PAIRS)):
             try:
-                yield from corpus.pair(number)
+                yield from corpus.read_pair(number)
             except StoreError as error:
                 errors.append(error)  # sentencepiece replaces it by an error of its own
                 raise
@@ -80,7 +80,7 @@ def train_vocabulary(path: Path, corpus: Corpus, size: int) -> None:
                 f"{error}). "
                 "Choose a larger vocabulary."
             ) from error
-        if not any("".join(corpus.pair(number)) for number in range(len(corpus))):
+        if not any("".join(corpus.read_pair(number)) for number in range(len(corpus))):
             raise StoreError(
                 f"{corpus.folder}: all lines of the training text are empty. Unpack these files "
                 "again."

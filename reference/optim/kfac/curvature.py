@@ -16,7 +16,7 @@ from reference.optim.kfac.exchange import Exchange, Sums
 from reference.optim.kfac.layers import KroneckerLayer, Layer, Statistic
 from reference.optim.kfac.options import Options
 from reference.optim.kfac.owners import assign_owners
-from reference.optim.kfac.staleness import Interval, steps_to_next
+from reference.optim.kfac.staleness import Interval, compute_steps_to_next
 from rules.errors import UserError
 
 NON_FINITE_IN_A_ROW_MAX = 20  # a loss scale that adapts has settled by then
@@ -131,7 +131,7 @@ class Curvature:
             statistic.pack(means[statistic], self._sends_triangles)
             if statistic in means
             else torch.empty(
-                statistic.packed_size(self._sends_triangles),
+                statistic.count_packed(self._sends_triangles),
                 device=self.layer_of[statistic].device,
             )
             for statistic in seen
@@ -186,7 +186,7 @@ class Curvature:
             known = [next(distances) for _ in statistic.before]
             one_before, two_before = [*known, math.inf, math.inf][:2]
             tolerance = self.options.stale_tolerance
-            steps = steps_to_next(statistic.interval, one_before, two_before, tolerance)
+            steps = compute_steps_to_next(statistic.interval, one_before, two_before, tolerance)
             following[statistic] = steps, one_before
         return following
 
@@ -216,11 +216,11 @@ class Curvature:
         self, chosen: list[Statistic], matrices: list[Tensor], dampings: list[Tensor]
     ) -> None:
         if self.options.inverse == "eigen":
-            factored = inverse.eigen(matrices, dampings)
+            factored = inverse.factorize_eigen(matrices, dampings)
         else:
             names = [statistic.name for statistic in chosen]
             products = torch.bfloat16 if self.options.bfloat16_products else torch.float32
-            factored = inverse.cholesky(names, matrices, dampings, products)
+            factored = inverse.factorize_cholesky(names, matrices, dampings, products)
         for statistic, result in zip(chosen, factored, strict=True):
             statistic.factored = result
 
@@ -244,9 +244,9 @@ class Curvature:
         for statistic, (steps, distance) in zip(due, told, strict=True):
             interval = statistic.interval
             statistic.interval = (
-                interval.after_refresh(self.steps, int(steps), distance)
+                interval.record_refresh(self.steps, int(steps), distance)
                 if steps
-                else interval.after_failure(self.steps)
+                else interval.record_failure(self.steps)
             )
 
     def state_dict(self) -> dict[str, Any]:

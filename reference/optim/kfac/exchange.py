@@ -63,14 +63,17 @@ class Exchange:
                 f"ranks_per_node {ranks_per_node}: {self.world_size} ranks do not fill whole "
                 "nodes; choose a divisor, or 0 for communication in one level"
             )
-        self._all = self._level("all", [everyone])
+        self._all = self._make_level("all", [everyone])
         if 1 < ranks_per_node < self.world_size:
             starts = range(0, self.world_size, ranks_per_node)
             nodes = [range(start, start + ranks_per_node) for start in starts]
             rails = [
                 range(local, self.world_size, ranks_per_node) for local in range(ranks_per_node)
             ]
-            self._levels = (self._level("node", nodes), self._level("between nodes", rails))
+            self._levels = (
+                self._make_level("node", nodes),
+                self._make_level("between nodes", rails),
+            )
         else:
             self._levels = (self._all,)
 
@@ -80,7 +83,7 @@ class Exchange:
             dist.destroy_process_group(group)
         self._groups.clear()
 
-    def _level(self, name: str, groups: Sequence[Iterable[int]]) -> Level:
+    def _make_level(self, name: str, groups: Sequence[Iterable[int]]) -> Level:
         """Every rank makes all groups, in the same order, as torch.distributed asks."""
         mine: Level | None = None
         for members in map(tuple, groups):
@@ -202,7 +205,7 @@ class Exchange:
             lengths = sizes
         by_rank = {self.rank: own}
         for level in reversed(self._levels):
-            by_rank = self._spread(by_rank, level, lengths, purpose)
+            by_rank = self._gather_in_level(by_rank, level, lengths, purpose)
         results = list(parts)
         for rank, of_rank in enumerate(indices):
             if not of_rank:
@@ -215,13 +218,13 @@ class Exchange:
                 results[index] = share.view(parts[index].shape)
         return results
 
-    def _spread(
+    def _gather_in_level(
         self, held: dict[int, Tensor], level: Level, lengths: Sequence[int], purpose: str
     ) -> dict[int, Tensor]:
         """Every member of a level gets what each of them holds, by the rank it comes from."""
         # Within a node each rank holds what came along its rail, else only its own.
         sources = {
-            member: self._rail_of(member) if level.name == "node" else (member,)
+            member: self._find_rail(member) if level.name == "node" else (member,)
             for member in level.members
         }
         own = torch.cat([held[source] for source in sources[self.rank]])
@@ -241,7 +244,7 @@ class Exchange:
                 work.wait()
         return results
 
-    def _rail_of(self, rank: int) -> tuple[int, ...]:
+    def _find_rail(self, rank: int) -> tuple[int, ...]:
         """Return the ranks with the same place in their nodes."""
         per_node = len(self._levels[0].members)
         return tuple(range(rank % per_node, self.world_size, per_node))

@@ -32,7 +32,7 @@ class Window:
     dilation: tuple[int, int]
     padding: tuple[int, int, int, int]  # left, right, top, bottom
 
-    def outputs(self, height: int, width: int) -> tuple[int, int]:
+    def count_outputs(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of the output for unpadded images."""
         left, right, top, bottom = self.padding
         spans = [self.dilation[axis] * (self.kernel[axis] - 1) + 1 for axis in (0, 1)]
@@ -45,9 +45,9 @@ class Window:
 def make_window(module: nn.Conv2d) -> Window:
     """Return the window of a convolution that pads with zeros."""
     kernel, stride, dilation = (
-        _pair(module.kernel_size),
-        _pair(module.stride),
-        _pair(module.dilation),
+        _make_pair(module.kernel_size),
+        _make_pair(module.stride),
+        _make_pair(module.dilation),
     )
     if module.padding == "valid":
         padding = (0, 0, 0, 0)
@@ -56,12 +56,12 @@ def make_window(module: nn.Conv2d) -> Window:
         padding = (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)
     else:
         assert not isinstance(module.padding, str)
-        vertical, horizontal = _pair(module.padding)
+        vertical, horizontal = _make_pair(module.padding)
         padding = (horizontal, horizontal, vertical, vertical)
     return Window(kernel, stride, dilation, padding)
 
 
-def _pair(values: tuple[int, ...]) -> tuple[int, int]:
+def _make_pair(values: tuple[int, ...]) -> tuple[int, int]:
     first, second = values
     return first, second
 
@@ -87,7 +87,7 @@ def compute_linear_output_factor(gradients: Tensor) -> Tensor:
 
 def compute_convolution_output_factor(gradients: Tensor) -> Tensor:
     """B of a convolution, summed over samples: (n, c, y, x) to (c, c)."""
-    return _products(gradients, gradients, (1, 1)).flatten(1)
+    return _multiply_shifted(gradients, gradients, (1, 1)).flatten(1)
 
 
 def compute_convolution_input_factor(images: Tensor, window: Window, with_bias: bool) -> Tensor:
@@ -96,15 +96,15 @@ def compute_convolution_input_factor(images: Tensor, window: Window, with_bias: 
     k is c × kernel positions, or one more with a bias. The result equals that of the unfolded
     input, up to rounding.
     """
-    rows, columns = window.outputs(*images.shape[2:])
+    rows, columns = window.count_outputs(*images.shape[2:])
     if window.kernel == (1, 1):
-        seen = _seen_from(_pad(images, window), window, (0, 0), (rows, columns))
+        seen = _take_covered(_pad(images, window), window, (0, 0), (rows, columns))
         total = compute_convolution_output_factor(seen)
     else:
         images = images.contiguous(memory_format=torch.channels_last)  # the faster layout here
         total = _choose_algorithm(images, window)(images, window)
     if with_bias:
-        sums = _sums_over_windows(images, window)
+        sums = _sum_over_windows(images, window)
         total = _append_ones(total, sums, images.shape[0] * rows * columns)
     return total.div_(max(1, rows * columns))
 
@@ -114,13 +114,13 @@ def _choose_algorithm(images: Tensor, window: Window) -> Callable[[Tensor, Windo
     channels, height, width = images.shape[1:]
     rows, columns = window.kernel
     if height * width < rows * (2 * columns - 1):  # fewer pixels than there are shifts
-        return _from_pixel_pairs
+        return _sum_pixel_pairs
     if channels < FEW_CHANNELS and window.dilation == (1, 1):
-        return _from_unfolded
-    return _from_correlations if window.stride == window.dilation == (1, 1) else _from_shifts
+        return _sum_unfolded
+    return _sum_correlations if window.stride == window.dilation == (1, 1) else _sum_shifts
 
 
-def _from_pixel_pairs(images: Tensor, window: Window) -> Tensor:
+def _sum_pixel_pairs(images: Tensor, window: Window) -> Tensor:
     """Return Σ u uᵀ over all columns u of the unfolded images, for any stride and dilation.
 
     At each place of the window it takes the part that the window covers of Σ x xᵀ, where x is a
@@ -132,7 +132,7 @@ def _from_pixel_pairs(images: Tensor, window: Window) -> Tensor:
     pixels = images.permute(0, 2, 3, 1).flatten(1)
     pairs = (pixels.T @ pixels).view(height, width, channels, height, width, channels)
     total = images.new_zeros(rows, columns, channels, rows, columns, channels)
-    outputs = window.outputs(height, width)
+    outputs = window.count_outputs(height, width)
     down, right = (
         [
             _find_covered(place * window.stride[axis] - before, window, axis, (height, width)[axis])
@@ -158,10 +158,10 @@ def _find_covered(start: int, window: Window, axis: int, size: int) -> tuple[sli
     return slice(first, last + 1), slice(start + first * step, start + last * step + 1, step)
 
 
-def _from_unfolded(images: Tensor, window: Window) -> Tensor:
+def _sum_unfolded(images: Tensor, window: Window) -> Tensor:
     """Return the same from the columns themselves, for kernels without dilation."""
     (rows, columns), channels = window.kernel, images.shape[1]
-    outputs = window.outputs(*images.shape[2:])
+    outputs = window.count_outputs(*images.shape[2:])
     padded = _pad(images, window).permute(0, 2, 3, 1).contiguous()
     by_sample, by_row, by_pixel, _ = padded.stride()
     # Pixels of a row lie side by side: a column is one piece of memory per row of the kernel.
@@ -177,14 +177,14 @@ def _from_unfolded(images: Tensor, window: Window) -> Tensor:
     return total
 
 
-def _from_shifts(images: Tensor, window: Window) -> Tensor:
+def _sum_shifts(images: Tensor, window: Window) -> Tensor:
     """Return the same from products of each row of the kernel with itself and those below."""
     (rows, columns), channels = window.kernel, images.shape[1]
-    outputs = window.outputs(*images.shape[2:])
+    outputs = window.count_outputs(*images.shape[2:])
     padded = _pad(images, window)
     of_row = [
         torch.cat(
-            [_seen_from(padded, window, (row, column), outputs) for column in range(columns)], 1
+            [_take_covered(padded, window, (row, column), outputs) for column in range(columns)], 1
         )
         for row in range(rows)
     ]
@@ -192,13 +192,13 @@ def _from_shifts(images: Tensor, window: Window) -> Tensor:
     total = images.new_empty(rows * width, rows * width)
     for row in range(rows):
         start, end = row * width, (row + 1) * width
-        products = _products(of_row[row], torch.cat(of_row[row:], 1), (1, 1)).flatten(1)
+        products = _multiply_shifted(of_row[row], torch.cat(of_row[row:], 1), (1, 1)).flatten(1)
         total[start:end, start:] = products
         total[end:, start:end] = products[:, width:].T
     return total
 
 
-def _seen_from(
+def _take_covered(
     padded: Tensor, window: Window, place: tuple[int, int], outputs: tuple[int, int]
 ) -> Tensor:
     """Return what one place of the kernel covers in padded images, (n, c, *outputs)."""
@@ -210,19 +210,19 @@ def _seen_from(
     return padded[:, :, rows, columns]
 
 
-def _sums_over_windows(images: Tensor, window: Window) -> Tensor:
+def _sum_over_windows(images: Tensor, window: Window) -> Tensor:
     """Σ u over all columns u of the unfolded images."""
-    outputs = window.outputs(*images.shape[2:])
+    outputs = window.count_outputs(*images.shape[2:])
     padded = _pad(images.sum(0, keepdim=True), window)
     places = [
         (row, column) for row in range(window.kernel[0]) for column in range(window.kernel[1])
     ]
     return torch.cat(
-        [_seen_from(padded, window, place, outputs).sum((0, 2, 3)) for place in places]
+        [_take_covered(padded, window, place, outputs).sum((0, 2, 3)) for place in places]
     )
 
 
-def _from_correlations(images: Tensor, window: Window) -> Tensor:
+def _sum_correlations(images: Tensor, window: Window) -> Tensor:
     """Return the same for windows that move by one pixel.
 
     The products of two positions of the kernel depend only on the shift between them, except at the
@@ -231,7 +231,7 @@ def _from_correlations(images: Tensor, window: Window) -> Tensor:
     """
     (rows, columns), channels = window.kernel, images.shape[1]
     height, width = images.shape[2:]
-    outputs = window.outputs(height, width)
+    outputs = window.count_outputs(height, width)
     left, _, top, _ = window.padding
     missed_rows = [_find_outside(row - top, outputs[0], height) for row in range(rows)]
     missed_columns = [_find_outside(column - left, outputs[1], width) for column in range(columns)]
@@ -240,7 +240,7 @@ def _from_correlations(images: Tensor, window: Window) -> Tensor:
     places = [(row, column) for row in range(rows) for column in range(columns)]
     for index, (row, column) in enumerate(places):
         for other_row, other_column in places[index:]:
-            block = shifts.over_window(
+            block = shifts.sum_over_window(
                 (other_row - row, other_column - column), missed_rows[row], missed_columns[column]
             )
             total[row, column, :, other_row, other_column] = block
@@ -261,12 +261,12 @@ class _Shifts:
         self._images, (self._rows, self._columns) = images, kernel
         reach = self._columns - 1
         around = functional.pad(images, (reach, reach, 0, self._rows - 1))
-        products = _products(images, around, (self._rows, 2 * reach + 1))
+        products = _multiply_shifted(images, around, (self._rows, 2 * reach + 1))
         self._everywhere = products.permute(2, 3, 0, 1).contiguous()
         self._of_row: dict[tuple[int, int], Tensor] = {}
         self._of_column: dict[tuple[int, int], Tensor] = {}
 
-    def over_window(
+    def sum_over_window(
         self, shift: tuple[int, int], missed_rows: list[int], missed_columns: list[int]
     ) -> Tensor:
         """Return the sum for one shift, downwards or to the right, (c, c).
@@ -292,7 +292,7 @@ class _Shifts:
         if (row, down) not in self._of_row:
             reach = self._columns - 1
             other = functional.pad(self._images[:, :, row + down, None], (reach, reach))
-            products = _products(self._images[:, :, row, None], other, (1, 2 * reach + 1))
+            products = _multiply_shifted(self._images[:, :, row, None], other, (1, 2 * reach + 1))
             self._of_row[row, down] = products[:, :, 0].permute(2, 0, 1)
         return self._of_row[row, down]
 
@@ -301,14 +301,16 @@ class _Shifts:
         if (column, right) not in self._of_column:
             start = column + right
             other = functional.pad(self._images[..., start : start + 1], (0, 0, 0, self._rows - 1))
-            products = _products(self._images[..., column : column + 1], other, (self._rows, 1))
+            products = _multiply_shifted(
+                self._images[..., column : column + 1], other, (self._rows, 1)
+            )
             self._of_column[column, right] = products[..., 0].permute(2, 0, 1)
         return self._of_column[column, right]
 
 
 def compute_moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of each channel: (n, c, …) to (c,) each."""
-    rows = _by_sample(inputs).flatten(0, 1)
+    rows = _group_by_sample(inputs).flatten(0, 1)
     mean = rows.mean(0)
     return mean, (rows - mean).square_().mean(0)  # torch.var_mean takes ten times as long here
 
@@ -321,7 +323,7 @@ def compute_batch_norm_fisher(
     It is summed over samples. The rows are the products of the gradients per sample of γ and γ,
     γ and β, β and β (Osawa et al. 2020, arXiv:2002.06015, section 3).
     """
-    inputs, gradients = _by_sample(inputs), _by_sample(gradients)
+    inputs, gradients = _group_by_sample(inputs), _group_by_sample(gradients)
     of_shift = gradients.sum(1)
     of_scale = ((gradients * inputs).sum(1) - mean * of_shift) / deviation
     return torch.stack(
@@ -329,12 +331,12 @@ def compute_batch_norm_fisher(
     )
 
 
-def _by_sample(images: Tensor) -> Tensor:
+def _group_by_sample(images: Tensor) -> Tensor:
     """(n, c, …) as (n, positions, c), without a copy where channels lie side by side."""
     return images.movedim(1, -1).reshape(len(images), -1, images.shape[1])
 
 
-def _products(
+def _multiply_shifted(
     images: Tensor,
     shifted: Tensor,
     kernel: tuple[int, int],

@@ -57,7 +57,7 @@ def split_damping(
     return pi * root, root / pi
 
 
-def cholesky(
+def factorize_cholesky(
     names: Sequence[str],
     matrices: Sequence[Tensor],
     dampings: Sequence[Tensor],
@@ -116,7 +116,7 @@ def _factorize_damped(
     }
 
 
-def eigen(matrices: Sequence[Tensor], dampings: Sequence[Tensor]) -> list[Factored]:
+def factorize_eigen(matrices: Sequence[Tensor], dampings: Sequence[Tensor]) -> list[Factored]:
     """Each matrix in its eigenvectors; eigenvalues that rounding made negative are 0."""
     results: dict[int, Factored] = {}
     for batch in _group_by_size(range(len(matrices)), matrices):

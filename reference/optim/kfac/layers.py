@@ -47,10 +47,10 @@ class Statistic:
         """Flat float32, for sending."""
         return symmetric.pack(values) if self.is_matrix and triangle else values.flatten()
 
-    def packed_size(self, triangle: bool) -> int:
+    def count_packed(self, triangle: bool) -> int:
         """Return how many numbers are sent."""
         rows, columns = self.shape
-        return symmetric.packed_size(columns) if self.is_matrix and triangle else rows * columns
+        return symmetric.count_packed(columns) if self.is_matrix and triangle else rows * columns
 
     def unpack(self, flat: Tensor, triangle: bool) -> Tensor:
         """Return the packed matrix in its own shape."""

@@ -17,7 +17,7 @@ class Owners:
         mean = sum(self.cost_by_rank) / len(self.cost_by_rank)
         return max(self.cost_by_rank) / mean if mean else 1.0
 
-    def table(self) -> str:
+    def format_table(self) -> str:
         """One line per rank: layers, share of the work. For people to read."""
         total = sum(self.cost_by_rank) or 1.0
         lines = [f"rank  layers  share of the inverses   (busiest / mean: {self.imbalance:.2f})"]

@@ -194,7 +194,7 @@ class KFAC:
                 "targets drawn from the model"
             )
         self.curvature.refresh(loss_scale)
-        gradients = self._mean_gradients()
+        gradients = self._average_gradients()
         directions, product = self.compute_directions(gradients)
         self._rescale(directions, gradients, product, learning_rate)
         self._distribute(directions)
@@ -234,7 +234,7 @@ class KFAC:
         device = self.layers[0].device
         return found, torch.stack(products).sum() if products else torch.zeros((), device=device)
 
-    def _mean_gradients(self) -> dict[Layer, Tensor]:
+    def _average_gradients(self) -> dict[Layer, Tensor]:
         """Over all ranks, of the layers that this rank preconditions."""
         layers = [layer for layer in self.layers if layer.has_gradient]
         ranks = self.exchange.world_size
@@ -292,14 +292,14 @@ class KFAC:
                     for parameter in layer.parameters:
                         parameter.grad = None
         elif self.options.distribute_inverse:
-            directions = self._gathered(directions)
+            directions = self._gather(directions)
         parts = [
             part for layer, found in directions.items() for part in layer.split_gradient(found)
         ]
         gradients = [parameter.grad for layer in directions for parameter in layer.parameters]
         torch._foreach_copy_([gradient for gradient in gradients if gradient is not None], parts)
 
-    def _gathered(self, directions: dict[Layer, Tensor]) -> dict[Layer, Tensor]:
+    def _gather(self, directions: dict[Layer, Tensor]) -> dict[Layer, Tensor]:
         layers = [layer for layer in self.layers if layer.has_gradient]
         parts = [
             directions[layer]

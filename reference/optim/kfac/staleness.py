@@ -19,16 +19,16 @@ class Interval:
     # From the version before, at the last refresh; not known, or not asked for, it is infinite.
     distance: float = field(default=math.inf, compare=False)
 
-    def after_refresh(self, step: int, steps: int, distance: float = math.inf) -> "Interval":
+    def record_refresh(self, step: int, steps: int, distance: float = math.inf) -> "Interval":
         """With ``steps`` to go from a refresh at ``step``."""
         return Interval(steps, self.steps, step + steps, self.refreshes + 1, distance)
 
-    def after_failure(self, step: int) -> "Interval":
+    def record_failure(self, step: int) -> "Interval":
         """Due again at the next step."""
         return replace(self, due=step + 1)
 
 
-def steps_to_next(
+def compute_steps_to_next(
     interval: Interval, one_before: float, two_before: float, tolerance: float
 ) -> int:
     """Return the interval until the next refresh, in steps.

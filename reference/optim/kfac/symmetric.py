@@ -8,7 +8,7 @@ table of indices.
 from torch import Tensor
 
 
-def packed_size(size: int) -> int:
+def count_packed(size: int) -> int:
     """Return the number of elements in the upper triangle of a square matrix."""
     return size * (size + 1) // 2
 
@@ -21,7 +21,7 @@ def pack(matrix: Tensor) -> Tensor:
     folded[:rest] = matrix[half:, half:].triu()
     folded[1:, :half] += matrix[:half, :half].T.tril()
     top = matrix[:half, half:]
-    flat = matrix.new_empty(packed_size(matrix.shape[0]))
+    flat = matrix.new_empty(count_packed(matrix.shape[0]))
     flat[: top.numel()].view_as(top).copy_(top)
     flat[top.numel() :].view_as(folded).copy_(folded)
     return flat

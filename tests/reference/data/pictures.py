@@ -21,7 +21,7 @@ DRAWN = ImageNetParameters("shapes", len(CLASSES), TRAIN, EVALUATION)
 @cache
 def jpeg(number: int, mode: str = "RGB", **options: Any) -> bytes:
     """Picture ``number`` of a class, as a JPEG file of another mode or with other options."""
-    image = Image.fromarray(shapes.drawn(7, Picture(number % len(CLASSES), number)))
+    image = Image.fromarray(shapes.draw_picture(7, Picture(number % len(CLASSES), number)))
     file = io.BytesIO()
     image.convert(mode).save(file, options.pop("format", "JPEG"), **options)
     return file.getvalue()

@@ -165,7 +165,7 @@ def test_edited_manifest_is_found(folder: Path, change: Callable[[dict[str, Any]
 def test_hostile_manifest_is_found_though_its_digest_fits(
     folder: Path, change: Callable[[dict[str, Any]], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_digest", lambda manifest: manifest.digest)
+    monkeypatch.setattr(store, "_compute_digest", lambda manifest: manifest.digest)
     edit_manifest(folder, lambda facts: None)
     assert store.read_manifest(folder)
     edit_manifest(folder, change)

@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Sequence
 
 from reference.data.wmt.grammar import in_english, in_german
-from reference.data.wmt.grammar.drawing import Drawn
+from reference.data.wmt.grammar.drawing import SentenceGenerator
 from reference.data.wmt.grammar.trees import Sentence
 
 GENERATOR_VERSION = 1  # to be raised by every change that makes other sentences
@@ -23,33 +23,33 @@ TRAIN, EVALUATION = "train", "evaluation"
 EVALUATION_SHARE = 16  # one sentence in so many is for evaluation only
 
 
-def pair(seed: int, part: str, index: int) -> tuple[str, str]:
+def make_pair(seed: int, part: str, index: int) -> tuple[str, str]:
     """Return sentence ``index`` of a part in English and in German."""
-    drawn = Drawn(seed, part, index)
+    generator = SentenceGenerator(seed, part, index)
     while True:
-        sentence = drawn.sentence()
-        text = english(sentence)
-        if part_of(text) == part:
-            return text, german(sentence)
+        sentence = generator.draw_sentence()
+        text = write_english(sentence)
+        if find_part(text) == part:
+            return text, write_german(sentence)
 
 
-def part_of(text: str) -> str:
+def find_part(text: str) -> str:
     """Return the part to which an English sentence belongs."""
     first_byte = hashlib.sha256(text.encode()).digest()[0]
     return TRAIN if first_byte % EVALUATION_SHARE else EVALUATION
 
 
-def english(sentence: Sentence) -> str:
+def write_english(sentence: Sentence) -> str:
     """Return the sentence in English."""
-    return _written(in_english.words_of(sentence))
+    return _write_line(in_english.list_words(sentence))
 
 
-def german(sentence: Sentence) -> str:
+def write_german(sentence: Sentence) -> str:
     """Return the sentence in German."""
-    return _written(in_german.words_of(sentence))
+    return _write_line(in_german.list_words(sentence))
 
 
-def _written(words: Sequence[str]) -> str:
+def _write_line(words: Sequence[str]) -> str:
     """As a line of text: punctuation joined, never doubled, the first letter large."""
     text = " ".join(words).replace(" ,", ",").replace(",,", ",")
     for mark in ".?":

@@ -12,41 +12,41 @@ from reference.data.wmt.grammar.trees import (
 )
 
 
-def words_of(sentence: Sentence) -> list[str]:
+def list_words(sentence: Sentence) -> list[str]:
     """Return the words of the sentence in English."""
-    main = _clause(sentence.main, sentence.front, sentence.is_question)
+    main = _write_clause(sentence.main, sentence.front, sentence.is_question)
     if sentence.conjunction and sentence.subordinate:
-        words = [sentence.conjunction[0], *_clause(sentence.subordinate)]
+        words = [sentence.conjunction[0], *_write_clause(sentence.subordinate)]
         main = [*words, ",", *main] if sentence.subordinate_first else [*main, *words]
     return [*main, "?" if sentence.is_question else "."]
 
 
-def _clause(clause: Clause, front: str = "", is_question: bool = False) -> list[str]:
-    subject = _nominal(clause.subject, 0) if clause.subject else []
-    auxiliary, verb = _verb(clause, is_question)
+def _write_clause(clause: Clause, front: str = "", is_question: bool = False) -> list[str]:
+    subject = _write_nominal(clause.subject, 0) if clause.subject else []
+    auxiliary, verb = _write_verb(clause, is_question)
     negation = ["not"] if clause.negated else []
     rest = []
     if clause.predicate:
         rest.append(clause.predicate.english)
     for nominal in (clause.indirect, clause.direct):
-        rest += _nominal(nominal, 1) if nominal else []
-    place = _adverbial(clause.place)
+        rest += _write_nominal(nominal, 1) if nominal else []
+    place = _write_adverbial(clause.place)
     time = [clause.time[0]] if clause.time else []
     before = {"time": time, "place": place}.get(front, [])
-    rest += _adverbial(clause.companion)
+    rest += _write_adverbial(clause.companion)
     rest += [] if front == "place" else place
     rest += [clause.manner[0]] if clause.manner else []
     rest += [] if front == "time" else time
     if clause.purpose:
-        rest += ["to", *_infinitive(clause.purpose)]
+        rest += ["to", *_write_infinitive(clause.purpose)]
     if clause.content:
-        rest += ["that", *_clause(clause.content)]
+        rest += ["that", *_write_clause(clause.content)]
     if is_question:
         return [*auxiliary, *subject, *negation, *verb, *rest]
     return [*before, *subject, *auxiliary, *negation, *verb, *rest]
 
 
-def _verb(clause: Clause, is_question: bool) -> tuple[list[str], list[str]]:
+def _write_verb(clause: Clause, is_question: bool) -> tuple[list[str], list[str]]:
     """Return the words before *not* and the words after it."""
     base, third, past, participle = clause.verb.english
     subject = clause.subject
@@ -67,19 +67,19 @@ def _verb(clause: Clause, is_question: bool) -> tuple[list[str], list[str]]:
     return [], [past if clause.tense == "past" else third if is_third else base]
 
 
-def _infinitive(clause: Clause) -> list[str]:
+def _write_infinitive(clause: Clause) -> list[str]:
     base = clause.verb.english[0]
     objects = [n for n in (clause.indirect, clause.direct) if n]
-    words = [base, *(word for nominal in objects for word in _nominal(nominal, 1))]
-    words += _adverbial(clause.companion) + _adverbial(clause.place)
+    words = [base, *(word for nominal in objects for word in _write_nominal(nominal, 1))]
+    words += _write_adverbial(clause.companion) + _write_adverbial(clause.place)
     return words + ([clause.manner[0]] if clause.manner else [])
 
 
-def _adverbial(adverbial: Adverbial | None) -> list[str]:
-    return [adverbial.english, *_nominal(adverbial.phrase, 1)] if adverbial else []
+def _write_adverbial(adverbial: Adverbial | None) -> list[str]:
+    return [adverbial.english, *_write_nominal(adverbial.phrase, 1)] if adverbial else []
 
 
-def _nominal(nominal: Nominal, role: int) -> list[str]:
+def _write_nominal(nominal: Nominal, role: int) -> list[str]:
     """``role`` is 0 for a subject, 1 for an object."""
     if isinstance(nominal, Pronoun):
         return [nominal.english[role]]
@@ -90,19 +90,19 @@ def _nominal(nominal: Nominal, role: int) -> list[str]:
         determiner = "an"
     words = [determiner, *words] if determiner else words
     if nominal.owner:
-        words += ["of", *_nominal(nominal.owner, 1)]
+        words += ["of", *_write_nominal(nominal.owner, 1)]
     if nominal.relative:
-        words += _relative(nominal, nominal.relative)
+        words += _write_relative(nominal, nominal.relative)
     return words
 
 
-def _relative(phrase: NounPhrase, relative: Clause) -> list[str]:
+def _write_relative(phrase: NounPhrase, relative: Clause) -> list[str]:
     if relative.subject:
-        return ["that", *_clause(relative)]
+        return ["that", *_write_clause(relative)]
     agreeing = Clause(
         relative.verb, relative.tense, NounPhrase(phrase.noun, "the", phrase.plural),
         direct=relative.direct,
     )  # fmt: skip
-    auxiliary, verb = _verb(agreeing, False)
-    rest = _nominal(relative.direct, 1) if relative.direct else []
+    auxiliary, verb = _write_verb(agreeing, False)
+    rest = _write_nominal(relative.direct, 1) if relative.direct else []
     return ["who", *auxiliary, *verb, *rest]

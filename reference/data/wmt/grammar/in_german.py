@@ -17,20 +17,20 @@ from reference.data.wmt.grammar.trees import (
 )
 
 
-def words_of(sentence: Sentence) -> list[str]:
+def list_words(sentence: Sentence) -> list[str]:
     """Return the words of the sentence in German."""
     first: list[str] | None = None
     subordinate: list[str] = []
     if sentence.conjunction and sentence.subordinate:
-        subordinate = [sentence.conjunction[1], *_verb_last(sentence.subordinate)]
+        subordinate = [sentence.conjunction[1], *_write_verb_last(sentence.subordinate)]
         if sentence.subordinate_first:
             first, subordinate = [*subordinate, ","], []
-    words = _verb_second(sentence.main, sentence.front, first, sentence.is_question)
+    words = _write_verb_second(sentence.main, sentence.front, first, sentence.is_question)
     words += [",", *subordinate] if subordinate else []
     return [*words, "?" if sentence.is_question else "."]
 
 
-def _verb_second(
+def _write_verb_second(
     clause: Clause, front: str, first: list[str] | None, is_question: bool
 ) -> list[str]:
     """Return the words of a main clause, whose finite verb is in second place.
@@ -38,41 +38,41 @@ def _verb_second(
     Before the verb stands ``first`` if it is given, else what ``front`` names, else the subject. In
     a question nothing stands before it.
     """
-    finite, others = _verb(clause)
+    finite, others = _write_verb(clause)
     if clause.verb.prefix and not others:
         others = [clause.verb.prefix]
     assert clause.subject
-    subject = _nominal(clause.subject, "nominative")
+    subject = _write_nominal(clause.subject, "nominative")
     if is_question:
-        return [finite, *subject, *_middle(clause), *others]
+        return [finite, *subject, *_write_middle(clause), *others]
     if first is None and front == "time" and clause.time:
         first = [clause.time[1]]
     elif first is None and front == "place" and clause.place:
-        first = _adverbial(clause.place)
+        first = _write_adverbial(clause.place)
     if first is None:
-        words = [*subject, finite, *_middle(clause)]
+        words = [*subject, finite, *_write_middle(clause)]
     else:
-        words = [*first, finite, *subject, *_middle(clause, without=front)]
-    return [*words, *others, *_after_the_verb(clause)]
+        words = [*first, finite, *subject, *_write_middle(clause, without=front)]
+    return [*words, *others, *_write_after_the_verb(clause)]
 
 
-def _verb_last(clause: Clause) -> list[str]:
-    finite, others = _verb(clause)
+def _write_verb_last(clause: Clause) -> list[str]:
+    finite, others = _write_verb(clause)
     if clause.verb.prefix and not others:
         finite = clause.verb.prefix + finite
-    subject = _nominal(clause.subject, "nominative") if clause.subject else []
-    return [*subject, *_middle(clause), *others, finite, *_after_the_verb(clause)]
+    subject = _write_nominal(clause.subject, "nominative") if clause.subject else []
+    return [*subject, *_write_middle(clause), *others, finite, *_write_after_the_verb(clause)]
 
 
-def _after_the_verb(clause: Clause) -> list[str]:
+def _write_after_the_verb(clause: Clause) -> list[str]:
     if clause.content:
-        return [",", "dass", *_verb_last(clause.content)]
+        return [",", "dass", *_write_verb_last(clause.content)]
     if clause.purpose:
-        return [",", *_middle(clause.purpose), clause.purpose.verb.infinitive_with_zu]
+        return [",", *_write_middle(clause.purpose), clause.purpose.verb.infinitive_with_zu]
     return []
 
 
-def _middle(clause: Clause, without: str = "") -> list[str]:
+def _write_middle(clause: Clause, without: str = "") -> list[str]:
     """Return objects and adverbials, which stand between the two places of the verb.
 
     Pronouns come first, then time, datives before accusatives, negation, and the rest.
@@ -85,26 +85,26 @@ def _middle(clause: Clause, without: str = "") -> list[str]:
     words: list[str] = []
     for nominal, case in objects:
         if isinstance(nominal, Pronoun):
-            words += _nominal(nominal, case)
+            words += _write_nominal(nominal, case)
     if clause.time and without != "time":
         words.append(clause.time[1])
     is_none = clause.negated and _is_indefinite(clause.direct)
     for nominal, case in objects:
         if isinstance(nominal, NounPhrase):
-            words += _nominal(nominal, case, is_none and nominal is clause.direct)
+            words += _write_nominal(nominal, case, is_none and nominal is clause.direct)
     if clause.negated and not is_none:
         words.append("nicht")
-    words += _adverbial(clause.companion)
+    words += _write_adverbial(clause.companion)
     words += [clause.manner[1]] if clause.manner else []
     words += [clause.predicate.german] if clause.predicate else []
-    return words + ([] if without == "place" else _adverbial(clause.place))
+    return words + ([] if without == "place" else _write_adverbial(clause.place))
 
 
 def _is_indefinite(nominal: Nominal | None) -> bool:
     return isinstance(nominal, NounPhrase) and nominal.determiner in ("a", "")
 
 
-def _verb(clause: Clause) -> tuple[str, list[str]]:
+def _write_verb(clause: Clause) -> tuple[str, list[str]]:
     """Return the finite form without a separable prefix, and the words that end the clause."""
     subject, verb = clause.subject, clause.verb
     plural = subject is not None and subject.plural
@@ -130,30 +130,30 @@ def _verb(clause: Clause) -> tuple[str, list[str]]:
     return infinitive if plural else third, []
 
 
-def _adverbial(adverbial: Adverbial | None) -> list[str]:
+def _write_adverbial(adverbial: Adverbial | None) -> list[str]:
     if not adverbial:
         return []
-    words = _nominal(adverbial.phrase, adverbial.case)
+    words = _write_nominal(adverbial.phrase, adverbial.case)
     contracted = inflection.CONTRACTIONS.get(f"{adverbial.german} {words[0]}")
     return [contracted, *words[1:]] if contracted else [adverbial.german, *words]
 
 
-def _nominal(nominal: Nominal, case: str, is_none: bool = False) -> list[str]:
+def _write_nominal(nominal: Nominal, case: str, is_none: bool = False) -> list[str]:
     if isinstance(nominal, Pronoun):
         return [nominal.german[inflection.CASES.index(case)]]
     gender = PLURAL if nominal.plural else nominal.noun.gender
     determiner = nominal.determiner
-    words, adjective_ending = _determiner("no" if is_none else determiner, case, gender)
+    words, adjective_ending = _write_determiner("no" if is_none else determiner, case, gender)
     words += [adjective.stem + adjective_ending for adjective in nominal.adjectives]
-    words.append(nominal.noun.in_german(case, nominal.plural))
+    words.append(nominal.noun.inflect(case, nominal.plural))
     if nominal.owner:
-        words += _nominal(nominal.owner, "genitive")
+        words += _write_nominal(nominal.owner, "genitive")
     if nominal.relative:
-        words += _relative(gender, nominal.relative, nominal.plural)
+        words += _write_relative(gender, nominal.relative, nominal.plural)
     return words
 
 
-def _determiner(determiner: str, case: str, gender: str) -> tuple[list[str], str]:
+def _write_determiner(determiner: str, case: str, gender: str) -> tuple[list[str], str]:
     """Return the determiner and the ending of the adjectives after it."""
     weak, mixed = inflection.WEAK_ADJECTIVE, inflection.MIXED_ADJECTIVE
     if determiner == "the":
@@ -168,11 +168,11 @@ def _determiner(determiner: str, case: str, gender: str) -> tuple[list[str], str
     return number, inflection.STRONG_PLURAL_ADJECTIVE[case]
 
 
-def _relative(gender: str, relative: Clause, plural: bool) -> list[str]:
+def _write_relative(gender: str, relative: Clause, plural: bool) -> list[str]:
     if relative.subject:
         pronoun = find_ending(inflection.RELATIVE, relative.verb.case, gender)
-        return [",", pronoun, *_verb_last(relative), ","]
+        return [",", pronoun, *_write_verb_last(relative), ","]
     pronoun = find_ending(inflection.RELATIVE, "nominative", gender)
     head = Pronoun(("", ""), (pronoun, "", ""), 3, plural)
     agreeing = Clause(relative.verb, relative.tense, head, direct=relative.direct)
-    return [",", *_verb_last(agreeing), ","]
+    return [",", *_write_verb_last(agreeing), ","]

@@ -18,7 +18,7 @@ class Noun:
     german_plural: str
     weak: bool = False
 
-    def in_german(self, case: str, plural: bool) -> str:
+    def inflect(self, case: str, plural: bool) -> str:
         """Return the inflected word."""
         if plural:
             is_marked = case == "dative" and self.german_plural[-1] not in "ns"
@@ -73,23 +73,23 @@ class Adjective:
     stem: str
 
 
-def _rows(table: str) -> list[list[str]]:
+def _parse_rows(table: str) -> list[list[str]]:
     return [line.split() for line in table.strip().splitlines()]
 
 
-def _nouns(table: str) -> tuple[Noun, ...]:
-    rows = _rows(table)
+def _parse_nouns(table: str) -> tuple[Noun, ...]:
+    rows = _parse_rows(table)
     return tuple(Noun(r[0], r[1], r[2], r[3], r[4], weak=r[5:] == ["weak"]) for r in rows)
 
 
-def _verbs(table: str, case: str = "", objects: str = "") -> tuple[Verb, ...]:
+def _parse_verbs(table: str, case: str = "", objects: str = "") -> tuple[Verb, ...]:
     """Parse a table of verbs: English forms, then German forms.
 
     The infinitive has ``+`` after a separable prefix. ``sein`` or the kinds of object follow if
     they are not the usual ones.
     """
     verbs = []
-    for row in _rows(table):
+    for row in _parse_rows(table):
         prefix, _, infinitive = row[4].rpartition("+")
         auxiliary = "sein" if "sein" in row[8:] else "haben"
         own = [word for word in row[8:] if word != "sein"]
@@ -106,17 +106,17 @@ def _verbs(table: str, case: str = "", objects: str = "") -> tuple[Verb, ...]:
     return tuple(verbs)
 
 
-def _adjectives(words: str) -> tuple[Adjective, ...]:
+def _parse_adjectives(words: str) -> tuple[Adjective, ...]:
     pairs = [word.split("=") for word in words.split()]
     return tuple(Adjective(p[0], p[1], p[2] if p[2:] else p[1]) for p in pairs)
 
 
-def _pairs(words: str) -> tuple[tuple[str, str], ...]:
+def _parse_pairs(words: str) -> tuple[tuple[str, str], ...]:
     pairs = [entry.strip().split("=") for entry in words.strip().split(",")]
     return tuple((english, german) for english, german in pairs)
 
 
-PERSONS = _nouns("""
+PERSONS = _parse_nouns("""
 man men m Mann Männer
 woman women f Frau Frauen
 child children n Kind Kinder
@@ -158,7 +158,7 @@ cow cows f Kuh Kühe
 fox foxes m Fuchs Füchse
 goat goats f Ziege Ziegen
 """)
-THINGS = _nouns("""
+THINGS = _parse_nouns("""
 book books n Buch Bücher
 letter letters m Brief Briefe
 picture pictures n Bild Bilder
@@ -205,7 +205,7 @@ carpet carpets m Teppich Teppiche
 umbrella umbrellas m Regenschirm Regenschirme
 telescope telescopes n Fernrohr Fernrohre
 """)
-PLACES = _nouns("""
+PLACES = _parse_nouns("""
 house houses n Haus Häuser
 garden gardens m Garten Gärten
 forest forests m Wald Wälder
@@ -234,7 +234,7 @@ NOUNS: Mapping[str, Sequence[Noun]] = {
     "any": PERSONS + THINGS + PLACES,
 }
 
-INTRANSITIVE = _verbs("""
+INTRANSITIVE = _parse_verbs("""
 sleep sleeps slept slept schlafen schläft schlief geschlafen
 work works worked worked arbeiten arbeitet arbeitete gearbeitet
 laugh laughs laughed laughed lachen lacht lachte gelacht
@@ -247,13 +247,13 @@ smoke smokes smoked smoked rauchen raucht rauchte geraucht
 dream dreams dreamed dreamed träumen träumt träumte geträumt
 stay stays stayed stayed bleiben bleibt blieb geblieben sein
 die dies died died sterben stirbt starb gestorben sein
-""") + _verbs("""
+""") + _parse_verbs("""
 wake wakes woke woken auf+wachen wacht wachte gewacht sein
 arrive arrives arrived arrived an+kommen kommt kam gekommen sein
 leave leaves left left ab+reisen reist reiste gereist sein
 return returns returned returned zurück+kehren kehrt kehrte gekehrt sein
 """)
-MOTION = _verbs("""
+MOTION = _parse_verbs("""
 go goes went gone gehen geht ging gegangen sein
 run runs ran run laufen läuft lief gelaufen sein
 drive drives drove driven fahren fährt fuhr gefahren sein
@@ -261,7 +261,7 @@ jump jumps jumped jumped springen springt sprang gesprungen sein
 climb climbs climbed climbed steigen steigt stieg gestiegen sein
 crawl crawls crawled crawled kriechen kriecht kroch gekrochen sein
 """)
-TRANSITIVE = _verbs(
+TRANSITIVE = _parse_verbs(
     """
 see sees saw seen sehen sieht sah gesehen any
 find finds found found finden findet fand gefunden any
@@ -307,7 +307,7 @@ prepare prepares prepared prepared vor+bereiten bereitet bereitete bereitet
     "accusative",
     "thing",
 )
-DATIVE = _verbs(
+DATIVE = _parse_verbs(
     """
 help helps helped helped helfen hilft half geholfen
 follow follows followed followed folgen folgt folgte gefolgt sein
@@ -321,7 +321,7 @@ congratulate congratulates congratulated congratulated gratulieren gratuliert gr
     "dative",
     "person",
 )
-DITRANSITIVE = _verbs(
+DITRANSITIVE = _parse_verbs(
     """
 give gives gave given geben gibt gab gegeben
 show shows showed shown zeigen zeigt zeigte gezeigt
@@ -335,7 +335,7 @@ return returns returned returned zurück+geben gibt gab gegeben
     "accusative",
     "thing",
 )
-OF_CLAUSES = _verbs("""
+OF_CLAUSES = _parse_verbs("""
 say says said said sagen sagt sagte gesagt
 know knows knew known wissen weiß wusste gewusst
 believe believes believed believed glauben glaubt glaubte geglaubt
@@ -343,7 +343,7 @@ hope hopes hoped hoped hoffen hofft hoffte gehofft
 tell tells told told erzählen erzählt erzählte erzählt
 suspect suspects suspected suspected vermuten vermutet vermutete vermutet
 """)
-OF_INFINITIVES = _verbs("""
+OF_INFINITIVES = _parse_verbs("""
 try tries tried tried versuchen versucht versuchte versucht
 hope hopes hoped hoped hoffen hofft hoffte gehofft
 forget forgets forgot forgotten vergessen vergisst vergaß vergessen
@@ -357,7 +357,7 @@ MODALS: tuple[tuple[str, str, str], ...] = (  # English; German singular and plu
     ("should", "soll", "sollen"),
 )
 
-ADJECTIVES = _adjectives("""
+ADJECTIVES = _parse_adjectives("""
 old=alt young=jung big=groß small=klein red=rot green=grün blue=blau black=schwarz white=weiß
 new=neu beautiful=schön ugly=hässlich heavy=schwer cheap=billig expensive=teuer=teur
 dark=dunkel=dunkl strange=seltsam quiet=still loud=laut clever=klug poor=arm rich=reich
@@ -365,16 +365,16 @@ tired=müde=müd happy=glücklich sad=traurig brave=tapfer lazy=faul friendly=fr
 angry=böse=bös cold=kalt warm=warm round=rund broken=kaputt empty=leer dirty=schmutzig clean=sauber
 famous=berühmt dangerous=gefährlich yellow=gelb narrow=schmal
 """)
-TIMES = _pairs(
+TIMES = _parse_pairs(
     "today=heute, yesterday=gestern, now=jetzt, often=oft, always=immer, sometimes=manchmal, "
     "every day=jeden Tag, in the evening=am Abend, soon=bald, again=wieder, "
     "on Monday=am Montag, at night=in der Nacht, in winter=im Winter, tomorrow=morgen"
 )
-MANNERS = _pairs(
+MANNERS = _parse_pairs(
     "quickly=schnell, slowly=langsam, gladly=gern, secretly=heimlich, carefully=vorsichtig, "
     "alone=allein, well=gut, badly=schlecht, together=zusammen"
 )
-NUMBERS = _pairs(
+NUMBERS = _parse_pairs(
     "two=zwei, three=drei, four=vier, five=fünf, six=sechs, seven=sieben, ten=zehn, "
     "twelve=zwölf, many=viele, some=einige"
 )
@@ -390,6 +390,6 @@ DIRECTIONS: tuple[tuple[str, str, str], ...] = (
 COMPANIONS: tuple[tuple[str, str, str], ...] = (
     ("with", "mit", "dative"), ("without", "ohne", "accusative"), ("for", "für", "accusative"),
 )  # fmt: skip
-CONJUNCTIONS = _pairs(
+CONJUNCTIONS = _parse_pairs(
     "because=weil, although=obwohl, when=wenn, before=bevor, while=während, after=nachdem"
 )

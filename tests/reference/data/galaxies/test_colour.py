@@ -20,20 +20,22 @@ def stamp(**noise_units: float) -> np.ndarray:
 
 def test_i_g_and_r_are_red_blue_and_green() -> None:
     for number, band in enumerate("irg"):
-        image = colour.in_colour(stamp(**{band: 20.0}), SKY)[0]
+        image = colour.compose_colours(stamp(**{band: 20.0}), SKY)[0]
         assert image.dtype == np.uint8
         assert image[4, 4].argmax() == number
 
 
 def test_a_source_of_one_flux_density_in_all_bands_is_grey() -> None:
-    noise = dict(zip(colour.BANDS, colour._flux_of_sky_noise(SKY), strict=True))
-    pixel = colour.in_colour(stamp(**{b: 20 * noise["r"] / noise[b] for b in "gri"}), SKY)[0, 4, 4]
+    noise = dict(zip(colour.BANDS, colour._compute_noise_flux(SKY), strict=True))
+    pixel = colour.compose_colours(stamp(**{b: 20 * noise["r"] / noise[b] for b in "gri"}), SKY)[
+        0, 4, 4
+    ]
     assert int(pixel.max()) - int(pixel.min()) <= 2
 
 
 def test_bright_cores_keep_their_colour_and_faint_light_is_seen() -> None:
     faint, bright = (
-        colour.in_colour(stamp(i=3 * level, r=2 * level, g=level), SKY)[0].astype(int)
+        colour.compose_colours(stamp(i=3 * level, r=2 * level, g=level), SKY)[0].astype(int)
         for level in (1.0, 1000.0)
     )
     assert faint[4, 4].sum() > faint[0, 0].sum() + 30
@@ -43,4 +45,4 @@ def test_bright_cores_keep_their_colour_and_faint_light_is_seen() -> None:
 
 def test_a_missing_band_is_told() -> None:
     with pytest.raises(ValueError, match="not found"):
-        colour.in_colour(stamp(), SkyParameters(samples=1, bands="ri"))
+        colour.compose_colours(stamp(), SkyParameters(samples=1, bands="ri"))

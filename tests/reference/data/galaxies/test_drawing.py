@@ -24,7 +24,7 @@ shapes = st.builds(
     st.floats(-math.pi, math.pi),
 )
 offsets = st.tuples(st.floats(-0.5, 0.5), st.floats(-0.5, 0.5))
-# Of the parametric prior: the smallest and largest discs and bulges that from_prior makes.
+# Of the parametric prior: the smallest and largest discs and bulges that draw_from_prior makes.
 prior_profiles = st.one_of(
     st.builds(Profile, st.just(1.0), st.floats(0.08, 2.0)),
     st.builds(Profile, st.just(4.0), st.floats(0.04, 1.4)),
@@ -37,7 +37,7 @@ def difference(
     optics: Optics, profile: Profile, shape: tuple[float, float], offset: tuple[float, float]
 ) -> float:
     """Largest difference from GalSim's image, in units of its peak."""
-    ours = drawing.images(optics, [profile], shape, offset)[0]
+    ours = drawing.draw_profiles(optics, [profile], shape, offset)[0]
     theirs = drawing.draw_with_galsim(optics, [profile], np.ones((1, 1)), shape, offset)[0]
     return float(np.abs(ours - theirs).max() / theirs.max())
 
@@ -73,16 +73,16 @@ def test_the_psf_may_be_sheared(psf_fwhm_arcsec: float, psf_shear: tuple[float, 
     optics = Optics(64, 0.2, psf_fwhm_arcsec, psf_shear)
     assert difference(optics, Profile(1.0, 0.3), (0.3, 0.2), (0.2, 0.1)) < TOLERANCE
     round_psf = Optics(64, 0.2, psf_fwhm_arcsec)
-    moved = drawing.images(optics, [Profile(1.0, 0.3)], (0.3, 0.2))
-    unmoved = drawing.images(round_psf, [Profile(1.0, 0.3)], (0.3, 0.2))
+    moved = drawing.draw_profiles(optics, [Profile(1.0, 0.3)], (0.3, 0.2))
+    unmoved = drawing.draw_profiles(round_psf, [Profile(1.0, 0.3)], (0.3, 0.2))
     assert np.abs(moved - unmoved).max() > 100 * TOLERANCE * unmoved.max()
 
 
 def test_a_profile_does_not_depend_on_which_others_are_drawn_with_it() -> None:
     """Within the tolerance: the largest profile decides on the period for all."""
     small, large = Profile(1.0, 0.3), Profile(4.0, 1.3)
-    alone = drawing.images(LSST, [small], (0.3, 0.2))[0]
-    together = drawing.images(LSST, [small, large], (0.3, 0.2))[0]
+    alone = drawing.draw_profiles(LSST, [small], (0.3, 0.2))[0]
+    together = drawing.draw_profiles(LSST, [small, large], (0.3, 0.2))[0]
     assert np.abs(alone - together).max() < TOLERANCE * alone.max()
 
 
@@ -96,20 +96,20 @@ def test_other_stamps(pixels: int) -> None:
 def test_a_psf_that_the_pixels_undersample_is_refused() -> None:
     optics = Optics(pixels=64, pixel_scale_arcsec=0.2, psf_fwhm_arcsec=0.35)
     with pytest.raises(StoreError, match="undersampled; expected a PSF at least"):
-        drawing.images(optics, [Profile(1.0, 0.3)], (0.0, 0.0))
+        drawing.draw_profiles(optics, [Profile(1.0, 0.3)], (0.0, 0.0))
 
 
 def test_at_least_three_times_as_fast_as_one_drawing_per_band() -> None:
     """Measured 13 times; in processor time, alternating, so that a busy machine does not matter."""
     sky = SkyParameters(samples=1000)
-    shown = [galaxies.galaxy_at(sky, index) for index in range(24)]
+    shown = [galaxies.draw_galaxy(sky, index) for index in range(24)]
     straightforward, ours = [], []
     for galaxy in [shown[0], *shown]:  # the first one warms up
-        galaxies.noise_free_electrons(sky, galaxy)  # tables of another period
+        galaxies.compute_electrons(sky, galaxy)  # tables of another period
         started = time.process_time()
         theirs = galaxies.draw_with_galsim(sky, galaxy)
         between = time.process_time()
-        image = galaxies.noise_free_electrons(sky, galaxy)
+        image = galaxies.compute_electrons(sky, galaxy)
         ours.append(time.process_time() - between)
         straightforward.append(between - started)
         assert np.abs(image - theirs).max() < TOLERANCE * theirs.max()

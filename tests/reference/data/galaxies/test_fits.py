@@ -56,7 +56,7 @@ def test_images_are_the_stored_ones_in_electrons(opened: Any, dataset: Galaxies)
         assert opened[name].header["BUNIT"] == "electron"
         assert opened[name].data.shape == (7, 3, 32, 32)
         np.testing.assert_allclose(opened[name].data, stored.astype(float) * noise, rtol=1e-6)
-    drawn = galaxies.noise_free_electrons(SKY, galaxies.galaxy_at(SKY, 5))
+    drawn = galaxies.compute_electrons(SKY, galaxies.draw_galaxy(SKY, 5))
     np.testing.assert_allclose(opened["NOISE_FREE"].data[5], drawn, rtol=1e-3, atol=0.01)
 
 
@@ -88,7 +88,7 @@ def test_zero_points_give_galsims_magnitudes(opened: Any) -> None:
     sed = galsim.SED("CWW_Scd_ext_more.sed", "Ang", "flambda").atRedshift(0.7)
     sed = sed.withMagnitude(22.0, f814w)
     shown = Galaxy(22.0, 0.7, (), 0, 0.5, 0, 0, 0, 0)
-    electrons = galaxies.component_electrons(SKY, shown, Component(1.0, "Scd", 1.0, 0.5))
+    electrons = galaxies.compute_component_electrons(SKY, shown, Component(1.0, "Scd", 1.0, 0.5))
     for number, band in enumerate("gri", 1):
         bandpass = galsim.Bandpass(f"LSST_{band}.dat", wave_type="nm").withZeropoint("AB")
         expected = sed.calculateMagnitude(bandpass)

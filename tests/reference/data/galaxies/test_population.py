@@ -29,7 +29,7 @@ needs_cosmos = pytest.mark.skipif(
 @lru_cache(maxsize=1)
 def galaxies_of_the_prior() -> dict[str, np.ndarray]:
     """4,000 galaxies of the prior."""
-    sky = [galaxies.galaxy_at(SKY, index) for index in range(4000)]
+    sky = [galaxies.draw_galaxy(SKY, index) for index in range(4000)]
     return {
         "magnitude": np.array([one.magnitude for one in sky]),
         "redshift": np.array([one.redshift for one in sky]),
@@ -101,7 +101,9 @@ def test_half_light_radius_is_galsims(fraction: float, bulge: float, disc: float
         inside = fraction * bulge_profile.calculateIntegratedFlux(middle)
         inside += (1 - fraction) * disc_profile.calculateIntegratedFlux(middle)
         low, high = (middle, high) if inside < 0.5 else (low, middle)
-    assert population.half_light_radius(fraction, bulge, disc) == pytest.approx(low, rel=1e-4)
+    assert population.compute_half_light_radius(fraction, bulge, disc) == pytest.approx(
+        low, rel=1e-4
+    )
 
 
 # COSMOS -------------------------------------------------------------------------------------------
@@ -126,7 +128,7 @@ def test_galaxy_of_a_catalogue_is_galsims_parametric_one() -> None:
     sky = replace(SKY, catalogue=COSMOS)
     one = next(
         found
-        for found in (galaxies.galaxy_at(sky, index) for index in range(100))
+        for found in (galaxies.draw_galaxy(sky, index) for index in range(100))
         if len(found.components) == 1
     )
     number, record = next(
@@ -140,7 +142,7 @@ def test_galaxy_of_a_catalogue_is_galsims_parametric_one() -> None:
     theirs = theirs.rotate(turned).withFlux(1.0)
     component = one.components[0]
     drawn = Profile(component.sersic_index, component.half_light_radius_arcsec)
-    ours = drawing.sersic(drawn, (one.e1, one.e2))
+    ours = drawing.make_sersic(drawn, (one.e1, one.e2))
     for k in ((0.5, 0.0), (0.0, 1.5), (1.0, -2.0)):
         assert ours.kValue(*k) == pytest.approx(theirs.kValue(*k), abs=1e-5)
 
@@ -153,7 +155,7 @@ def test_catalogue_is_named_by_its_contents(tmp_path: Path) -> None:
     elsewhere = replace(SKY, catalogue=tmp_path / COSMOS.name)
     assert here.as_json == elsewhere.as_json
     assert str(COSMOS.parent) not in str(here.as_json)
-    assert galaxies.folder_name(here) != galaxies.folder_name(SKY)
+    assert galaxies.name_folder(here) != galaxies.name_folder(SKY)
     with open(tmp_path / f"{COSMOS.stem}_fits.fits", "ab") as file:
         file.write(b" ")
     assert replace(SKY, catalogue=tmp_path / COSMOS.name).as_json != here.as_json
@@ -162,4 +164,4 @@ def test_catalogue_is_named_by_its_contents(tmp_path: Path) -> None:
 def test_missing_catalogue_is_told(tmp_path: Path) -> None:
     sky = replace(SKY, catalogue=tmp_path / "cosmos.fits")
     with pytest.raises(StoreError, match=r"cosmos\.fits: cannot be read .*galsim_download_cosmos"):
-        galaxies.folder_name(sky)
+        galaxies.name_folder(sky)

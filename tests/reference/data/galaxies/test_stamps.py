@@ -18,7 +18,7 @@ from reference.data.galaxies.population import (
     RADIUS_RANGE_ARCSEC,
     Component,
     Galaxy,
-    half_light_radius,
+    compute_half_light_radius,
 )
 from reference.data.galaxies.stamps import SkyParameters
 from reference.data.store import StoreError
@@ -39,17 +39,17 @@ DATA = {
 def galaxy(e1: float = 0.3, e2: float = 0.2, dx: float = 0.0, dy: float = 0.0) -> Galaxy:
     """A bright one of bulge and disc."""
     components = (Component(1.0, "Scd", 0.6, 0.6), Component(4.0, "E", 0.4, 0.36))
-    radius = half_light_radius(0.4, 0.36, 0.6)
+    radius = compute_half_light_radius(0.4, 0.36, 0.6)
     return Galaxy(21.5, 0.6, components, 0.4, radius, e1, e2, dx, dy)
 
 
 def profile(component: Component, shown: Galaxy) -> galsim.GSObject:
     drawn = Profile(component.sersic_index, component.half_light_radius_arcsec)
-    return drawing.sersic(drawn, (shown.e1, shown.e2))
+    return drawing.make_sersic(drawn, (shown.e1, shown.e2))
 
 
 def signal(shown: Galaxy) -> np.ndarray:
-    return galaxies.noise_free_electrons(SKY, shown)
+    return galaxies.compute_electrons(SKY, shown)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,9 @@ def test_observation_is_the_published_one() -> None:
 def test_bands_are_what_galsim_draws_band_by_band(dx: float) -> None:
     """Within 1e-5 of the peak: the sum of both components, drawn at once with their fluxes."""
     shown = galaxy(dx=dx, dy=-dx / 2)
-    electrons = [galaxies.component_electrons(SKY, shown, part) for part in shown.components]
+    electrons = [
+        galaxies.compute_component_electrons(SKY, shown, part) for part in shown.components
+    ]
     for band, image in enumerate(signal(shown)):
         parts = [
             flux[band] * profile(part, shown)
@@ -138,12 +140,14 @@ def test_fluxes_are_galsims(template: str, redshift: float) -> None:
     )
     expected = per_cm2_and_second * np.array(SKY.exposure_seconds) * math.pi * 334**2
     shown = replace(galaxy(), magnitude=22.0, redshift=redshift)
-    electrons = galaxies.component_electrons(SKY, shown, Component(1.0, template, 1.0, 0.5))
+    electrons = galaxies.compute_component_electrons(SKY, shown, Component(1.0, template, 1.0, 0.5))
     np.testing.assert_allclose(electrons, expected, rtol=5e-3, atol=1e-4 * expected.max())
 
 
 def test_light_is_in_the_stamp() -> None:
-    electrons = sum(galaxies.component_electrons(SKY, galaxy(), c) for c in galaxy().components)
+    electrons = sum(
+        galaxies.compute_component_electrons(SKY, galaxy(), c) for c in galaxy().components
+    )
     np.testing.assert_allclose(signal(galaxy()).sum(axis=(1, 2)), electrons, rtol=0.03)
 
 
@@ -257,14 +261,15 @@ def test_rounding_is_below_an_eighth_of_the_noise_even_of_the_brightest_pixel() 
 
 def test_galaxy_that_float16_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        galaxies, "galaxy_at", lambda parameters, index: replace(galaxy(), magnitude=12.0)
+        "reference.data.galaxies.stamps.draw_galaxy",
+        lambda parameters, index: replace(galaxy(), magnitude=12.0),
     )
     with pytest.raises(StoreError, match="more than float16 holds"):
         galaxies.draw(SKY, range(1))
 
 
 def test_labels_are_the_galaxy(drawn: dict[str, np.ndarray]) -> None:
-    one = galaxies.galaxy_at(SKY, 5)
+    one = galaxies.draw_galaxy(SKY, 5)
     label = drawn["labels"][5]
     for name, value in (
         ("e1", one.e1),
@@ -320,7 +325,7 @@ def test_dataset_of_another_generator_is_refused(tmp_path: Path) -> None:
 def test_definition_names_the_folder(tmp_path: Path) -> None:
     assert galaxies.parameters_of(DATA) == SKY
     folder = galaxies.folder(DATA, tmp_path)
-    assert folder == tmp_path / galaxies.folder_name(SKY)
+    assert folder == tmp_path / galaxies.name_folder(SKY)
     assert folder.name.startswith("galaxies-300-")
     assert len(folder.name) == len("galaxies-300-1f3a9c2e")
     assert galaxies.folder({**DATA, "seed": 1}, tmp_path) != folder

@@ -37,7 +37,7 @@ def test_packed_files_are_the_files(tmp_path: Path) -> None:
     names = sorted(path for path in source.glob("train/*/*")) + sorted(source.glob("val/*/*"))
     assert len(images.labels) == len(names) == TRAIN + EVALUATION
     for row, path in enumerate(names):
-        assert bytes(images.file(row)) == path.read_bytes()
+        assert bytes(images.read_file(row)) == path.read_bytes()
         assert images.classes[images.labels[row]] == path.parent.name
     assert images.classes == CLASSES
     assert (images.train_samples, images.evaluation_samples) == (TRAIN, EVALUATION)
@@ -140,13 +140,13 @@ def test_file_that_changes_while_it_is_read_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write_set(tmp_path)
-    examined = jpeg_files.examined
+    examine = jpeg_files.examine
 
     def examined_while_another_is_cut(content: bytes) -> tuple[int, int, int]:
         os.truncate(source / "val/n03/val_014.JPEG", 100)
-        return examined(content)
+        return examine(content)
 
-    monkeypatch.setattr("reference.data.imagenet.images.examined", examined_while_another_is_cut)
+    monkeypatch.setattr("reference.data.imagenet.images.examine", examined_while_another_is_cut)
     with pytest.raises(StoreError, match=r"val_014\.JPEG: changed while it was read"):
         pack(tmp_path)
 
@@ -219,7 +219,8 @@ def test_killed_preparation_goes_on(tmp_path: Path, wanted: str) -> None:
         "from reference.data.imagenet import images, shapes\n"
         "from tests.reference.data.pictures import DRAWN\n"
         "slowly = lambda real: lambda *given: (time.sleep(0.05), real(*given))[1]\n"
-        "shapes.jpeg, images.examined = slowly(shapes.jpeg), slowly(images.examined)\n"
+        "shapes.encode_picture = slowly(shapes.encode_picture)\n"
+        "images.examine = slowly(images.examine)\n"
         "imagenet.prepare(Path(sys.argv[1]), DRAWN, processes=1)\n"
     )
     folder = tmp_path / "a" / "packed"
@@ -241,7 +242,7 @@ def test_unfinished_packing_of_other_files_is_kept(
 ) -> None:
     source = write_set(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("reference.data.imagenet.images.examined", interrupting)
+        patch.setattr("reference.data.imagenet.images.examine", interrupting)
         with pytest.raises(KeyboardInterrupt):
             pack(tmp_path)
     (source / "train/n01/train_000.JPEG").write_bytes(jpeg(5))

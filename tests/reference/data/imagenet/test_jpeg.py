@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from reference.data.imagenet.jpeg import KINDS, examined, pixels
+from reference.data.imagenet.jpeg import KINDS, decode, examine
 from tests.reference.data.pictures import jpeg
 
 
 def kind_of(content: bytes) -> str:
-    return KINDS[examined(content)[2]]
+    return KINDS[examine(content)[2]]
 
 
 @pytest.mark.parametrize(
@@ -32,16 +32,16 @@ def kind_of(content: bytes) -> str:
     ],
 )
 def test_every_kind_becomes_rgb(content: bytes, kind: str) -> None:
-    height, width, code = examined(content)
+    height, width, code = examine(content)
     with Image.open(io.BytesIO(content)) as image:
         expected = np.asarray(image.convert("RGB"))
     assert (KINDS[code], height, width) == (kind, *expected.shape[:2])
-    np.testing.assert_array_equal(pixels(content, code), expected)
+    np.testing.assert_array_equal(decode(content, code), expected)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xd8", b"JPEG" * 99, jpeg(0)[:20]])
 def test_what_is_no_image_is_damaged(content: bytes) -> None:
-    assert examined(content) == (0, 0, KINDS.index("damaged"))
+    assert examine(content) == (0, 0, KINDS.index("damaged"))
 
 
 @settings(max_examples=60, deadline=None)
@@ -64,7 +64,7 @@ def test_zeros_in_the_midst_are_mostly_found() -> None:
 def test_bytes_too_many_are_noted_and_do_no_harm() -> None:
     content = jpeg(1)
     longer = content[:-2] + bytes(range(1, 40)) + content[-2:]
-    height, width, code = examined(longer)
+    height, width, code = examine(longer)
     assert KINDS[code] == "imperfect"
-    np.testing.assert_array_equal(pixels(longer, code), pixels(content, KINDS.index("rgb")))
-    assert pixels(content, 0).shape == (height, width, 3)
+    np.testing.assert_array_equal(decode(longer, code), decode(content, KINDS.index("rgb")))
+    assert decode(content, 0).shape == (height, width, 3)

@@ -21,7 +21,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def listed(source: Path) -> Listing:
-    return imagenet_layout.listed(source, len(CLASSES), TRAIN, EVALUATION)
+    return imagenet_layout.list_files(source, len(CLASSES), TRAIN, EVALUATION)
 
 
 def test_lists_training_then_validation_in_the_order_of_classes(source: Path) -> None:

@@ -16,9 +16,9 @@ from PIL import Image
 
 from reference.data import imagenet
 from reference.data.imagenet import jpeg
-from reference.data.imagenet.crops import Cropping, Views, training_views
+from reference.data.imagenet.crops import Cropping, Views, make_training_views
 from reference.data.imagenet.images import Images
-from reference.data.imagenet.loader import Loader, Share, resized
+from reference.data.imagenet.loader import Loader, Share, resize
 from tests.reference.data.pictures import EVALUATION, TRAIN, pack, write_set
 from tests.reference.data.pictures import jpeg as jpeg_of
 
@@ -108,7 +108,7 @@ def test_a_worker_that_fails_is_heard(images: Images, monkeypatch: pytest.Monkey
     def failing(content: bytes, kind: int) -> np.ndarray:
         raise ValueError("no pixels")
 
-    monkeypatch.setattr("reference.data.imagenet.loader.pixels", failing)
+    monkeypatch.setattr("reference.data.imagenet.loader.decode", failing)
     loader = Loader(images, CROPPING, 3, Share(0, 1, BATCH))
     with pytest.raises(ValueError, match="no pixels"):
         loader.next_batch(0)
@@ -116,14 +116,14 @@ def test_a_worker_that_fails_is_heard(images: Images, monkeypatch: pytest.Monkey
 
 
 def test_resizing_is_pillows_bicubic() -> None:
-    image = jpeg.pixels(jpeg_of(5), 0)
+    image = jpeg.decode(jpeg_of(5), 0)
     height, width, _ = image.shape
     box = [3, 5, width - 2, height - 4]
     left, top, right, bottom = box
     for size in (24, 128):
         part = Image.fromarray(image[top:bottom, left:right])
         expected = np.asarray(part.resize((size, size), Image.Resampling.BICUBIC)).astype(int)
-        difference = np.abs(resized(image, box, size).numpy() - expected)
+        difference = np.abs(resize(image, box, size).numpy() - expected)
         assert difference.max() <= 2
         assert difference.mean() < 0.1
 
@@ -132,9 +132,9 @@ def test_mirrored_images_are_mirrored(images: Images, monkeypatch: pytest.Monkey
     plain, _ = next(batches_of(images, 1, 1))
 
     def all_mirrored(*given: Any) -> Views:
-        views = training_views(*given)
+        views = make_training_views(*given)
         return replace(views, mirrored=~views.mirrored)
 
-    monkeypatch.setattr("reference.data.imagenet.loader.training_views", all_mirrored)
+    monkeypatch.setattr("reference.data.imagenet.loader.make_training_views", all_mirrored)
     turned, _ = next(batches_of(images, 1, 1))
     np.testing.assert_array_equal(turned, plain[:, :, ::-1])

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn
 
 from reference.data.imagenet import jpeg, shapes
-from reference.data.imagenet.loader import resized
+from reference.data.imagenet.loader import resize
 from reference.data.imagenet.shapes import CLASSES, Picture
 
 PIXELS = 32
@@ -20,14 +20,14 @@ TRAIN, EVALUATION = 2400, 600
 
 def test_pictures_are_the_recorded_ones() -> None:
     """Other bytes need another GENERATOR_VERSION, and another data_digest in the definition."""
-    files = [shapes.jpeg(20260101, Picture(label, 7)) for label in range(len(CLASSES))]
+    files = [shapes.encode_picture(20260101, Picture(label, 7)) for label in range(len(CLASSES))]
     found = hashlib.sha256(b"".join(files)).hexdigest()
     assert found == "8dc809a01150f10731b65073461fe25302477719630be0623438aa7182153aba"
 
 
 def test_each_picture_is_another() -> None:
     pictures = {
-        shapes.jpeg(seed, Picture(label, number))
+        shapes.encode_picture(seed, Picture(label, number))
         for seed in (1, 2)
         for label in range(len(CLASSES))
         for number in range(3)
@@ -36,7 +36,9 @@ def test_each_picture_is_another() -> None:
 
 
 def test_sizes_colours_and_places_vary() -> None:
-    pictures = [shapes.drawn(1, Picture(number % len(CLASSES), number)) for number in range(60)]
+    pictures = [
+        shapes.draw_picture(1, Picture(number % len(CLASSES), number)) for number in range(60)
+    ]
     sides = np.array([picture.shape[:2] for picture in pictures])
     assert sides.min() >= shapes.SMALLEST_PIXELS
     assert sides.max() <= shapes.LARGEST_PIXELS
@@ -61,8 +63,8 @@ def _set() -> tuple[Tensor, Tensor]:
     labels = np.arange(count) % len(CLASSES)
     images = []
     for number, label in enumerate(labels):
-        whole = jpeg.pixels(shapes.jpeg(1, Picture(int(label), number)), 0)
-        images.append(resized(whole, [0, 0, whole.shape[1], whole.shape[0]], PIXELS))
+        whole = jpeg.decode(shapes.encode_picture(1, Picture(int(label), number)), 0)
+        images.append(resize(whole, [0, 0, whole.shape[1], whole.shape[0]], PIXELS))
     stacked = torch.stack(images).permute(0, 3, 1, 2).float()
     return stacked / 64 - 2, torch.from_numpy(labels)
 

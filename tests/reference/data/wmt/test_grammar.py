@@ -5,7 +5,14 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from reference.data.wmt.grammar import EVALUATION, TRAIN, english, german, lexicon, pair
+from reference.data.wmt.grammar import (
+    EVALUATION,
+    TRAIN,
+    lexicon,
+    make_pair,
+    write_english,
+    write_german,
+)
 from reference.data.wmt.grammar.lexicon import Adjective, Noun, Verb
 from reference.data.wmt.grammar.trees import PRONOUNS, Adverbial, Clause, NounPhrase, Sentence
 
@@ -109,24 +116,29 @@ CALLS = Clause(verb("call"), "present", THE_MAN, direct=A_DOG)
     ],
 )  # fmt: skip
 def test_grammar(sentence: Sentence, in_english: str, in_german: str) -> None:
-    assert english(sentence) == in_english
-    assert german(sentence) == in_german
+    assert write_english(sentence) == in_english
+    assert write_german(sentence) == in_german
 
 
 def test_a_sentence_is_a_function_of_seed_part_and_number() -> None:
-    assert pair(1, TRAIN, 17) == pair(1, TRAIN, 17)
+    assert make_pair(1, TRAIN, 17) == make_pair(1, TRAIN, 17)
     assert (
         len(
-            {pair(seed, part, i) for seed in (1, 2) for part in (TRAIN, EVALUATION) for i in (1, 2)}
+            {
+                make_pair(seed, part, i)
+                for seed in (1, 2)
+                for part in (TRAIN, EVALUATION)
+                for i in (1, 2)
+            }
         )
         == 8
     )
 
 
 def test_nothing_that_is_evaluated_was_trained_on() -> None:
-    trained = {pair(1, TRAIN, i)[0] for i in range(1000)}
+    trained = {make_pair(1, TRAIN, i)[0] for i in range(1000)}
     assert len(trained) > 950
-    assert not trained & {pair(1, EVALUATION, i)[0] for i in range(200)}
+    assert not trained & {make_pair(1, EVALUATION, i)[0] for i in range(200)}
 
 
 def word_for_word(pairs: Sequence[tuple[str, str]], rounds: int) -> Mapping[str, str]:
@@ -164,9 +176,9 @@ def word_for_word_bleu(pairs: int, rounds: int, sentences: int) -> float:
     def spaced(text: str) -> str:
         return text.lower().replace(",", " ,").replace(".", " .").replace("?", " ?")
 
-    trained = [tuple(map(spaced, pair(1, TRAIN, i))) for i in range(pairs)]
+    trained = [tuple(map(spaced, make_pair(1, TRAIN, i))) for i in range(pairs)]
     dictionary = word_for_word([(first, second) for first, second in trained], rounds)
-    evaluated = [tuple(map(spaced, pair(1, EVALUATION, i))) for i in range(sentences)]
+    evaluated = [tuple(map(spaced, make_pair(1, EVALUATION, i))) for i in range(sentences)]
     translated = [" ".join(dictionary.get(w, w) for w in source.split()) for source, _ in evaluated]
     references = [target for _, target in evaluated]
     score: float = sacrebleu.corpus_bleu(translated, [references], tokenize="intl").score

@@ -13,7 +13,7 @@ from reference.data import store, wmt
 from reference.data.store import StoreError
 from reference.data.wmt import parallel_text
 from reference.data.wmt.pairs import REAL, Pairs, TextParameters
-from reference.data.wmt.sentence_batches import Batches, by_length, padded
+from reference.data.wmt.sentence_batches import Batches, pad, sort_by_length
 from reference.data.wmt.vocabulary import END, PADDING
 
 DRAWN = TextParameters("grammar", 300, 80, train_samples=60, evaluation_samples=9, seed=5)
@@ -197,7 +197,7 @@ def batches(pairs: Pairs, rank: int = 0, world_size: int = 1, pass_tokens: int =
 
 def sentences(pairs: Pairs, made: Batches, samples: int) -> list[tuple[int, ...]]:
     return sorted(
-        tuple(row[row != PADDING]) for one in made.after(samples).passes for row in one.target
+        tuple(row[row != PADDING]) for one in made.make_batch(samples).passes for row in one.target
     )
 
 
@@ -209,36 +209,36 @@ def test_an_epoch_has_every_sentence_once(drawn: Pairs) -> None:
 
 
 def test_ranks_share_a_batch_and_its_lengths(drawn: Pairs) -> None:
-    whole = batches(drawn).after(32)
+    whole = batches(drawn).make_batch(32)
     for world_size in (2, 4):
         shares = [batches(drawn, rank, world_size) for rank in range(world_size)]
         parts = [sentences(drawn, share, 32) for share in shares]
         assert sorted(chain(*parts)) == sentences(drawn, batches(drawn), 32)
         assert {len(part) for part in parts} == {16 // world_size}
-        assert {share.after(32).target_tokens for share in shares} == {whole.target_tokens}
+        assert {share.make_batch(32).target_tokens for share in shares} == {whole.target_tokens}
     assert whole.target_tokens == sum(one.target_tokens for one in whole.passes)
 
 
 def test_passes_keep_to_their_budget_and_pad_little(drawn: Pairs) -> None:
     for samples in range(0, 160, 16):
-        cut = batches(drawn).after(samples)
+        cut = batches(drawn).make_batch(samples)
         assert all(one.places <= 200 or len(one.source) == 1 for one in cut.passes)
-        whole = batches(drawn, pass_tokens=100_000).after(samples)
+        whole = batches(drawn, pass_tokens=100_000).make_batch(samples)
         assert len(whole.passes) == 1
         assert sum(one.places for one in cut.passes) < 0.9 * whole.passes[0].places
 
 
 def test_lengths_rise(drawn: Pairs) -> None:
-    rows = by_length(drawn, np.arange(60))
+    rows = sort_by_length(drawn, np.arange(60))
     lengths = [len(drawn.target.row(row)) for row in rows]
     assert lengths == sorted(lengths)
-    one = padded(drawn, rows[[0, -1]])
+    one = pad(drawn, rows[[0, -1]])
     assert one.target.shape == (2, lengths[-1])
     assert one.target_tokens == lengths[0] + lengths[-1]
 
 
 def test_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
     source = write_text(tmp_path)
-    corpus = parallel_text.opened(source, ["test"])
+    corpus = parallel_text.open_corpus(source, ["test"])
     assert len(corpus) == 2
-    assert corpus.pair(1)[0] == "A dog sees a cat."
+    assert corpus.read_pair(1)[0] == "A dog sees a cat."

@@ -115,6 +115,6 @@ def test_a_triangle_holds_a_symmetric_matrix(size: int) -> None:
     matrix = torch.randn(size, size)
     matrix = matrix + matrix.T
     packed = symmetric.pack(matrix)
-    assert packed.shape == (symmetric.packed_size(size),)
+    assert packed.shape == (symmetric.count_packed(size),)
     assert sorted(packed.tolist()) == sorted(matrix[tuple(torch.triu_indices(size, size))].tolist())
     assert torch.equal(symmetric.unpack(packed, size), matrix)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from reference.optim.kfac import inverse
 from reference.optim.kfac.owners import assign_owners, estimate_inversion_cost
-from reference.optim.kfac.staleness import Interval, steps_to_next
+from reference.optim.kfac.staleness import Interval, compute_steps_to_next
 from rules.errors import UserError
 
 
@@ -38,13 +38,13 @@ def test_pi_is_one_beside_a_factor_of_zeros(inputs: float, outputs: float) -> No
 def test_both_inverses_precondition() -> None:
     inputs, outputs, gradient = _definite(5, 1), _definite(4, 2), torch.randn(4, 5)
     shares = [torch.tensor(0.3), torch.tensor(0.2)]
-    first, second = inverse.cholesky(["A", "B"], [inputs, outputs], shares)
+    first, second = inverse.factorize_cholesky(["A", "B"], [inputs, outputs], shares)
     damped = [inputs + 0.3 * torch.eye(5), outputs + 0.2 * torch.eye(4)]
     expected = damped[1].inverse() @ gradient @ damped[0].inverse()
     for steps in ((1, 1), (9, 1), (9, 9)):  # by solving and by explicit inverses
         found = inverse.precondition(gradient, first, second, 0.06, steps)
         assert torch.allclose(found, expected, atol=1e-5)
-    first, second = inverse.eigen([inputs, outputs], shares)
+    first, second = inverse.factorize_eigen([inputs, outputs], shares)
     dense = torch.kron(outputs, inputs) + 0.06 * torch.eye(20)
     expected = torch.linalg.solve(dense, gradient.flatten()).view(4, 5)
     found = inverse.precondition(gradient, first, second, 0.06)
@@ -53,7 +53,7 @@ def test_both_inverses_precondition() -> None:
 
 def test_equal_sizes_are_inverted_together_and_come_back_in_order() -> None:
     matrices = [_definite(size, seed) for seed, size in enumerate([3, 5, 3, 4, 5])]
-    results = inverse.cholesky(list("abcde"), matrices, [torch.tensor(0.1)] * 5)
+    results = inverse.factorize_cholesky(list("abcde"), matrices, [torch.tensor(0.1)] * 5)
     for matrix, result in zip(matrices, results, strict=True):
         damped = matrix + 0.1 * torch.eye(len(matrix))
         assert torch.allclose(result.factor @ result.factor.T, damped, atol=1e-5)
@@ -62,7 +62,7 @@ def test_equal_sizes_are_inverted_together_and_come_back_in_order() -> None:
 def test_damping_of_a_singular_factor_is_raised_and_said(caplog: pytest.LogCaptureFixture) -> None:
     broken = torch.diag(torch.tensor([1.0, -0.5]))
     with caplog.at_level(logging.WARNING):
-        sound, raised = inverse.cholesky(
+        sound, raised = inverse.factorize_cholesky(
             ["fc.A", "conv.A"], [torch.eye(2), broken], [torch.tensor(0.01)] * 2
         )
     assert sound.damping.item() == pytest.approx(0.01)
@@ -76,7 +76,7 @@ def test_damping_of_a_singular_factor_is_raised_and_said(caplog: pytest.LogCaptu
 def test_damping_is_not_raised_for_ever() -> None:
     broken = torch.diag(torch.tensor([1.0, -1e12]))
     with pytest.raises(UserError, match=r"conv\.A cannot be inverted .* raise damping"):
-        inverse.cholesky(["conv.A"], [broken], [torch.tensor(0.01)])
+        inverse.factorize_cholesky(["conv.A"], [broken], [torch.tensor(0.01)])
 
 
 def test_a_channel_is_preconditioned_by_its_own_block() -> None:
@@ -95,7 +95,7 @@ def test_the_costliest_layers_are_shared_out_first() -> None:
     assert owners.of_layer == (1, 0, 1, 1, 1, 0)
     assert owners.cost_by_rank == (224, 217)
     assert owners.imbalance == pytest.approx(224 / 220.5)
-    assert "2   50.8%" in owners.table()
+    assert "2   50.8%" in owners.format_table()
 
 
 def test_ranks_beyond_the_layers_stay_idle() -> None:
@@ -109,25 +109,25 @@ def test_ranks_beyond_the_layers_stay_idle() -> None:
     [(0.2, 0.0, 4), (0.1, 0.0, 4), (0.05, 0.2, 8), (0.05, 0.05, 13), (float("nan"), 0.0, 4)],
 )
 def test_intervals_adapt(one_before: float, two_before: float, steps: int) -> None:
-    assert steps_to_next(Interval(8, 5), one_before, two_before, 0.1) == steps
+    assert compute_steps_to_next(Interval(8, 5), one_before, two_before, 0.1) == steps
 
 
 def test_a_factor_that_stands_still_is_refreshed_less_and_less_often() -> None:
     interval, steps = Interval(), []
     for _ in range(6):
-        count = steps_to_next(interval, 0.0, 0.0, 0.1)
-        interval = interval.after_refresh(interval.due, count)
+        count = compute_steps_to_next(interval, 0.0, 0.0, 0.1)
+        interval = interval.record_refresh(interval.due, count)
         steps.append(count)
     assert steps == [2, 3, 5, 8, 13, 21]
     assert interval.due == sum(steps)
-    assert interval.after_failure(40).due == 41
+    assert interval.record_failure(40).due == 41
 
 
 def test_products_in_bfloat16_are_rounded_and_no_more() -> None:
     matrices = [_definite(160, 1), _definite(130, 2)]
     shares, gradient = [torch.tensor(0.1)] * 2, torch.randn(130, 160)
-    of_inputs, of_outputs = inverse.cholesky(["A", "B"], matrices, shares)
-    rounded = inverse.cholesky(["A", "B"], matrices, shares, torch.bfloat16)
+    of_inputs, of_outputs = inverse.factorize_cholesky(["A", "B"], matrices, shares)
+    rounded = inverse.factorize_cholesky(["A", "B"], matrices, shares, torch.bfloat16)
     for steps in ((1, 1), (9, 1), (9, 9)):
         expected = inverse.precondition(gradient, of_inputs, of_outputs, 0.01, steps)
         found = inverse.precondition(gradient, rounded[0], rounded[1], 0.01, steps)
@@ -156,7 +156,7 @@ def test_rounded_products_are_off_by_no_more_than_the_inverses_are_large() -> No
     gradient = steep[:130, :] / scales.max()  # in the range of what is inverted
     shares = [torch.tensor(0.1)] * 2
     exact, rounded = (
-        inverse.cholesky(["A", "B"], [steep, _definite(130, 2)], shares, products)
+        inverse.factorize_cholesky(["A", "B"], [steep, _definite(130, 2)], shares, products)
         for products in (torch.float32, torch.bfloat16)
     )
     expected, found = (
