@@ -1,5 +1,6 @@
 """Fixtures for many tests: the data root of a session, benchmarks that exist only in tests."""
 
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((n for n, start in enumerate(LONG_FIRST) if item.nodeid.startswith(start)), 9)
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what is imported by now stays, so that a collection looks at little else
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Free the task of a test: networks with hooks are cycles, whose tensors the collector does not
+    count, so that it came late and the process grew to 4 GB."""
+    if item.nodeid.startswith(("tests/test_", "tests/benchmarks/")):
+        gc.collect()
 
 
 @pytest.hookimpl(optionalhook=True)
