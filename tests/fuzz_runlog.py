@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from rules import definition
 from tests.compliance.builder import line_of, run_records
-from tests.compliance.mutations import PATHS, PLACES, Lines, excerpt, judged, mutated
+from tests.compliance.mutations import PATHS, PLACES, Lines, excerpt, judge, mutate
 
 REPORT_SECONDS = 30
 
@@ -58,9 +58,9 @@ def main() -> int:
         signal.setitimer(signal.ITIMER_REAL, arguments.seconds)
         before = time.monotonic()
         try:
-            content = mutated(chance, whole if is_hundredth else small)
+            content = mutate(chance, whole if is_hundredth else small)
             path, place = chance.choice(PATHS), PLACES[number % len(PLACES)]
-            findings += judged(content, path, place, reported=is_hundredth)
+            findings += judge(content, path, place, reported=is_hundredth)
         except (Exception, _TooSlow):
             failures += 1
             _keep(arguments.keep, arguments.seed, number, content)
@@ -83,11 +83,11 @@ def main() -> int:
 def _corpus(logs: Sequence[Path], chance: random.Random) -> tuple[list[Lines], list[Lines]]:
     whole = [path.read_bytes().split(b"\n") for path in logs]
     small = [excerpt(chance, lines, 6) for lines in whole if any(b":::MLL" in x for x in lines)]
-    built = list(_built())
+    built = list(_build_corpus())
     return small + built, whole + built
 
 
-def _built() -> Iterator[Lines]:
+def _build_corpus() -> Iterator[Lines]:
     for name in definition.names():
         loaded = definition.load(name, "mini")
         for blocks, converged in ((1, True), (2, True), (2, False)):

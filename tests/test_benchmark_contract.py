@@ -44,7 +44,7 @@ LARGE = 10_000_000  # parameters
 GENERATION = Generation(counts=(1, 3, 12), repetitions=(3, 2, 2), warm_up_images=4)
 
 
-def small(name: str) -> Definition:
+def load_small(name: str) -> Definition:
     """The benchmark at mini scale (else the first it has) with a few dozen samples."""
     scales = definition.scales(name)
     chosen = definition.load(name, "mini" if "mini" in scales else scales[0])
@@ -74,7 +74,7 @@ def install_easy(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def configuration(name: str, data_root: Path, *overrides: str, seed: int = 3) -> RunConfig:
     """Batch 8, eager, fp32 unless overridden; data prepared."""
-    chosen = small(name)
+    chosen = load_small(name)
     prepare(chosen.data, data_root)
     settings = ["compile=off", "precision=fp32", *overrides]
     if chosen.kind == "train":
@@ -82,7 +82,7 @@ def configuration(name: str, data_root: Path, *overrides: str, seed: int = 3) ->
     return configure(chosen, overrides=settings, data_root=data_root, seed=seed)
 
 
-def built(config: RunConfig, ranks: TorchRanks | None = None) -> Any:
+def build(config: RunConfig, ranks: TorchRanks | None = None) -> Any:
     """The benchmark's task, built, with its data open."""
     module = importlib.import_module(f"benchmarks.{config.definition.name}.task")
     task = module.create(config, ranks or TorchRanks(0, 1, torch.device("cpu")))
@@ -91,28 +91,28 @@ def built(config: RunConfig, ranks: TorchRanks | None = None) -> Any:
     return task
 
 
-def trained(task: Any, samples: int) -> float:
+def train(task: Any, samples: int) -> float:
     """Train to ``samples``; the mean loss."""
     loss: float = task.train(Block(1, 0, samples), lambda samples: None)
     return loss
 
 
-def used(task: Any) -> Any:
+def produce(task: Any) -> Any:
     """What a run ends with: the images of the last repetition, else the loss."""
     chosen = task.config.definition
     if chosen.kind == "train":
-        return trained(task, 32)
+        return train(task, 32)
     return task.decode(task.sample(chosen.generation.counts[-1], 0))
 
 
-def judged(task: Any, result: Any) -> Mapping[str, float]:
+def evaluate(task: Any, result: Any) -> Mapping[str, float]:
     """The quality of what ``used`` returned."""
     generates = task.config.definition.kind == "generate"
     quality: Mapping[str, float] = task.evaluate(result) if generates else task.evaluate()
     return quality
 
 
-def weights(task: Any) -> Mapping[str, Any]:
+def weights_of(task: Any) -> Mapping[str, Any]:
     """A copy of the model's state."""
     return {key: value.clone() for key, value in task.model.state_dict().items()}
 
@@ -157,7 +157,7 @@ def test_definition_is_valid(name: str, scale: str) -> None:
 @pytest.mark.parametrize(("name", "scale"), SCALED)
 def test_parameters_are_as_declared(name: str, scale: str, data_root: Path) -> None:
     """Large networks on the meta device, where they need neither memory nor time."""
-    chosen = dataclasses.replace(definition.load(name, scale), data=small(name).data)
+    chosen = dataclasses.replace(definition.load(name, scale), data=load_small(name).data)
     prepare(chosen.data, data_root)
     settings = ["compile=off", "precision=fp32"]
     config = configure(chosen, overrides=settings, data_root=data_root, seed=1)
@@ -176,8 +176,8 @@ def test_parameters_are_as_declared(name: str, scale: str, data_root: Path) -> N
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_loss_falls_on_a_batch_that_is_seen_again_and_again(name: str, data_root: Path) -> None:
-    task = built(configuration(name, data_root))
-    first = trained(task, TRAIN_SAMPLES)
+    task = build(configuration(name, data_root))
+    first = train(task, TRAIN_SAMPLES)
     last = task.train(Block(2, TRAIN_SAMPLES, 20 * TRAIN_SAMPLES), lambda samples: None)
     assert math.isfinite(first), f"{name}: the first loss is {first}"
     assert last < first, f"{name}: the loss does not fall ({first:.4f}, then {last:.4f})"
@@ -185,7 +185,7 @@ def test_loss_falls_on_a_batch_that_is_seen_again_and_again(name: str, data_root
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_every_parameter_gets_a_finite_gradient(name: str, data_root: Path) -> None:
-    task = built(configuration(name, data_root))
+    task = build(configuration(name, data_root))
     task.model.train()
     task.loss_and_gradients()
     for key, parameter in task.model.named_parameters():
@@ -196,9 +196,9 @@ def test_every_parameter_gets_a_finite_gradient(name: str, data_root: Path) -> N
 @pytest.mark.parametrize("name", TRAINING)
 def test_same_seed_same_bits_other_seed_other_bits(name: str, data_root: Path) -> None:
     def bits(seed: int) -> Mapping[str, Any]:
-        task = built(configuration(name, data_root, seed=seed))
-        trained(task, 32)
-        return weights(task)
+        task = build(configuration(name, data_root, seed=seed))
+        train(task, 32)
+        return weights_of(task)
 
     first, again, other = bits(3), bits(3), bits(4)
     assert_same(first, again, f"{name}: two runs with one seed")
@@ -210,19 +210,19 @@ def test_same_seed_same_bits_other_seed_other_bits(name: str, data_root: Path) -
 @pytest.mark.parametrize("name", TRAINING)
 def test_warming_up_leaves_no_trace(name: str, data_root: Path) -> None:
     config = configuration(name, data_root)
-    warm, cold = built(config), built(config)
-    before = weights(warm)
+    warm, cold = build(config), build(config)
+    before = weights_of(warm)
     warm.warm_up()
-    assert_same(before, weights(warm), f"{name}: weights before and after warming up")
-    trained(warm, 32)
-    trained(cold, 32)
-    assert_same(weights(cold), weights(warm), f"{name}: training with and without warming up")
+    assert_same(before, weights_of(warm), f"{name}: weights before and after warming up")
+    train(warm, 32)
+    train(cold, 32)
+    assert_same(weights_of(cold), weights_of(warm), f"{name}: training with and without warming up")
 
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_evaluation_does_not_depend_on_the_batch_size(name: str, data_root: Path) -> None:
-    task = built(configuration(name, data_root))
-    trained(task, 32)
+    task = build(configuration(name, data_root))
+    train(task, 32)
     results = []
     for size in (1, 8, EVALUATION_SAMPLES, 64):
         task.evaluation_batch = size
@@ -238,14 +238,14 @@ def test_saving_loading_and_going_on_equals_going_on(
     name: str, data_root: Path, tmp_path: Path
 ) -> None:
     config = configuration(name, data_root)
-    straight, broken_off = built(config), built(config)
-    trained(straight, 64)
-    trained(broken_off, 32)
+    straight, broken_off = build(config), build(config)
+    train(straight, 64)
+    train(broken_off, 32)
     checkpoint.save(tmp_path / "half.pt", broken_off.state())
-    resumed = built(config)
+    resumed = build(config)
     resumed.restore(checkpoint.load(tmp_path / "half.pt"))
     resumed.train(Block(2, 32, 64), lambda samples: None)
-    assert_same(weights(straight), weights(resumed), f"{name}: going on after loading")
+    assert_same(weights_of(straight), weights_of(resumed), f"{name}: going on after loading")
     assert straight.evaluate() == resumed.evaluate()
 
 
@@ -259,9 +259,9 @@ def _train_on_this_rank(
     torch.set_num_threads(1)
     losses, qualities = [], []
     with start_ranks() as ranks:
-        usual = small(name).hyperparameters["opt_base_learning_rate"].default
+        usual = load_small(name).hyperparameters["opt_base_learning_rate"].default
         rate = f"opt_base_learning_rate={min(float(usual), LARGEST_RATE)}"
-        task = built(configuration(name, data_root, rate), ranks)
+        task = build(configuration(name, data_root, rate), ranks)
         task.evaluation_batch = 4  # neither it nor the ranks divide the evaluation set evenly
         for number in (1, 2, 3):
             losses.append(task.train(Block(number, 16 * number - 16, 16 * number), lambda _: None))
@@ -307,14 +307,14 @@ def test_log_passes_the_checker(
 @pytest.mark.parametrize("name", NAMES)
 def test_report_changes_nothing_and_has_a_value_in_every_cell(name: str, data_root: Path) -> None:
     config = configuration(name, data_root)
-    task = built(config)
+    task = build(config)
     if not isinstance(task, Reports):
         pytest.skip(f"{name} has no report: its quality says it all")
     run_task(task, config, RunLogWriter(None))
-    before = weights(task)
+    before = weights_of(task)
     told: list[tuple[int, int]] = []
     tables = task.report(lambda done, total: told.append((done, total)))
-    assert_same(before, weights(task), f"{name}: weights before and after the report")
+    assert_same(before, weights_of(task), f"{name}: weights before and after the report")
     assert told, f"{name}: the report does not tell how far it is"
     assert told[-1][0] == told[-1][1], f"{name}: the report does not tell that it is done"
     for table in tables:
@@ -332,9 +332,9 @@ def test_broken_variants_still_run(name: str, data_root: Path) -> None:
         task = create(config, TorchRanks(0, 1, torch.device("cpu")))
         task.build()
         task.open_data()
-        result = used(task)
+        result = produce(task)
         assert torch.as_tensor(result).isfinite().all(), f"{name}: {variant}: not finite"
-        quality = judged(task, result)
+        quality = evaluate(task, result)
         assert all(map(math.isfinite, quality.values())), f"{name}: {variant}: {quality}"
 
 
@@ -366,16 +366,16 @@ def test_reference_convergence_points_are_complete(name: str, scale: str) -> Non
 # Benchmarks that generate -------------------------------------------------------------------------
 
 
-def images(task: Any, count: int, repetition: int = 0) -> Any:
+def generate_images(task: Any, count: int, repetition: int = 0) -> Any:
     """A copy of the images of a repetition."""
     return task.decode(task.sample(count, repetition)).clone()
 
 
 @pytest.mark.parametrize("name", GENERATING)
 def test_as_many_finite_images_as_asked_for(name: str, data_root: Path) -> None:
-    task = built(configuration(name, data_root))
+    task = build(configuration(name, data_root))
     for count in GENERATION.counts:
-        made = images(task, count)
+        made = generate_images(task, count)
         assert len(made) == count, f"{name}: {len(made)} images where {count} were asked for"
         assert torch.isfinite(made).all(), f"{name}: images are not finite"
         assert made.device.type == "cpu", f"{name}: images stay on the device"
@@ -383,21 +383,21 @@ def test_as_many_finite_images_as_asked_for(name: str, data_root: Path) -> None:
 
 @pytest.mark.parametrize("name", GENERATING)
 def test_each_seed_count_and_repetition_draws_noise_of_its_own(name: str, data_root: Path) -> None:
-    task, again = (built(configuration(name, data_root)) for _ in range(2))
-    other = built(configuration(name, data_root, seed=4))
-    here = images(task, 3)
-    assert torch.equal(here, images(again, 3)), f"{name}: two runs with one seed differ"
+    task, again = (build(configuration(name, data_root)) for _ in range(2))
+    other = build(configuration(name, data_root, seed=4))
+    here = generate_images(task, 3)
+    assert torch.equal(here, generate_images(again, 3)), f"{name}: two runs with one seed differ"
     for what, there in (
-        ("the seed", images(other, 3)),
-        ("the repetition", images(task, 3, 1)),
-        ("the number at a time", images(task, 12)[:3]),
+        ("the seed", generate_images(other, 3)),
+        ("the repetition", generate_images(task, 3, 1)),
+        ("the number at a time", generate_images(task, 12)[:3]),
     ):
         assert not torch.isclose(here, there).all((1, 2, 3)).any(), f"{name}: not {what}"
 
 
 @pytest.mark.parametrize("name", GENERATING)
 def test_images_do_not_depend_on_how_many_are_made_at_a_time(name: str, data_root: Path) -> None:
-    task = built(configuration(name, data_root))
+    task = build(configuration(name, data_root))
     latents = task.sample(12, 0)
     together = task.decode(latents).clone()
     alone = torch.cat([task.decode(one).clone() for one in latents.split(1)])
@@ -406,10 +406,10 @@ def test_images_do_not_depend_on_how_many_are_made_at_a_time(name: str, data_roo
 
 @pytest.mark.parametrize("name", GENERATING)
 def test_warming_up_changes_no_image(name: str, data_root: Path) -> None:
-    warm, cold = (built(configuration(name, data_root)) for _ in range(2))
+    warm, cold = (build(configuration(name, data_root)) for _ in range(2))
     warm.warm_up(GENERATION.warm_up_images)
-    assert_same(weights(cold), weights(warm), f"{name}: weights before and after warming up")
-    assert torch.equal(images(cold, 3), images(warm, 3)), f"{name}: it does"
+    assert_same(weights_of(cold), weights_of(warm), f"{name}: weights before and after warming up")
+    assert torch.equal(generate_images(cold, 3), generate_images(warm, 3)), f"{name}: it does"
 
 
 @pytest.mark.parametrize("name", GENERATING)

@@ -29,7 +29,7 @@ def _files(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
-def _imported(path: Path) -> set[str]:
+def _find_imports(path: Path) -> set[str]:
     """The top-level names of every import of a file, also of those within functions."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -44,7 +44,7 @@ def _imported(path: Path) -> set[str]:
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_imports_point_one_way(package: str) -> None:
     for path in _files(package):
-        ours = _imported(path) & set(MAY_IMPORT)
+        ours = _find_imports(path) & set(MAY_IMPORT)
         wrong = ours - MAY_IMPORT[package]
         assert not wrong, f"{path.relative_to(ROOT)}: {package} must not import {sorted(wrong)}"
 
@@ -52,7 +52,7 @@ def test_imports_point_one_way(package: str) -> None:
 @pytest.mark.parametrize("package", ["rules", "compliance"])
 def test_rules_and_checks_know_no_framework(package: str) -> None:
     for path in _files(package):
-        wrong = _imported(path) & FRAMEWORKS
+        wrong = _find_imports(path) & FRAMEWORKS
         assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
@@ -64,10 +64,10 @@ def test_nothing_evaluates_what_it_reads(package: str) -> None:
             name = called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")
             is_bare = isinstance(called, ast.Name)
             assert not (is_bare and name in ("eval", "exec")), f"{path}: {name}()"
-        assert not _imported(path) & {"pickle", "marshal", "shelve"}, path
+        assert not _find_imports(path) & {"pickle", "marshal", "shelve"}, path
 
 
-def _loaded_by(code: str) -> set[str]:
+def _find_loaded(code: str) -> set[str]:
     """The modules that are loaded after ``code`` ran in a fresh interpreter."""
     program = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
@@ -84,7 +84,7 @@ def _modules(package: str) -> list[str]:
 def test_importing_every_module_loads_nothing_heavy() -> None:
     """Scores, plots and pages import what they need where they need it."""
     everything = ", ".join(_modules("rules") + _modules("compliance"))
-    assert not _loaded_by(f"import {everything}") & set(HEAVY)
+    assert not _find_loaded(f"import {everything}") & set(HEAVY)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,6 @@ def test_checking_loads_nothing_heavy(options: tuple[str, ...], tmp_path: Path) 
             continue
         call = f"check_compliance.main({[str(path), *options]!r})"
         code = f"from tools import check_compliance\nassert {call} == 0\nprint()"
-        loaded = _loaded_by(code)
+        loaded = _find_loaded(code)
         assert not loaded & set(HEAVY)
         assert not loaded & {"multiprocessing", "concurrent", "reference", "benchmarks"}

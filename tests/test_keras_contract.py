@@ -42,21 +42,21 @@ NAMES = [
 ALONE = SingleProcess(FRAMEWORK)
 
 
-def created(config: RunConfig) -> Any:
+def create_task(config: RunConfig) -> Any:
     """The benchmark's task in Keras."""
     module = importlib.import_module(f"benchmarks.{config.definition.name}.keras_task")
     return module.create(config, ALONE)
 
 
-def built(config: RunConfig) -> Any:
+def build(config: RunConfig) -> Any:
     """The same, built, with its data open."""
-    task = created(config)
+    task = create_task(config)
     task.build()
     task.open_data()
     return task
 
 
-def trained(task: Any, samples: int) -> float:
+def train(task: Any, samples: int) -> float:
     """Train to ``samples``; the mean loss."""
     loss: float = task.train(Block(1, 0, samples), lambda samples: None)
     return loss
@@ -72,14 +72,14 @@ def assert_same(first: Mapping[str, Any], second: Mapping[str, Any], what: str) 
 @pytest.mark.parametrize("name", NAMES)
 def test_parameters_are_as_declared(name: str, data_root: Path) -> None:
     config = configuration(name, data_root)
-    assert created(config).build() == config.definition.model["parameters"]
+    assert create_task(config).build() == config.definition.model["parameters"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_loss_falls(name: str, data_root: Path) -> None:
-    task = built(configuration(name, data_root))
-    first = trained(task, TRAIN_SAMPLES)
-    last = trained(task, 20 * TRAIN_SAMPLES)
+    task = build(configuration(name, data_root))
+    first = train(task, TRAIN_SAMPLES)
+    last = train(task, 20 * TRAIN_SAMPLES)
     assert math.isfinite(first)
     assert last < first, f"{name}: the loss does not fall ({first:.4f}, then {last:.4f})"
 
@@ -87,8 +87,8 @@ def test_loss_falls(name: str, data_root: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_same_seed_same_bits_other_seed_other_bits(name: str, data_root: Path) -> None:
     def bits(seed: int) -> Mapping[str, Any]:
-        task = built(configuration(name, data_root, seed=seed))
-        trained(task, 32)
+        task = build(configuration(name, data_root, seed=seed))
+        train(task, 32)
         weights: Mapping[str, Any] = task.state()["model"]
         return weights
 
@@ -100,20 +100,20 @@ def test_same_seed_same_bits_other_seed_other_bits(name: str, data_root: Path) -
 @pytest.mark.parametrize("name", NAMES)
 def test_warming_up_leaves_no_trace(name: str, data_root: Path) -> None:
     config = configuration(name, data_root)
-    warm, cold = built(config), built(config)
+    warm, cold = build(config), build(config)
     before = warm.state()
     warm.warm_up()
     for part in ("model", "optimizer"):
         assert_same(before[part], warm.state()[part], f"{name}: {part} after warming up")
-    trained(warm, 32)
-    trained(cold, 32)
+    train(warm, 32)
+    train(cold, 32)
     assert_same(cold.state()["model"], warm.state()["model"], f"{name}: training after warming up")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_evaluation_does_not_depend_on_the_batch_size(name: str, data_root: Path) -> None:
-    task = built(configuration(name, data_root))
-    trained(task, 32)
+    task = build(configuration(name, data_root))
+    train(task, 32)
     results = []
     for size in (1, 8, EVALUATION_SAMPLES, 64):
         task.evaluation_batch = size
@@ -127,12 +127,12 @@ def test_saving_loading_and_going_on_equals_going_on(
     name: str, data_root: Path, tmp_path: Path
 ) -> None:
     config = configuration(name, data_root)
-    straight, broken_off, resumed = built(config), built(config), built(config)
-    trained(straight, 64)
-    trained(broken_off, 32)
+    straight, broken_off, resumed = build(config), build(config), build(config)
+    train(straight, 64)
+    train(broken_off, 32)
     checkpoint.save(tmp_path / "half.npz", broken_off.state())
     resumed.restore(checkpoint.load(tmp_path / "half.npz"))
-    trained(resumed, 64)
+    train(resumed, 64)
     assert_same(straight.state()["model"], resumed.state()["model"], f"{name}: going on")
 
 

@@ -26,7 +26,7 @@ def test_a_submission_has_no_error(folder: Path) -> None:
     assert [finding.text() for finding in found if finding.is_error] == []
 
 
-def imported(path: Path) -> set[str]:
+def find_imports(path: Path) -> set[str]:
     """The packages that a file imports, wherever in it."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -39,9 +39,9 @@ def imported(path: Path) -> set[str]:
 
 def test_a_submission_needs_none_of_our_code() -> None:
     files = {path.stem: path for path in PLAIN.glob("*.py")}
-    others = set().union(*map(imported, files.values())) - files.keys()
+    others = set().union(*map(find_imports, files.values())) - files.keys()
     assert others - sys.stdlib_module_names == NEEDED
-    assert imported(files["run_log"]) <= sys.stdlib_module_names
+    assert find_imports(files["run_log"]) <= sys.stdlib_module_names
 
 
 def test_its_digest_and_seeds_are_those_of_the_rules() -> None:

@@ -33,7 +33,7 @@ from tests.benchmarks.test_galaxy_shape_keras import (
     arrays_of,
     assert_gradients_agree,
     give,
-    perturbed,
+    make_perturbed_network,
     turn_half_more,
 )
 from tests.test_benchmark_contract import configuration
@@ -43,7 +43,7 @@ ALONE = SingleProcess(FRAMEWORK)
 
 def bayesian() -> ShapeNetwork:
     """``perturbed``, with widths that differ from weight to weight."""
-    network = perturbed("position")
+    network = make_perturbed_network("position")
     make_bayesian(network, 0.1)
     with torch.no_grad():
         for _, gaussian in iterate_gaussian_weights(network):
@@ -180,13 +180,13 @@ def test_weights_are_drawn_with_all_digits_in_bfloat16() -> None:
     for layer in keras_model.list_gaussian_layers(network):
         exact = layer.mean + layer.scale * layer.noise
 
-        def watched(
+        def record_kernel(
             inputs: Any, exact: Any = exact, layer: Any = layer, call: Any = layer.call
         ) -> Any:
             seen.append(np.array_equal(layer.kernel, tf.cast(exact, tf.bfloat16)))
             return call(inputs)
 
-        layer.call = watched
+        layer.call = record_kernel
     network(np.zeros((1, 6, 64, 64), np.float16))
     assert seen == [True] * 9
 

@@ -31,24 +31,24 @@ def galaxies(count: int, seed: int) -> Tensor:
 HELD_OUT, TRAINING, NEW = galaxies(300, 1), galaxies(500, 2), galaxies(400, 3)
 
 
-def judged(images: Tensor) -> dict[str, float]:
+def compute_quality(images: Tensor) -> dict[str, float]:
     return quality.compute_metrics(images, HELD_OUT, TRAINING, MODEL, DATA)
 
 
 def test_real_galaxies_pass() -> None:
-    found = judged(NEW)
+    found = compute_quality(NEW)
     assert found["generated_distance"] < 0.2
     assert found["distinct_share"] > 0.95
     assert found["new_share"] > 0.95
 
 
 def test_one_image_repeated_is_not_distinct() -> None:
-    assert judged(NEW[:1].expand_as(NEW))["distinct_share"] == 0
+    assert compute_quality(NEW[:1].expand_as(NEW))["distinct_share"] == 0
 
 
 def test_images_that_come_twice_are_not_distinct() -> None:
     twice = NEW[:200].repeat(2, 1, 1, 1)[torch.randperm(400)]
-    assert judged(twice)["distinct_share"] < 0.6
+    assert compute_quality(twice)["distinct_share"] < 0.6
 
 
 @pytest.mark.parametrize("orientation", range(8))
@@ -56,15 +56,15 @@ def test_training_images_are_not_new_however_they_are_turned(orientation: int) -
     replayed = torch.rot90(TRAINING, orientation % 4, (2, 3))
     if orientation >= 4:
         replayed = replayed.flip(3)
-    assert judged(replayed)["new_share"] == 0
+    assert compute_quality(replayed)["new_share"] == 0
 
 
 def test_noise_has_another_distribution() -> None:
-    assert judged(torch.rand_like(NEW))["generated_distance"] > 1
+    assert compute_quality(torch.rand_like(NEW))["generated_distance"] > 1
 
 
 def test_nan_is_never_as_far() -> None:
-    assert judged(torch.full_like(NEW, torch.nan))["distinct_share"] == 0
+    assert compute_quality(torch.full_like(NEW, torch.nan))["distinct_share"] == 0
 
 
 def test_the_speed_table_extrapolates_to_cosmodc2() -> None:

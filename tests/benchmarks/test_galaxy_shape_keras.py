@@ -50,15 +50,15 @@ def turn_half_more(order: Any) -> None:
     """Let a task take its galaxies turned by half a turn more, as PyTorch's networks are."""
     take = order.take
 
-    def turned(first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def take_turned(first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         positions, orientations = take(first, count)
         # After the transposition: with it, the flips change places.
         return positions, orientations ^ HALF_TURN
 
-    order.take = turned
+    order.take = take_turned
 
 
-def perturbed(prelu: str) -> ShapeNetwork:
+def make_perturbed_network(prelu: str) -> ShapeNetwork:
     """Slopes and biases start at 0, statistics at 0 and 1: here all are other than that."""
     torch.manual_seed(0)
     network = ShapeNetwork(**{**OPTIONS, "prelu": prelu})
@@ -83,7 +83,7 @@ def test_weights_go_there_and_back(prelu: str) -> None:
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("prelu", ["position", "channel"])
 def test_values_losses_and_gradients_agree(prelu: str, training: bool) -> None:
-    ours = perturbed(prelu)
+    ours = make_perturbed_network(prelu)
     theirs = keras_model.make_shape_network(**{**OPTIONS, "prelu": prelu})
     give(theirs, convert_to_keras(arrays_of(ours)))
     stamps = (30 * torch.randn(8, 6, 64, 64)).half()

@@ -70,7 +70,7 @@ def test_turned_stamps_are_those_of_the_turned_galaxy() -> None:
     for component, direction in enumerate((1, 1j)):
         for sign, factor in enumerate((1, -1)):
             lensed = [
-                observed(science.apply_shear(shown, SHEAR * factor * direction))
+                observe(science.apply_shear(shown, SHEAR * factor * direction))
                 for shown in (upright, turned, flipped)
             ]
             peak = lensed[0].max()
@@ -130,7 +130,7 @@ def spin_2_image(parameters: SkyParameters, shown: Galaxy, psf_shear: Any = (0, 
     return np.asarray(np.tile(BRIGHT * (e @ SPIN_2.reshape(2, -1)).reshape(SIDE, SIDE), (3, 1, 1)))
 
 
-def biased(multiplicative: np.ndarray, additive: np.ndarray) -> science.Estimate:
+def make_biased_estimate(multiplicative: np.ndarray, additive: np.ndarray) -> science.Estimate:
     """Reads e off ``spin_2_image``, then ê = (1 + m)·e + c."""
 
     def estimate(stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -153,7 +153,7 @@ def test_known_bias_is_recovered_through_stamps_turns_and_noise(
     multiplicative, additive = np.array([-0.12, 0.07]), np.array([0.003, -0.001])
     seen: list[tuple[int, int]] = []
     responses = science.measure_responses(
-        SKY, range(300, 370), biased(multiplicative, additive),
+        SKY, range(300, 370), make_biased_estimate(multiplicative, additive),
         lambda done, total: seen.append((done, total)),
     )  # fmt: skip
     assert seen[-1] == (70, 70)

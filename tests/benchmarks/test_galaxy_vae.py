@@ -132,7 +132,7 @@ def gaussian_galaxy(
     return images
 
 
-def named(images: Tensor) -> dict[str, float]:
+def name_properties(images: Tensor) -> dict[str, float]:
     found = properties.measure(images.numpy(), BANDS, PIXEL_SCALE)[0].tolist()
     return dict(zip(properties.list_properties(BANDS), found, strict=True))
 
@@ -147,7 +147,7 @@ def test_properties_in_torch_are_those_in_numpy() -> None:
 
 
 def test_a_round_galaxy_is_measured_as_the_window_says() -> None:
-    found = named(gaussian_galaxy())
+    found = name_properties(gaussian_galaxy())
     window, sigma = properties.WINDOW_SIGMA_ARCSEC**2, 0.6**2
     assert found["size_arcsec"] == pytest.approx((sigma * window / (sigma + window)) ** 0.5, 1e-4)
     seen = 4e3 * window / (sigma + window)  # r is the third band
@@ -158,22 +158,25 @@ def test_a_round_galaxy_is_measured_as_the_window_says() -> None:
 def test_colours_do_not_depend_on_shape_or_flux() -> None:
     expected = 2.5 * np.log10(2)
     for galaxy in (gaussian_galaxy(), gaussian_galaxy(e1=0.4, e2=-0.2, sigma=0.9, flux=3.0)):
-        found = named(galaxy)
+        found = name_properties(galaxy)
         assert [found[f"{a}_{b}"] for a, b in ("ug", "gr", "ri", "iz", "zy")] == pytest.approx(
             [expected] * 5, abs=1e-4
         )
 
 
 def test_ellipticity_has_the_frame_of_the_data() -> None:
-    along_x, along_diagonal = named(gaussian_galaxy(e1=0.3)), named(gaussian_galaxy(e2=0.3))
+    along_x, along_diagonal = (
+        name_properties(gaussian_galaxy(e1=0.3)),
+        name_properties(gaussian_galaxy(e2=0.3)),
+    )
     assert along_x["e1"] > 0.2
     assert along_x["e2"] == pytest.approx(0, abs=1e-5)
     assert along_diagonal["e2"] == pytest.approx(along_x["e1"], rel=0.01)
 
 
 def test_a_galaxy_off_the_centre_keeps_its_shape() -> None:
-    assert named(gaussian_galaxy(e1=0.3, offset=0.1))["e1"] == pytest.approx(
-        named(gaussian_galaxy(e1=0.3))["e1"], rel=1e-3
+    assert name_properties(gaussian_galaxy(e1=0.3, offset=0.1))["e1"] == pytest.approx(
+        name_properties(gaussian_galaxy(e1=0.3))["e1"], rel=1e-3
     )
 
 

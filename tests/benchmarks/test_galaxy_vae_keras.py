@@ -32,7 +32,7 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def perturbed(prelu: str = "position") -> GalaxyVae:
+def make_perturbed_network(prelu: str = "position") -> GalaxyVae:
     """Slopes and biases start at 0, and the flow as the identity: here all are other than that."""
     torch.manual_seed(0)
     network = GalaxyVae(**{**OPTIONS, "prelu": prelu})
@@ -61,7 +61,7 @@ def in_keras(ours: GalaxyVae, **options: Any) -> Any:
 
 @pytest.mark.parametrize("prelu", ["position", "channel"])
 def test_weights_go_there_and_back(prelu: str) -> None:
-    state = arrays_of(perturbed(prelu))
+    state = arrays_of(make_perturbed_network(prelu))
     back = convert_to_torch(convert_to_keras(state))
     assert back.keys() == state.keys()
     for name, value in state.items():
@@ -80,7 +80,7 @@ def test_weights_start_alike() -> None:
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("prelu", ["position", "channel"])
 def test_values_losses_and_gradients_agree(prelu: str, training: bool) -> None:
-    ours = perturbed(prelu)
+    ours = make_perturbed_network(prelu)
     theirs = in_keras(ours, prelu=prelu)
     images, normal = galaxies(6), torch.randn(6, 32)
 
@@ -119,7 +119,7 @@ def test_values_losses_and_gradients_agree(prelu: str, training: bool) -> None:
 
 
 def test_samples_and_images_agree() -> None:
-    ours = perturbed().eval()
+    ours = make_perturbed_network().eval()
     theirs = in_keras(ours)
     noise = torch.randn(5, 32)
     with torch.no_grad():

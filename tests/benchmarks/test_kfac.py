@@ -40,7 +40,7 @@ def small() -> definition.Definition:
     return dataclasses.replace(chosen, model=MappingProxyType({**MINI.model, "width": 4}))
 
 
-def built(data_root: Path, *overrides: str, ranks: TorchRanks = ALONE) -> Any:
+def build_task(data_root: Path, *overrides: str, ranks: TorchRanks = ALONE) -> Any:
     """The task of the narrow network with its data open."""
     chosen = small()
     prepare(chosen.data, data_root)
@@ -109,12 +109,12 @@ def test_open_allows_what_closed_refuses(override: str) -> None:
 def test_what_cannot_be_is_told_before_a_run(data_root: Path, override: str, says: str) -> None:
     sharded = [] if override.startswith(("compile", "opt")) else ["weight_update=sharded"]
     with pytest.raises(UserError, match=says):
-        built(data_root, override, *sharded)
+        build_task(data_root, override, *sharded)
 
 
 def test_without_k_fac_all_else_is_equal(data_root: Path) -> None:
     plain, preconditioned = (
-        built(data_root, f"opt_preconditioner={name}") for name in ("none", "kfac")
+        build_task(data_root, f"opt_preconditioner={name}") for name in ("none", "kfac")
     )
     assert torch.equal(weights_after(plain, 0), weights_after(preconditioned, 0))
     for one, other in zip(plain.next_batch(), preconditioned.next_batch(), strict=True):
@@ -135,7 +135,7 @@ def test_mixup_goes_on_from_what_was_mixed() -> None:
 
 
 def test_labels_are_mixed_with_the_pictures(data_root: Path) -> None:
-    task = built(data_root, "mixup_alpha=0.4")
+    task = build_task(data_root, "mixup_alpha=0.4")
     for _ in range(2):
         images, labels = task.next_batch()
         task.samples += 8
@@ -183,7 +183,7 @@ def test_plain_resnet_50_is_closed_too(data_root: Path) -> None:
 
 
 def test_the_published_form_of_the_update(data_root: Path) -> None:
-    task = built(
+    task = build_task(
         data_root,
         "opt_momentum_form=unscaled",
         "opt_momentum_follows_rate=true",
@@ -198,7 +198,7 @@ def test_the_published_form_of_the_update(data_root: Path) -> None:
 
 
 def test_a_plain_update_is_measured_and_changes_nothing(data_root: Path) -> None:
-    task, other = built(data_root), built(data_root)
+    task, other = build_task(data_root), build_task(data_root)
     for each in (task, other):
         weights_after(each, 3)
     assert task.kfac is not None
@@ -212,7 +212,7 @@ def test_a_plain_update_is_measured_and_changes_nothing(data_root: Path) -> None
         assert factor["interval"] == after["factors"][name]["interval"]
     for expected, found in zip(weights_after(other, 2), weights_after(task, 2), strict=True):
         assert torch.equal(expected, found)
-    plain = built(data_root, "opt_preconditioner=none")
+    plain = build_task(data_root, "opt_preconditioner=none")
     assert plain.measure_afterwards() == {}
 
 
@@ -227,22 +227,22 @@ def test_a_plain_update_is_measured_and_changes_nothing(data_root: Path) -> None
 def test_products_are_computed_as_the_model_unless_asked_otherwise(
     data_root: Path, settings: list[str], is_half: bool
 ) -> None:
-    assert built(data_root, *settings).kfac.options.bfloat16_products == is_half
+    assert build_task(data_root, *settings).kfac.options.bfloat16_products == is_half
 
 
 def test_the_report_tells_how_stale_factors_were(data_root: Path) -> None:
-    task = built(data_root, "kfac_stale_tolerance=9")
+    task = build_task(data_root, "kfac_stale_tolerance=9")
     weights_after(task, 6)
     staleness, inverses = task.report(lambda done, total: None)
     made = sum(row["number"] * row["refreshes of each, mean"] for row in staleness.rows)
     assert made == sum(interval.refreshes for interval in task.kfac.intervals.values())
     assert made < 6 * len(task.kfac.intervals)
     assert sum(row["share"] for row in inverses.rows) == 1
-    assert not built(data_root, "opt_preconditioner=none").report(lambda done, total: None)
+    assert not build_task(data_root, "opt_preconditioner=none").report(lambda done, total: None)
 
 
 def test_the_step_profiler_tells_factors_and_inverses_apart(data_root: Path) -> None:
-    task = built(data_root)
+    task = build_task(data_root)
     task.phase = profiler = StepProfiler(task.synchronize)
     task.step()
     assert all(
@@ -254,7 +254,7 @@ def _weights_on_this_rank(data_root: Path, *overrides: str) -> list[float]:
     torch.set_num_threads(1)
     after_run.PLAIN_TURNS = after_run.PLAIN_UPDATES = 1  # each rank is a process of its own
     with start_ranks() as ranks:
-        task = built(data_root, "kfac_stale=false", *overrides, ranks=ranks)
+        task = build_task(data_root, "kfac_stale=false", *overrides, ranks=ranks)
         weights_after(task, 1)
         assert task.measure_afterwards()["plain_update_ms"] > 0  # which changes nothing
         flat = weights_after(task, 1)
@@ -267,7 +267,7 @@ def _weights_on_this_rank(data_root: Path, *overrides: str) -> list[float]:
     ids=["algorithm 1", "inverses everywhere, overlap"],
 )
 def test_two_ranks_equal_one(data_root: Path, overrides: tuple[str, ...]) -> None:
-    built(data_root)
+    build_task(data_root)
     (alone,) = on_ranks(1, _weights_on_this_rank, data_root)
     both = on_ranks(2, _weights_on_this_rank, data_root, *overrides)
     assert both[0] == both[1]
@@ -281,7 +281,7 @@ def test_the_steps_of_costs_yaml_can_be_configured() -> None:
 
 
 def test_training_goes_on_bit_for_bit_with_mixup(data_root: Path) -> None:
-    straight, broken_off, resumed = (built(data_root, "mixup_alpha=0.4") for _ in range(3))
+    straight, broken_off, resumed = (build_task(data_root, "mixup_alpha=0.4") for _ in range(3))
     straight.train(Block(1, 0, 32), lambda samples: None)
     broken_off.train(Block(1, 0, 16), lambda samples: None)
     resumed.restore(broken_off.state())
@@ -305,9 +305,9 @@ def test_both_optimizers_were_tuned_with_as_many_trials() -> None:
         assert trial["epochs_to_target"] == (reached[0] if reached else None)
 
 
-def measured(data_root: Path) -> Subject:
+def make_subject(data_root: Path) -> Subject:
     """What the measurements of speed take: two rounds."""
-    task = built(data_root)
+    task = build_task(data_root)
     return Subject(task.config, ALONE, task, (), 2, lambda chosen: nullcontext(print))
 
 
@@ -315,13 +315,13 @@ def test_updates_are_timed_in_turns(data_root: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(speed, "UPDATES", 1)
     monkeypatch.setattr(speed, "SETTLE_UPDATES", 2)
     monkeypatch.setattr(speed, "find_spec", lambda name: None)
-    rows = {row.what: row.result for row in speed.compare_updates(measured(data_root)).rows}
+    rows = {row.what: row.result for row in speed.compare_updates(make_subject(data_root)).rows}
     assert rows["SGD"] == "1.00 times an update of SGD (1.00 to 1.00)"
     assert "K-FAC, stale" in rows
     assert "kfac-pytorch is not installed" in rows["kfac-pytorch, every step"]
 
 
 def test_a_whole_run_is_timed_in_turns(data_root: Path) -> None:
-    *each, median = speed.compare_whole_runs(measured(data_root)).rows
+    *each, median = speed.compare_whole_runs(make_subject(data_root)).rows
     assert [row.what for row in each] == ["K-FAC, stale, seed 1", "K-FAC, stale, seed 2"]
     assert median.result.startswith("median ")

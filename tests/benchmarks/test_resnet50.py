@@ -35,7 +35,7 @@ TRAIN, EVALUATION = 48, 21
 STAGES = ((64, 64, 256, 3), (256, 128, 512, 4), (512, 256, 1024, 6), (1024, 512, 2048, 3))
 
 
-def published_shapes() -> dict[str, tuple[int, ...]]:
+def list_published_shapes() -> dict[str, tuple[int, ...]]:
     """The parameters of torchvision's resnet50, by the names that they have there."""
     shapes: dict[str, tuple[int, ...]] = {"conv1.weight": (64, 3, 7, 7)}
     shapes |= _norm("bn1", 64)
@@ -62,7 +62,7 @@ def test_parameters_are_those_of_torchvision() -> None:
     with torch.device("meta"):
         network = ResNet()
     shapes = {name: tuple(p.shape) for name, p in network.named_parameters()}
-    assert shapes == published_shapes()
+    assert shapes == list_published_shapes()
     assert sum(p.numel() for p in network.parameters()) == 25_557_032
     exempt = sum(p.numel() for p in network.parameters() if is_exempt(p))
     assert exempt == 2 * 26_560 + 1000
@@ -170,7 +170,7 @@ def small_config(data_root: Path, *overrides: str) -> RunConfig:
     return configure(chosen, division="open", overrides=settings, data_root=data_root, seed=3)
 
 
-def trained(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 24) -> ResNet50:
+def train_task(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 24) -> ResNet50:
     task = create(config, ranks)
     task.build()
     task.open_data()
@@ -190,7 +190,7 @@ def trained(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 24) -> 
     ],
 )
 def test_every_setting_trains(data_root: Path, overrides: list[str]) -> None:
-    task = trained(small_config(data_root, *overrides))
+    task = train_task(small_config(data_root, *overrides))
     assert all(map(math.isfinite, task.evaluate().values()))
 
 
@@ -229,7 +229,7 @@ def test_exempt_parameters_are_neither_decayed_nor_adapted(data_root: Path) -> N
 
 
 def test_collapsed_decay_sees_whole_images(data_root: Path) -> None:
-    task = trained(small_config(data_root, "opt_collapse_epoch=1"), samples=48)
+    task = train_task(small_config(data_root, "opt_collapse_epoch=1"), samples=48)
     assert task.loader.cropping.area == MINI.model["crop_area"]
     task.step()
     assert task.loader.cropping.area == (1.0, 1.0)
@@ -238,7 +238,7 @@ def test_collapsed_decay_sees_whole_images(data_root: Path) -> None:
 
 
 def test_the_step_profiler_accounts_for_a_step(data_root: Path) -> None:
-    task = trained(small_config(data_root))
+    task = train_task(small_config(data_root))
     shares = profile_steps(task, 1).shares
     assert sum(shares.values()) == pytest.approx(1)
     assert 0 < shares["other"] < 0.2
@@ -253,13 +253,13 @@ def test_full_scale_steps_like_mini(data_root: Path) -> None:
     config = dataclasses.replace(
         config, definition=dataclasses.replace(config.definition, model=model)
     )
-    task = trained(config, samples=8)
+    task = train_task(config, samples=8)
     assert sum(p.numel() for p in task.model.parameters()) == FULL.model["parameters"]
     assert 0 <= task.evaluate()["accuracy"] <= 1
 
 
 def _on_this_rank(data_root: Path, overrides: list[str]) -> Result:
-    return result_on_this_rank(lambda ranks: trained(small_config(data_root, *overrides), ranks))
+    return result_on_this_rank(lambda ranks: train_task(small_config(data_root, *overrides), ranks))
 
 
 def test_ranks_that_share_the_update_and_norm_in_groups(data_root: Path) -> None:

@@ -80,7 +80,7 @@ def test_big_has_as_many_parameters_as_published() -> None:
     assert round(counted / 1e6) == 211
 
 
-def _copied(ours: Transformer) -> Peer:
+def _copy_to_peer(ours: Transformer) -> Peer:
     """torch's network with our weights; it has biases at attention, which are zero here."""
     theirs = Peer(ours.shape).eval()
     with torch.no_grad():
@@ -117,7 +117,7 @@ def _copy_layer(layer: Any, peer: Any, has_source: bool) -> None:
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_forward_values_are_those_of_torch(norm: Norm) -> None:
     ours = network_of(norm)
-    theirs = _copied(ours).train()  # its fast path for evaluation sees padding as NaN
+    theirs = _copy_to_peer(ours).train()  # its fast path for evaluation sees padding as NaN
     source, target = tokens_of(5, 9, 3), tokens_of(7, 2, 8, seed=1)
     with torch.no_grad():
         here, there = ours(source, target), theirs(source, target)
@@ -209,7 +209,7 @@ def small_config(data_root: Path, *overrides: str, **model: Any) -> RunConfig:
     return configure(chosen, overrides=settings, data_root=data_root, seed=3)
 
 
-def built(config: RunConfig, ranks: TorchRanks = ALONE) -> Translation:
+def build_task(config: RunConfig, ranks: TorchRanks = ALONE) -> Translation:
     task = create(config, ranks)
     task.build()
     task.open_data()
@@ -222,29 +222,29 @@ def subject_of(config: RunConfig, task: Translation | None = None) -> Subject:
     return Subject(config, ALONE, task, overrides, 3, lambda chosen: nullcontext(print))
 
 
-def trained(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 32) -> Translation:
-    task = built(config, ranks)
+def train_task(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 32) -> Translation:
+    task = build_task(config, ranks)
     task.train(Block(1, 0, samples), lambda samples: None)
     return task
 
 
-def gradients(config: RunConfig) -> Mapping[str, Tensor]:
-    task = built(config)
+def compute_gradients(config: RunConfig) -> Mapping[str, Tensor]:
+    task = build_task(config)
     task.model.train()
     task.loss_and_gradients()
     return {name: p.grad for name, p in task.model.named_parameters() if p.grad is not None}
 
 
 def test_passes_change_no_gradient(data_root: Path) -> None:
-    whole = gradients(small_config(data_root, "pass_tokens=32768"))
-    cut = gradients(small_config(data_root, "pass_tokens=512"))
+    whole = compute_gradients(small_config(data_root, "pass_tokens=32768"))
+    cut = compute_gradients(small_config(data_root, "pass_tokens=512"))
     assert whole.keys() == cut.keys()
     for name, gradient in whole.items():
         assert torch.allclose(gradient, cut[name], rtol=1e-4, atol=1e-7), name
 
 
 def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(data_root: Path) -> None:
-    task = built(small_config(data_root, "pass_tokens=512"))
+    task = build_task(small_config(data_root, "pass_tokens=512"))
     task.model.train()
     batch = task.batches.make_batch(0)
     assert len(batch.passes) > 1
@@ -258,14 +258,14 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(data_root: Path) -> N
 
 @pytest.mark.parametrize("overrides", [["precision=bf16"], ["precision=bf16", "pass_tokens=512"]])
 def test_every_setting_trains(data_root: Path, overrides: list[str]) -> None:
-    task = trained(small_config(data_root, *overrides))
+    task = train_task(small_config(data_root, *overrides))
     assert all(map(math.isfinite, task.evaluate().values()))
 
 
 def test_with_dropout_a_run_that_goes_on_is_the_run(data_root: Path) -> None:
     config = small_config(data_root, dropout=0.1)
-    straight, half = trained(config, samples=64), trained(config)
-    resumed = built(config)
+    straight, half = train_task(config, samples=64), train_task(config)
+    resumed = build_task(config)
     torch.manual_seed(99)
     resumed.restore(half.state())
     resumed.train(Block(2, 32, 64), lambda samples: None)
@@ -280,7 +280,7 @@ def test_the_schedule_peaks_at_the_end_of_the_warm_up() -> None:
 
 
 def test_what_it_is_timed_against_computes_the_batch_as_it_comes(data_root: Path) -> None:
-    task = built(small_config(data_root, "pass_tokens=512"))
+    task = build_task(small_config(data_root, "pass_tokens=512"))
     plain = make_plain_task(subject_of(task.config, task))
     ours, theirs = task.batches.make_batch(0).passes, plain.next_share().passes
     assert len(ours) > 1
@@ -289,7 +289,7 @@ def test_what_it_is_timed_against_computes_the_batch_as_it_comes(data_root: Path
 
 
 def test_what_it_is_timed_against_computes_the_same_sentences(data_root: Path) -> None:
-    task = built(small_config(data_root, "pass_tokens=512"))
+    task = build_task(small_config(data_root, "pass_tokens=512"))
     plain = make_plain_task(subject_of(task.config, task))
 
     def sentences(one: Translation) -> list[list[int]]:
@@ -324,7 +324,7 @@ def test_speed_is_given_in_tokens_of_both_sides(
         assert re.search(rf": {rate}$", row.against)
 
 
-def warmed_up(config: RunConfig) -> tuple[Translation, list[Size]]:
+def warm_up_task(config: RunConfig) -> tuple[Translation, list[Size]]:
     """A task after its warm-up, and the shapes of the targets of which it computed losses."""
     task = create(config, ALONE)
     task.build()
@@ -339,7 +339,7 @@ def warmed_up(config: RunConfig) -> tuple[Translation, list[Size]]:
 
 
 def test_warming_up_computes_a_full_pass_and_the_longest_evaluation(data_root: Path) -> None:
-    task, (*steps, evaluation) = warmed_up(
+    task, (*steps, evaluation) = warm_up_task(
         small_config(data_root, "global_batch_size=2048", "pass_tokens=1024")
     )
     assert steps
@@ -350,7 +350,7 @@ def test_warming_up_computes_a_full_pass_and_the_longest_evaluation(data_root: P
 
 
 def test_a_share_smaller_than_a_pass_is_warmed_up_as_it_is(data_root: Path) -> None:
-    _, (*steps, _) = warmed_up(small_config(data_root, "pass_tokens=32768"))
+    _, (*steps, _) = warm_up_task(small_config(data_root, "pass_tokens=32768"))
     assert {count for count, _ in steps} == {16}
 
 
@@ -393,7 +393,7 @@ def test_passes_of_all_sizes_are_compiled_before_the_clock_runs(
 def test_references_translate_perfectly(data_root: Path) -> None:
     """What BLEU is computed of is the text of the evaluation set, in its order. The vocabulary of
     so little training text lacks a few of its letters."""
-    task = built(small_config(data_root))
+    task = build_task(small_config(data_root))
     train = task.definition.train_samples
     rows = range(train, train + EVALUATION)
     decoded = [task.pairs.text(task.pairs.target.row(row).tolist()) for row in rows]
@@ -421,13 +421,13 @@ RANKS_SETTINGS = [
 
 def _on_this_rank(data_root: Path, overrides: list[str]) -> Result:
     config = small_config(data_root, *RANKS_SETTINGS, *overrides)
-    return result_on_this_rank(lambda ranks: trained(config, ranks, samples=120))
+    return result_on_this_rank(lambda ranks: train_task(config, ranks, samples=120))
 
 
 def test_ranks_compute_several_passes_of_unequal_numbers(data_root: Path) -> None:
     """What the test below trains on."""
     config = small_config(data_root, *RANKS_SETTINGS)
-    pairs = built(config).pairs
+    pairs = build_task(config).pairs
     counts = []
     for rank in range(4):
         share = Batches(pairs, config.seed, 40, 512, rank, world_size=4)

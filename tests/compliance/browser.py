@@ -41,10 +41,10 @@ class Visitor:
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
-        self.page.on("request", self._requested)
+        self.page.on("request", self._check_request)
         self.page.on("requestfailed", lambda request: self.complaints.append(request.url))
 
-    def _requested(self, request: Any) -> None:
+    def _check_request(self, request: Any) -> None:
         inside = f"file://{self.folder.resolve()}/"
         if not request.url.startswith((inside, "data:", "blob:")):
             self.complaints.append(f"asked for {request.url}")

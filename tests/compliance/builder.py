@@ -304,7 +304,7 @@ def power_lines(
     return lines
 
 
-def edited(
+def edit(
     records: Sequence[Record], key: str, change: Callable[[Record], object], nth: int = 0
 ) -> list[Record]:
     """A copy of ``records`` in which the ``nth`` record of a key was changed in place."""

@@ -11,7 +11,7 @@ from rules import definition
 from rules.definition import Definition
 from tests.compliance.builder import (
     SYSTEM,
-    edited,
+    edit,
     generation_records,
     power_lines,
     run_records,
@@ -26,7 +26,9 @@ GPU = {"accelerator": "Example A100", "framework": "torch 2.13.0"}
 TPU = {"accelerator": "Example TPU <b>3</b>", "framework": "jax 0.9", "status": "preview"}
 
 
-def described(submitter: str, system: str, accelerators: int = 0, **more: Any) -> dict[str, Any]:
+def describe_system(
+    submitter: str, system: str, accelerators: int = 0, **more: Any
+) -> dict[str, Any]:
     """The description of a system."""
     named = {"submitter": submitter, "system": system, "accelerators_per_node": accelerators}
     return {**SYSTEM, **named, **more}
@@ -40,28 +42,32 @@ def write_field(root: Path, mini: Definition) -> Path:
     that are rejected and hostile.
     """
     full, images = definition.load(mini.name, "full"), definition.load("star_images", "mini")
-    reference = described("cepheid", "reference")
+    reference = describe_system("cepheid", "reference")
     write_training(root, mini, reference, 20_000)
     write_generation(root, images, reference, 0.01)
     write_result(root / "cepheid", full, system=reference, blocks=lambda index: 6 + index % 2)
     for count in (1, 2, 4, 8):
-        gpu = described("acme", f"a100.x{count}", count, **GPU)
+        gpu = describe_system("acme", f"a100.x{count}", count, **GPU)
         write_training(root, mini, gpu, 9_000 / count**0.93, batch_size=10 if count < 4 else 20)
         write_generation(root, images, gpu, 0.004 / count)
-        tpu = described("bolt", f"tpu-{count}", count, **TPU)
+        tpu = describe_system("bolt", f"tpu-{count}", count, **TPU)
         write_training(root, mini, tpu, 8_000 / count**0.8, batch_size=10 if count < 4 else 20)
     write_power(root / "acme" / "results" / "a100.x1" / "star_shape-mini-closed")
     picture = root / "cepheid" / "results" / "reference" / "star_shape-mini-closed"
     (picture / "pictures_0.png").write_bytes(png())
     write_result(
-        root / "bolt", mini, runs=2, division="open", system=described("bolt", "tpu-1", 1, **TPU)
+        root / "bolt",
+        mini,
+        runs=2,
+        division="open",
+        system=describe_system("bolt", "tpu-1", 1, **TPU),
     )
-    odd = described("dodgy", "odd", processor=HOSTILE, notes=LONG)
+    odd = describe_system("dodgy", "odd", processor=HOSTILE, notes=LONG)
     folder = write_result(root / "dodgy", mini, system=odd)
     for index in (1, 3):
-        broken = edited(run_records(mini, index, system=odd), "opt_name", _use_sgd)
+        broken = edit(run_records(mini, index, system=odd), "opt_name", _use_sgd)
         write_log(folder / f"result_{index}.txt", broken)
-    write_result(root / "dodgy", mini, system=described("dodgy", HOSTILE_NAME))
+    write_result(root / "dodgy", mini, system=describe_system("dodgy", HOSTILE_NAME))
     return root
 
 

@@ -199,7 +199,7 @@ def write(path: Path, lines: Sequence[str]) -> Path:
     return path
 
 
-def changed(entries: Sequence[Entry], key: str, nth: int = 0, /, **fields: Any) -> list[Entry]:
+def change(entries: Sequence[Entry], key: str, nth: int = 0, /, **fields: Any) -> list[Entry]:
     """A copy in which the ``nth`` record of a key has other fields."""
     made = list(entries)
     at = [number for number, entry in enumerate(made) if entry.key == key][nth]
@@ -207,12 +207,12 @@ def changed(entries: Sequence[Entry], key: str, nth: int = 0, /, **fields: Any) 
     return made
 
 
-def without(entries: Sequence[Entry], *keys: str) -> list[Entry]:
+def drop(entries: Sequence[Entry], *keys: str) -> list[Entry]:
     """A copy without any record of these keys."""
     return [entry for entry in entries if entry.key not in keys]
 
 
-def moved(entries: Sequence[Entry], key: str, before: str) -> list[Entry]:
+def move(entries: Sequence[Entry], key: str, before: str) -> list[Entry]:
     """A copy in which the first record of a key stands right before the first of another."""
     made = list(entries)
     entry = made.pop(next(n for n, e in enumerate(made) if e.key == key))

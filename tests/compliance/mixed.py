@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rules import definition
 from rules.definition import Definition
-from tests.compliance.builder import SYSTEM, edited, run_records, write_log, write_result
+from tests.compliance.builder import SYSTEM, edit, run_records, write_log, write_result
 
 HOSTILE = "<script>alert('box')</script> \u202eCPU"
 
@@ -24,7 +24,7 @@ def write_mixed(root: Path, mini: Definition) -> Path:
     )  # fmt: skip
     write_result(root, mini, runs=2, division="open")
     broken = write_result(root, mini, system=hostile)
-    records = edited(
+    records = edit(
         run_records(mini, 1, system=hostile), "opt_name", lambda record: record.update(value="sgd")
     )
     write_log(broken / "result_1.txt", records)

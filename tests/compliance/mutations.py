@@ -155,7 +155,7 @@ MUTATIONS: Sequence[Mutation] = (
 )  # fmt: skip
 
 
-def mutated(chance: random.Random, corpus: Sequence[Lines]) -> bytes:
+def mutate(chance: random.Random, corpus: Sequence[Lines]) -> bytes:
     """One broken log: between one and six changes of one of the corpus."""
     lines = list(chance.choice(corpus))
     for _ in range(chance.choice((1, 1, 1, 2, 3, 6))):
@@ -174,17 +174,17 @@ def excerpt(chance: random.Random, lines: Lines, records: int) -> Lines:
     return [kept[number] for number in numbers]
 
 
-def parsed(content: bytes, path: Path = PATHS[0]) -> RunLog:
+def parse(content: bytes, path: Path = PATHS[0]) -> RunLog:
     """The log that ``content`` is, without a file."""
     reading = Reading()
     reading.read_file(io.BytesIO(content))
     return run_log(path, reading)
 
 
-def judged(content: bytes, path: Path, place: Place, *, reported: bool = False) -> int:
+def judge(content: bytes, path: Path, place: Place, *, reported: bool = False) -> int:
     """Parse, check in the place's round and perhaps report in each format; returns the number of
     findings."""
-    findings = check_log(parsed(content, path), place, rounds.load(place.round))
+    findings = check_log(parse(content, path), place, rounds.load(place.round))
     for text_of in report.FORMATS.values() if reported else ():
         text_of(sort_findings(findings), 1, place.round).encode("utf-8")
     return len(findings)

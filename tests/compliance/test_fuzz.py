@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from compliance.checks import Place
 from rules import definition
 from tests.compliance.builder import line_of, run_records
-from tests.compliance.mutations import PATHS, PLACES, judged, mutated
+from tests.compliance.mutations import PATHS, PLACES, judge, mutate
 
 MINI = definition.load("galaxy_shape", "mini")
 CORPUS = [
@@ -22,21 +22,21 @@ def test_changed_logs_bring_nothing_down() -> None:
     found = 0
     for number in range(INPUTS):
         chance = random.Random(f"test/{number}")
-        content = mutated(chance, CORPUS)
+        content = mutate(chance, CORPUS)
         path, place = chance.choice(PATHS), PLACES[number % len(PLACES)]
-        found += judged(content, path, place, reported=number % 20 == 0)
+        found += judge(content, path, place, reported=number % 20 == 0)
     assert found > INPUTS / 2, "the changes are seen"
 
 
 def test_an_input_has_a_name() -> None:
     """Seed and number give the same input for ever."""
-    assert mutated(random.Random("1/2"), CORPUS) == mutated(random.Random("1/2"), CORPUS)
-    assert len({mutated(random.Random(f"1/{number}"), CORPUS) for number in range(50)}) > 40
+    assert mutate(random.Random("1/2"), CORPUS) == mutate(random.Random("1/2"), CORPUS)
+    assert len({mutate(random.Random(f"1/{number}"), CORPUS) for number in range(50)}) > 40
 
 
 @given(content=st.binary(max_size=300), place=st.sampled_from(PLACES))
 def test_any_bytes_after_a_compliant_beginning(content: bytes, place: Place) -> None:
-    judged(b"\n".join(CORPUS[0][:20]) + b"\n:::MLLOG " + content, PATHS[0], place)
+    judge(b"\n".join(CORPUS[0][:20]) + b"\n:::MLLOG " + content, PATHS[0], place)
 
 
 def test_many_different_unknown_keys_take_no_long_time() -> None:
@@ -44,4 +44,4 @@ def test_many_different_unknown_keys_take_no_long_time() -> None:
     line = CORPUS[0][10]
     key = line.split(b'"key": "')[1].split(b'"')[0]
     many = [line.replace(key, b"opt_lerning_rate%d" % number) for number in range(3000)]
-    assert judged(b"\n".join(CORPUS[0][:20] + many), PATHS[0], PLACES[0])
+    assert judge(b"\n".join(CORPUS[0][:20] + many), PATHS[0], PLACES[0])

@@ -18,7 +18,7 @@ from tests.compliance import small
 from tests.compliance.builder import (
     BLOCK_MS,
     SYSTEM,
-    edited,
+    edit,
     run_records,
     write_log,
     write_result,
@@ -82,9 +82,9 @@ def test_an_error_that_logs_share_is_one_reason(star_shape: Definition) -> None:
     folder = write_result(Path("out"), star_shape)
     for index in (1, 3):
         records = run_records(star_shape, index)
-        records = edited(records, "opt_name", lambda r: r.update(value="sgd"))
+        records = edit(records, "opt_name", lambda r: r.update(value="sgd"))
         if index == 3:
-            records = edited(records, "train_samples", lambda r: r.update(value=7))
+            records = edit(records, "train_samples", lambda r: r.update(value=7))
         write_log(folder / f"result_{index}.txt", records)
     (row,) = found = _rows(Path("out"))
     of_both, of_one = row.reasons

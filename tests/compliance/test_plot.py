@@ -12,7 +12,7 @@ NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=32)
 MODEST = st.floats(-1e9, 1e9).map(lambda value: float(f"{value:.6g}"))
 
 
-def drawn(points: list[tuple[float, float]], x: Axis | None = None, y: Axis | None = None) -> Plot:
+def draw(points: list[tuple[float, float]], x: Axis | None = None, y: Axis | None = None) -> Plot:
     made = make_plot("p", "t", x or Axis("x"), y or Axis("y"), [Series("s", tuple(points), 0)])
     assert made is not None
     return made
@@ -28,7 +28,7 @@ def inside(made: Plot) -> None:
 
 @given(st.lists(st.tuples(MODEST, MODEST), min_size=1, max_size=20))
 def test_all_is_inside_the_frame(points: list[tuple[float, float]]) -> None:
-    made = drawn(points)
+    made = draw(points)
     inside(made)
     assert len(made.x_ticks) <= 12
     assert len(made.y_ticks) <= 12
@@ -46,20 +46,20 @@ def test_what_is_not_finite_is_left_out(points: list[tuple[float, float]], is_lo
 
 
 def test_a_wide_range_is_logarithmic() -> None:
-    made = drawn([(1, 1), (10, 1), (1000, 2)])
+    made = draw([(1, 1), (10, 1), (1000, 2)])
     assert made.x_label == "x, log scale"
     assert made.y_label == "y"
     assert [tick.label for tick in made.x_ticks] == ["1", "10", "100", "1,000"]
 
 
 def test_ticks_stand_where_they_are_asked_for() -> None:
-    made = drawn([(4, 1), (16, 2), (32, 3)], Axis("x", is_log=True, values=(4.0, 16.0, 32.0)))
+    made = draw([(4, 1), (16, 2), (32, 3)], Axis("x", is_log=True, values=(4.0, 16.0, 32.0)))
     assert [tick.label for tick in made.x_ticks] == ["4", "16", "32"]
     inside(made)
 
 
 def test_an_axis_from_zero_begins_at_zero() -> None:
-    made = drawn([(1, 5), (2, 6)], Axis("x", from_zero=True))
+    made = draw([(1, 5), (2, 6)], Axis("x", from_zero=True))
     assert made.x_ticks[0].label == "0"
     assert made.x_ticks[0].place == made.left
 
@@ -73,4 +73,4 @@ def test_a_guide_is_within_the_frame() -> None:
 
 @pytest.mark.parametrize("points", [[(1.0, 1.0)], [(0.0, 0.0)], [(-5.0, 3.0)], [(1e-99, 1e99)]])
 def test_a_single_point(points: list[tuple[float, float]]) -> None:
-    inside(drawn(points))
+    inside(draw(points))

@@ -30,23 +30,23 @@ needs_published = pytest.mark.skipif(
 )
 
 
-def judged(path: Path, round_name: str) -> Judgement:
+def judge_published(path: Path, round_name: str) -> Judgement:
     judged_in = rounds.load(round_name)
     return judge([package.read(path, judged_in.layout)], judged_in)
 
 
 def rows(path: Path, round_name: str) -> list[Row]:
-    return leaderboard.list_rows(judged(path, round_name))
+    return leaderboard.list_rows(judge_published(path, round_name))
 
 
 @cache
-def published_rows(round_name: str) -> dict[str, Row]:
+def load_rows(round_name: str) -> dict[str, Row]:
     """The rows of a published round by the folder of their result."""
     found = rows(PUBLISHED / round_name, round_name)
     return {str(row.judged.folder.path.relative_to(PUBLISHED)): row for row in found}
 
 
-def expected(name: str) -> list[dict[str, str]]:
+def read_expected(name: str) -> list[dict[str, str]]:
     if not PUBLISHED.is_dir():
         return []
     return list(csv.DictReader((PUBLISHED / name).open(encoding="utf-8")))
@@ -54,10 +54,10 @@ def expected(name: str) -> list[dict[str, str]]:
 
 @needs_published
 @pytest.mark.parametrize(
-    "row", expected("expected_scores.csv"), ids=lambda row: row["results_folder"]
+    "row", read_expected("expected_scores.csv"), ids=lambda row: row["results_folder"]
 )
 def test_published_scores(row: dict[str, str]) -> None:
-    found = published_rows(row["results_folder"].split("/")[0])[row["results_folder"]]
+    found = load_rows(row["results_folder"].split("/")[0])[row["results_folder"]]
     assert found.standing.score is not None
     assert found.standing.score.main.mean == pytest.approx(
         float(row["olympic_mean_seconds"]) / 60, abs=0.001, rel=0
@@ -66,11 +66,11 @@ def test_published_scores(row: dict[str, str]) -> None:
 
 
 @needs_published
-@pytest.mark.parametrize("row", expected("expected_runs.csv"), ids=lambda row: row["log"])
+@pytest.mark.parametrize("row", read_expected("expected_runs.csv"), ids=lambda row: row["log"])
 def test_published_logs(row: dict[str, str]) -> None:
     """Time, status and verdict of each log by itself; ours always answers, also with FAILED."""
     round_name = row["log"].split("/")[0]
-    judgement = judged(PUBLISHED / row["log"], round_name)
+    judgement = judge_published(PUBLISHED / row["log"], round_name)
     run = judgement.results[0].runs[0]
     assert (run.status or "") == row["status"]
     if row["seconds_run_start_to_run_stop"]:
@@ -85,7 +85,7 @@ def test_published_logs(row: dict[str, str]) -> None:
 
 @needs_published
 def test_no_integrity_rule_fires_on_published_v40_logs_alone() -> None:
-    for row in published_rows("mlperf-training-4.0").values():
+    for row in load_rows("mlperf-training-4.0").values():
         assert {finding.rule for finding in row.findings} <= {"T17"}
         assert row.standing.verdict == "pass"
 
@@ -133,7 +133,7 @@ def test_drops_are_those_of_the_benchmark(tmp_path: Path) -> None:
             tmp_path / f"result_{index}.txt",
             mllog_lines(resnet_40(index, status=status, epoch_ms=10_000 + 10 * index), index),
         )
-    runs = judged(tmp_path, "mlperf-training-4.0").results[0].runs
+    runs = judge_published(tmp_path, "mlperf-training-4.0").results[0].runs
     found = score_published(runs, unet)
     assert found is not None
     kept = [run.seconds for run in runs[8:]]  # four aborted, the four fastest are dropped
@@ -162,7 +162,7 @@ def test_any_part_of_a_tree_may_be_asked_about(part: str, tmp_path: Path) -> Non
 
 def test_one_log_has_the_place_of_its_folder(tmp_path: Path) -> None:
     folder = submit(tmp_path, [resnet_40(index) for index in range(5)])
-    judgement = judged(folder / "result_3.txt", "mlperf-training-4.0")
+    judgement = judge_published(folder / "result_3.txt", "mlperf-training-4.0")
     assert judgement.logs == 1
     assert judgement.results[0].place.submitter == "acme"
     assert judgement.findings == ()
@@ -219,7 +219,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     folder = submit(tmp_path, [resnet_40(index) for index in range(5)])
     (folder.parent / "other").symlink_to(folder)
     (folder / "result_9.txt").symlink_to(folder / "result_0.txt")
-    judgement = judged(tmp_path, "mlperf-training-4.0")
+    judgement = judge_published(tmp_path, "mlperf-training-4.0")
     assert judgement.logs == 5
     assert [finding.rule for finding in judgement.findings] == ["S5"]
 

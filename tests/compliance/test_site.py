@@ -21,7 +21,7 @@ from rules.definition import ROOT, Definition
 from rules.documents import find_schema_problem
 from rules.errors import UserError
 from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
-from tests.compliance.field import described, write_field, write_generation, write_training
+from tests.compliance.field import describe_system, write_field, write_generation, write_training
 from tests.compliance.mixed import write_mixed
 
 VOID = {"meta", "input", "br", "link", "img"}
@@ -59,7 +59,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-def built(*paths: Path, folder: Path = Path("site"), reference: str = "") -> dict[str, str]:
+def build_site(*paths: Path, folder: Path = Path("site"), reference: str = "") -> dict[str, str]:
     """Every file of the site by its name."""
     judgement = judge([package.read(path) for path in paths], rounds.load("v1.0"), with_course=True)
     made = site.Site(judgement.round, tuple(site.list_entries(judgement)), folder, reference)
@@ -72,12 +72,12 @@ def make_pages(files: dict[str, str]) -> dict[str, Page]:
 
 @pytest.fixture
 def mixed(star_shape: Definition) -> dict[str, str]:
-    return built(write_mixed(Path("out"), star_shape))
+    return build_site(write_mixed(Path("out"), star_shape))
 
 
 @pytest.fixture
 def field(star_shape: Definition) -> dict[str, str]:
-    return built(write_field(Path("submissions"), star_shape))
+    return build_site(write_field(Path("submissions"), star_shape))
 
 
 def test_the_pages(mixed: dict[str, str]) -> None:
@@ -138,7 +138,7 @@ def test_a_folder_cannot_pose_as_a_scheme(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
     hostile = Path("javascript:alert(1)")
     Path("out").rename(hostile)
-    links = make_pages(built(hostile, folder=Path(".")))[MINI].links
+    links = make_pages(build_site(hostile, folder=Path(".")))[MINI].links
     assert any("javascript%3Aalert" in link for link in links)
     assert not any(link.startswith("javascript:") for link in links)
 
@@ -213,12 +213,12 @@ def test_a_picture_stands_beside_its_page(field: dict[str, str]) -> None:
 def test_what_is_no_picture_is_left_out(star_shape: Definition) -> None:
     folder = write_result(Path("out"), star_shape)
     (folder / "pictures_1.png").write_bytes(b"<svg onload=alert()>")
-    assert not any(name.endswith(".png") for name in built(Path("out")))
+    assert not any(name.endswith(".png") for name in build_site(Path("out")))
 
 
 def test_the_same_results_give_the_same_bytes(star_shape: Definition) -> None:
     write_field(Path("submissions"), star_shape)
-    assert built(Path("submissions")) == built(Path("submissions"))
+    assert build_site(Path("submissions")) == build_site(Path("submissions"))
 
 
 def test_what_was_judged_without_its_course_cannot_be_drawn(star_shape: Definition) -> None:
@@ -230,14 +230,14 @@ def test_what_was_judged_without_its_course_cannot_be_drawn(star_shape: Definiti
 
 def test_no_result(star_shape: Definition) -> None:
     Path("submissions").mkdir()
-    files = built(Path("submissions"))
+    files = build_site(Path("submissions"))
     assert "no results yet" in files["index.html"]
     assert json.loads(files["results.json"])["results"] == []
     make_pages(files)
 
 
 def test_one_run_is_provisional(star_shape: Definition) -> None:
-    files = built(write_result(Path("out"), star_shape, runs=1))
+    files = build_site(write_result(Path("out"), star_shape, runs=1))
     make_pages(files)
     assert "provisional: 1 of 5 runs" in files["mini-closed.html"]
     assert "so far" in files[MINI]
@@ -248,7 +248,7 @@ def test_an_unknown_benchmark_is_listed_and_not_ranked(star_shape: Definition) -
     folder.rename(folder.with_name("moon_shape-mini-closed"))
     for log in (folder.with_name("moon_shape-mini-closed")).iterdir():
         log.write_text(log.read_text().replace("star_shape", "moon_shape"))
-    files = built(Path("out"))
+    files = build_site(Path("out"))
     make_pages(files)
     assert "unknown benchmark" in files["index.html"].split("Not ranked")[1]
     assert not any(name.startswith("benchmarks/") for name in files)
@@ -257,16 +257,16 @@ def test_an_unknown_benchmark_is_listed_and_not_ranked(star_shape: Definition) -
 def test_systems_of_one_name_are_told_apart(star_shape: Definition) -> None:
     write_result(Path("one"), star_shape)
     write_result(Path("two"), star_shape, block_ms=9000)
-    files = built(Path("two"), Path("one"))
+    files = build_site(Path("two"), Path("one"))
     assert MINI in files
     assert MINI.replace(".html", "~2.html") in files
-    assert built(Path("one"), Path("two")) == files
+    assert build_site(Path("one"), Path("two")) == files
     assert "1 result has the same name as another one" in files["index.html"]
 
 
 def test_a_folder_that_is_given_twice_counts_once(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
-    assert built(Path("out"), Path("out/results")) == built(Path("out"))
+    assert build_site(Path("out"), Path("out/results")) == build_site(Path("out"))
 
 
 @pytest.mark.parametrize("value", [10**400, -1, 1e308, 5e-324, math.nan, -math.inf, [[]], "x"])
@@ -290,7 +290,7 @@ def test_no_value_of_a_log_breaks_the_site(value: object, star_shape: Definition
             for record in records:
                 spoil(record)
             write_log(where / f"result_{run}.txt", records)
-    files = built(Path("out"))
+    files = build_site(Path("out"))
     make_pages(files)
     document = json.loads(files["results.json"], parse_constant=pytest.fail)
     assert find_schema_problem(document, "results") is None
@@ -332,7 +332,7 @@ def test_the_aggregate_ignores_competitors(star_shape: Definition) -> None:
     write_field(Path("submissions"), star_shape)
     before = ratios()
     assert set(before) == {f"acme/a100.x{count}" for count in (1, 2, 4, 8)}  # who has both
-    rival = described("zeta", "rival", 16, accelerator="Example X")
+    rival = describe_system("zeta", "rival", 16, accelerator="Example X")
     write_training(Path("submissions"), star_shape, rival, 500)
     write_generation(Path("submissions"), images, rival, 0.0001)
     after = ratios()
@@ -346,11 +346,11 @@ def test_there_is_no_aggregate_of_one_benchmark(mixed: dict[str, str]) -> None:
 
 def test_what_changed_between_two_builds(star_shape: Definition) -> None:
     write_mixed(Path("out"), star_shape)
-    old = json.loads(built(Path("out"))["results.json"])
+    old = json.loads(build_site(Path("out"))["results.json"])
     assert list(index.find_changes(old, old)) == []
     write_result(Path("out"), star_shape, block_ms=15_000)
     write_result(Path("out"), star_shape, system={**SYSTEM, "system": "new"})
-    new = json.loads(built(Path("out"))["results.json"])
+    new = json.loads(build_site(Path("out"))["results.json"])
     new["results"] = [r for r in new["results"] if r["division"] != "open"]
     found = {change.id: change for change in index.find_changes(old, new)}
     assert found["acme/new/star_shape-mini-closed"].kind == "added"

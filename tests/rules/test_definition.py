@@ -18,7 +18,7 @@ from tests.compliance.small import STAR_SHAPE
 PAIRS = [(name, scale) for name in definition.names() for scale in definition.scales(name)]
 
 
-def parsed(scale: str = "mini", **changes: Any) -> Definition:
+def parse(scale: str = "mini", **changes: Any) -> Definition:
     return definition.parse({**copy.deepcopy(STAR_SHAPE), **changes}, scale)
 
 
@@ -39,7 +39,7 @@ def test_unknown_names_get_a_suggestion() -> None:
 
 
 def test_a_scale_is_merged_over_what_is_common() -> None:
-    mini, full = parsed(), parsed("full")
+    mini, full = parse(), parse("full")
     assert (mini.train_samples, full.train_samples) == (100, 1000)
     assert mini.timing == Timing(init_minutes_max=10, eval_every_samples=50, max_samples=400)
     assert mini.provisional is None
@@ -49,7 +49,7 @@ def test_a_scale_is_merged_over_what_is_common() -> None:
 def test_a_scale_replaces_the_rule_of_a_hyperparameter_whole() -> None:
     scales = copy.deepcopy(STAR_SHAPE["scales"])
     scales["mini"]["hyperparameters"] = {"global_batch_size": {"fixed": 4}}
-    found = parsed(scales=scales).hyperparameters["global_batch_size"]
+    found = parse(scales=scales).hyperparameters["global_batch_size"]
     assert found == Hyperparameter("global_batch_size", 4, fixed=True)
 
 
@@ -58,7 +58,7 @@ def test_parameters_may_depend_on_a_choice() -> None:
     known = copy.deepcopy(STAR_SHAPE["hyperparameters"])
     known["opt_name"] = {"default": "adam", "choices": ["adam", "sgd"]}
     scales["mini"]["model"]["parameters_with"] = {"opt_name": {"sgd": 99}}
-    found = parsed(scales=scales, hyperparameters=known)
+    found = parse(scales=scales, hyperparameters=known)
     usual = found.model["parameters"]
     assert [
         found.count_parameters(values)
@@ -66,25 +66,25 @@ def test_parameters_may_depend_on_a_choice() -> None:
     ] == [usual, usual, 99, usual]
     scales["mini"]["model"]["parameters_with"] = {"opt_name": {"lars": 99}}
     with pytest.raises(UserError, match="opt_name lars, which is not one of its choices"):
-        parsed(scales=scales, hyperparameters=known)
+        parse(scales=scales, hyperparameters=known)
 
 
 def test_targets_must_be_those_of_the_quality_metrics() -> None:
     scales = copy.deepcopy(STAR_SHAPE["scales"])
     scales["mini"]["targets"] = {"rsme": 0.1, "accuracy": 0.8}
     with pytest.raises(UserError, match="targets are given for"):
-        parsed(scales=scales)
+        parse(scales=scales)
 
 
 def test_the_digest_covers_what_rules_read_and_nothing_else() -> None:
-    assert parsed().digest == parsed(title="Another title").digest
-    assert parsed().digest != parsed("full").digest
+    assert parse().digest == parse(title="Another title").digest
+    assert parse().digest != parse("full").digest
     runs = {"required": 3, "drop": {"fastest": 1, "slowest": 1}}
-    assert parsed().digest != parsed(runs=runs).digest
+    assert parse().digest != parse(runs=runs).digest
 
 
 def test_a_definition_cannot_be_changed() -> None:
-    found = parsed()
+    found = parse()
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.name = "other"  # type: ignore[misc]
     with pytest.raises(TypeError):
@@ -126,7 +126,7 @@ def test_a_target_holds(better: Any, value: float, holds: bool) -> None:
 
 
 def test_all_targets_must_hold() -> None:
-    found = parsed()
+    found = parse()
     assert found.is_reached_by({"rmse": 0.1, "accuracy": 0.8})
     assert not found.is_reached_by({"rmse": 0.1, "accuracy": 0.7})
 
@@ -159,7 +159,7 @@ def test_what_the_closed_division_allows(
 )
 def test_the_schedule_keeps_rule_t8(every: int, budget: int, batch: int) -> None:
     found = dataclasses.replace(
-        parsed(), timing=Timing(10, eval_every_samples=every, max_samples=budget)
+        parse(), timing=Timing(10, eval_every_samples=every, max_samples=budget)
     )
     blocks = list(found.schedule(batch))
     ends = [block.samples for block in blocks]
@@ -175,26 +175,26 @@ def test_the_schedule_keeps_rule_t8(every: int, budget: int, batch: int) -> None
 
 @given(offset=st.integers(0, 3), batch=st.integers(1, 700))
 def test_an_offset_moves_every_evaluation(offset: int, batch: int) -> None:
-    every, budget = 4 * parsed().train_samples, 23 * parsed().train_samples
+    every, budget = 4 * parse().train_samples, 23 * parse().train_samples
     found = dataclasses.replace(
-        parsed(), timing=Timing(10, eval_every_samples=every, max_samples=budget)
+        parse(), timing=Timing(10, eval_every_samples=every, max_samples=budget)
     )
     ends = {block.samples for block in found.schedule(batch, offset)}
-    shift = offset * parsed().train_samples
+    shift = offset * parse().train_samples
     goals = {*range(shift or every, budget + 1, every), budget}
     assert ends == {-(-goal // batch) * batch for goal in goals}
 
 
 def test_settings_of_execution_are_not_in_the_digest() -> None:
-    assert parsed(execution={"all_reduce": ["flat", "two_level"]}).digest == parsed().digest
+    assert parse(execution={"all_reduce": ["flat", "two_level"]}).digest == parse().digest
 
 
-def related() -> Definition:
+def parse_related() -> Definition:
     """Learning rate up to a thousandth of the batch size, warm-up of 5 batches or more."""
     hyperparameters = copy.deepcopy(STAR_SHAPE["hyperparameters"])
     hyperparameters["opt_base_learning_rate"]["max_of"] = {"global_batch_size": 0.001}
     hyperparameters["warmup_samples"] = {"default": 50, "min_of": {"global_batch_size": 5}}
-    return parsed(hyperparameters=hyperparameters)
+    return parse(hyperparameters=hyperparameters)
 
 
 @pytest.mark.parametrize(
@@ -212,15 +212,15 @@ def related() -> Definition:
 def test_a_value_may_depend_on_the_batch_size(
     name: str, value: float, batch: object, problem: str | None
 ) -> None:
-    rule = related().hyperparameters[name]
+    rule = parse_related().hyperparameters[name]
     found = rule.find_conflict(value, {"global_batch_size": batch})
     assert (found is None) == (problem is None)
     assert problem is None or problem in str(found)
 
 
 def test_relations_are_part_of_the_digest_and_name_hyperparameters() -> None:
-    assert related().digest != parsed().digest
+    assert parse_related().digest != parse().digest
     hyperparameters = copy.deepcopy(STAR_SHAPE["hyperparameters"])
     hyperparameters["opt_base_learning_rate"]["max_of"] = {"global_batch_sise": 0.001}
     with pytest.raises(UserError, match='did you mean "global_batch_size"'):
-        parsed(hyperparameters=hyperparameters)
+        parse(hyperparameters=hyperparameters)

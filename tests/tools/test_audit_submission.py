@@ -11,7 +11,7 @@ from compliance.read.runlog import read
 from rules import definition
 from rules.definition import ROOT
 from rules.errors import UserError
-from tests.compliance.builder import SYSTEM, Record, edited, run_records, write_log, write_result
+from tests.compliance.builder import SYSTEM, Record, edit, run_records, write_log, write_result
 from tests.tools.test_run_benchmark import FAST, cepheid_run, environment
 from tools import audit_submission, new_submission
 
@@ -30,7 +30,7 @@ def test_a_run_is_repeated_as_its_log_says(tmp_path: Path) -> None:
     records = run_records(MINI, 2, hyperparameters={"global_batch_size": 64})
     how = {"framework": "keras 3.8", "device": "cpu", "precision": "bf16", "ranks": 1}
     how["execution"] = {"precision": "bf16", "compile": "auto", "threads": "2", "because": {}}
-    records = edited(records, "implementation", lambda record: record.update(value=how))
+    records = edit(records, "implementation", lambda record: record.update(value=how))
     log = write_log(folder / "result_2.txt", records)
     arguments = audit_submission.list_arguments(read(log), MINI)
     seed = next(record["value"] for record in records if record["key"] == "seed")
@@ -43,21 +43,21 @@ def test_a_run_is_repeated_as_its_log_says(tmp_path: Path) -> None:
     assert arguments[arguments.index("--framework") + 1] == "keras"
 
 
-def changed(nth: int, **metrics: float) -> list[Record]:
+def change_metrics(nth: int, **metrics: float) -> list[Record]:
     """A log with other metrics at one evaluation."""
 
     def change(record: Record) -> None:
         record["metadata"]["metrics"].update(metrics)
 
-    return edited(run_records(MINI), "eval_accuracy", change, nth)
+    return edit(run_records(MINI), "eval_accuracy", change, nth)
 
 
 @pytest.mark.parametrize(
     ("again", "code", "says"),
     [
         (run_records(MINI), 0, "agrees: all 6 values within 0.0%"),
-        (changed(1, e_rmse=0.3), 1, "differs: 1 of 6 values differ by more than 10.0%"),
-        (changed(1, coverage_68=0.0), 0, "agrees"),
+        (change_metrics(1, e_rmse=0.3), 1, "differs: 1 of 6 values differ by more than 10.0%"),
+        (change_metrics(1, coverage_68=0.0), 0, "agrees"),
         (run_records(MINI, blocks=4), 1, "differ by more than"),
         (run_records(MINI, blocks=3, converged=False), 1, "differ by more than"),
         ([], 1, "differs: 0 of 0"),
@@ -76,8 +76,8 @@ def test_curves_are_compared(
     ("again", "code", "says"),
     [
         (run_records(MINI), 0, "nll: differs by 0.0%"),
-        (changed(0, e_rmse=0.3), 0, "agrees"),  # early, as far apart as two seeds
-        (changed(2, e_rmse=0.3), 1, "differs: e_rmse: differs by"),
+        (change_metrics(0, e_rmse=0.3), 0, "agrees"),  # early, as far apart as two seeds
+        (change_metrics(2, e_rmse=0.3), 1, "differs: e_rmse: differs by"),
         (run_records(MINI, blocks=9), 1, "differs: the numbers of evaluations"),
         (
             [],
@@ -97,8 +97,8 @@ def test_on_another_machine_curves_are_compared_as_a_whole(
 
 def test_runs_of_a_result_that_scatter_widen_the_tolerance(tmp_path: Path, capsys: Printed) -> None:
     logged = read(write_log(tmp_path / "result_0.txt", run_records(MINI)))
-    again = read(write_log(tmp_path / "result_1.txt", changed(2, e_rmse=0.3)))
-    runs = [logged, read(write_log(tmp_path / "result_2.txt", changed(2, e_rmse=0.2)))]
+    again = read(write_log(tmp_path / "result_1.txt", change_metrics(2, e_rmse=0.3)))
+    runs = [logged, read(write_log(tmp_path / "result_2.txt", change_metrics(2, e_rmse=0.2)))]
     audit_submission._judge_curves(logged, again, [logged], MINI)
     assert "tolerance 10%" in capsys.readouterr().out
     audit_submission._judge_curves(logged, again, runs, MINI)
@@ -115,9 +115,7 @@ def test_what_cannot_be_audited_is_refused(tmp_path: Path) -> None:
     write_result(tmp_path / "acme", MINI, system={**SYSTEM, "system": "other"})
     with pytest.raises(UserError, match="contains several results"):
         audit_submission.main([str(tmp_path / "acme")])
-    records = edited(
-        run_records(MINI), "definition_digest", lambda record: record.update(value="0")
-    )
+    records = edit(run_records(MINI), "definition_digest", lambda record: record.update(value="0"))
     log = write_log(folder / "result_0.txt", records)
     with pytest.raises(UserError, match="another version"):
         audit_submission.main([str(log)])

@@ -94,7 +94,7 @@ def test_jobs_change_nothing(star_shape: Definition, capsys: Printed) -> None:
 
 
 def test_following_a_whole_log_is_checking_it(star_shape: Definition, capsys: Printed) -> None:
-    records = edited(run_records(star_shape), "opt_name", lambda record: record.update(value="sgd"))
+    records = edit(run_records(star_shape), "opt_name", lambda record: record.update(value="sgd"))
     log = write_log(Path("result_0.txt"), records)
     assert check_compliance.main([str(log)]) == 1
     checked = capsys.readouterr().out
@@ -105,7 +105,7 @@ def test_following_a_whole_log_is_checking_it(star_shape: Definition, capsys: Pr
 def test_following_knows_waivers(star_shape: Definition, capsys: Printed) -> None:
     result = write_result(Path("out"), star_shape)
     records = run_records(star_shape)
-    wrong = edited(records, "opt_name", lambda record: record.update(value="sgd"))
+    wrong = edit(records, "opt_name", lambda record: record.update(value="sgd"))
     log = write_log(result / "result_0.txt", wrong)
     waiver = "rule: T12, path: results, reason: tried out once, who: Jane Doe, until: 9999-12-31"
     Path("out/waivers.yaml").write_text(f"waivers: [{{{waiver}}}]\n")
@@ -199,7 +199,7 @@ def test_as_a_file_of_a_checkout_that_is_not_installed(tmp_path: Path) -> None:
 def test_following_a_run_in_progress(tmp_path: Path) -> None:
     """As a program: a finding is printed while the log is still being written."""
     records = run_records(definition.load("galaxy_shape", "mini"))
-    records = edited(records, "opt_name", lambda record: record.update(value="sgd"))
+    records = edit(records, "opt_name", lambda record: record.update(value="sgd"))
     log, partial = tmp_path / "result_0.txt", tmp_path / "result_0.txt.partial"
     write_log(partial, records[:-10])
     command = [sys.executable, "-m", "tools.check_compliance", "--follow", str(log)]
@@ -226,7 +226,7 @@ def test_following_knows_a_log_by_the_name_it_will_have(
     result = write_result(Path("out"), star_shape)
     (result / "result_0.txt").unlink()
     records = run_records(star_shape)
-    wrong = edited(records, "opt_name", lambda record: record.update(value="sgd"))
+    wrong = edit(records, "opt_name", lambda record: record.update(value="sgd"))
     write_log(result / "result_0.txt.partial", wrong[:-10])
     place = (result / waived).relative_to("out")
     waiver = f"rule: T12, path: {place}, reason: tried once, who: Jane Doe, until: 9999-12-31"

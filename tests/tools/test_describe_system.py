@@ -59,7 +59,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         describe_system.main(["--output", str(tmp_path / "taken" / "box.json")])
 
 
-def _described_on_this_rank(output: Path, memories_gib: list[float]) -> tuple[int, str]:
+def _describe_on_this_rank(output: Path, memories_gib: list[float]) -> tuple[int, str]:
     """As on a machine of its own, with that much memory."""
     rank = int(os.environ["RANK"])
     os.environ["LOCAL_WORLD_SIZE"] = "1"
@@ -80,7 +80,7 @@ def _described_on_this_rank(output: Path, memories_gib: list[float]) -> tuple[in
 @pytest.mark.parametrize(("memories_gib", "code"), [([8.0, 8.0], 0), ([8.0, 16.0], 1)])
 def test_two_nodes(memories_gib: list[float], code: int, tmp_path: Path) -> None:
     output = tmp_path / "pair.json"
-    first, second = on_ranks(2, _described_on_this_rank, output, memories_gib)
+    first, second = on_ranks(2, _describe_on_this_rank, output, memories_gib)
     assert (first[0], second[0]) == (code, code)
     assert second[1] == ""
     differ = "the nodes differ in memory_gib_per_node: 8.0 (node0), 16.0 (node1)"

@@ -49,7 +49,7 @@ def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.use(tiny.folder_of("galaxy_shape", timing=scripted.TIMING), monkeypatch)
 
 
-def started(
+def start(
     output: Path,
     *arguments: str,
     ranks: int = 1,
@@ -72,7 +72,7 @@ def started(
     return processes
 
 
-def ended(processes: Sequence[Program]) -> list[Ended]:
+def end_all(processes: Sequence[Program]) -> list[Ended]:
     """All of them, with everything that they had open closed."""
     found = []
     try:
@@ -86,7 +86,7 @@ def ended(processes: Sequence[Program]) -> list[Ended]:
 
 
 def run(output: Path, *arguments: str, **how: Any) -> list[Ended]:
-    return ended(started(output, *arguments, **how))
+    return end_all(start(output, *arguments, **how))
 
 
 def logs(output: Path) -> list[str]:
@@ -202,10 +202,10 @@ def test_ranks_that_cannot_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         monkeypatch.setattr("tests.tools.test_mishaps.find_free_port", lambda: port)
-        first, second = started(tmp_path / "out", ranks=2)
+        first, second = start(tmp_path / "out", ranks=2)
         _, err = first.communicate(timeout=SECONDS)
         second.terminate()  # it waits for the first one, which may still be about to start
-        assert ended([second])[0].code == -signal.SIGTERM
+        assert end_all([second])[0].code == -signal.SIGTERM
     assert first.returncode == 2
     assert f"cepheid: 2 ranks could not meet at 127.0.0.1:{port}" in err
     assert "Traceback" not in err
@@ -217,7 +217,7 @@ def test_ranks_that_cannot_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 def test_a_run_that_waits_for_a_rank_in_a_library_ends_on_sigterm(tmp_path: Path) -> None:
     """The first rank is inside a collective, in C++: no handler of Python runs there."""
-    both = started(tmp_path / "out", ranks=2, mishap="train 1 hang")
+    both = start(tmp_path / "out", ranks=2, mishap="train 1 hang")
     happened = tmp_path / "happened"
     deadline = time.monotonic() + SECONDS
     while not happened.exists():
@@ -228,7 +228,7 @@ def test_a_run_that_waits_for_a_rank_in_a_library_ends_on_sigterm(tmp_path: Path
     both[0].send_signal(signal.SIGTERM)
     both[0].wait(timeout=SECONDS)
     both[1].send_signal(signal.SIGTERM)
-    first, second = ended(both)
+    first, second = end_all(both)
     assert (first.code, second.code) == (-signal.SIGKILL, -signal.SIGTERM)
     assert "stopped by SIGTERM and did not end within 10 s" in first.err
     assert logs(tmp_path / "out") == [KEPT]
@@ -238,7 +238,7 @@ def test_a_run_that_waits_for_a_rank_in_a_library_ends_on_sigterm(tmp_path: Path
 # Two at once, clocks, kills -----------------------------------------------------------------------
 
 
-def seen(output: Path) -> None:
+def let_go_on(output: Path) -> None:
     """Let the run that waits go on."""
     output.with_name("happened.seen").touch()
 
@@ -253,15 +253,15 @@ def wait_for(path: Path) -> None:
 def test_two_runs_into_the_same_folder(tmp_path: Path) -> None:
     """The second is told who holds the folder, and changes nothing."""
     output = tmp_path / "out"
-    (first,) = started(output, mishap="train 0 wait")
+    (first,) = start(output, mishap="train 0 wait")
     wait_for(tmp_path / "happened")
     before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
     (second,) = run(output)
     assert second.code == 2
     assert f"another `cepheid run` is writing there (process {first.pid}); wait" in second.err
     assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == before
-    seen(output)
-    (whole,) = ended([first])
+    let_go_on(output)
+    (whole,) = end_all([first])
     assert whole.code == 0, whole.err
     assert logs(output) == ["result_0.txt"]
     (nothing,) = run(output)
@@ -270,7 +270,7 @@ def test_two_runs_into_the_same_folder(tmp_path: Path) -> None:
 
 def test_two_that_start_at_the_same_moment(tmp_path: Path) -> None:
     output = tmp_path / "out"
-    both = ended([*started(output), *started(output)])
+    both = end_all([*start(output), *start(output)])
     assert logs(output) == ["result_0.txt"]
     assert findings(output, "result_0.txt") == set()
     # The later one is refused, or finds that all is done, if it was slow.

@@ -21,7 +21,7 @@ from tests.tools.test_run_benchmark import FAST, cepheid_run, events
 from tools import new_submission
 
 
-def begun(tmp_path: Path, *options: str, benchmark: str = "galaxy_shape") -> Path:
+def begin(tmp_path: Path, *options: str, benchmark: str = "galaxy_shape") -> Path:
     where = ["--submissions", str(tmp_path / "submissions"), "--scale", "mini"]
     assert new_submission.main(["acme", "--benchmark", benchmark, *where, *options]) == 0
     return tmp_path / "submissions" / "acme"
@@ -45,7 +45,7 @@ def test_the_starter_is_whole(benchmark: str, tmp_path: Path) -> None:
 def test_only_a_person_can_add_what_the_check_misses(
     division: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = begun(tmp_path, "--division", division)
+    root = begin(tmp_path, "--division", division)
     found = judge([package.read(root)], rounds.load()).findings
     errors = {(finding.rule, finding.message) for finding in found if finding.is_error}
     no_result = "the submission holds no result" if division == "closed" else None
@@ -59,16 +59,16 @@ def test_only_a_person_can_add_what_the_check_misses(
 
 
 def test_another_benchmark_joins_and_nothing_is_overwritten(tmp_path: Path) -> None:
-    root = begun(tmp_path)
+    root = begin(tmp_path)
     (described,) = (root / "systems").iterdir()
     described.rename(root / "systems" / "box.json")
     content = json.loads((root / "systems" / "box.json").read_text()) | {"system": "box"}
     (root / "systems" / "box.json").write_text(json.dumps(content))
-    begun(tmp_path, benchmark="galaxy_bnn")
+    begin(tmp_path, benchmark="galaxy_bnn")
     assert [path.name for path in (root / "systems").iterdir()] == ["box.json"]
     assert "systems/box.json" in (root / "benchmarks/galaxy_bnn/run.sh").read_text()
     with pytest.raises(UserError, match="already exists"):
-        begun(tmp_path)
+        begin(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "-rf", "a\nb", "ü", "x" * 65])
@@ -82,12 +82,12 @@ def test_names_that_no_folder_can_have(name: str, tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "submissions").touch()
     with pytest.raises(UserError, match="cannot write there"):
-        begun(tmp_path)
+        begin(tmp_path)
 
 
 @pytest.mark.slow
 def test_its_task_runs_and_its_code_is_in_the_log(tmp_path: Path) -> None:
-    root = begun(tmp_path)
+    root = begin(tmp_path)
     code = root / "benchmarks" / "galaxy_shape"
     (described,) = (root / "systems").iterdir()
     line = ["galaxy_shape", *FAST, "--task", code, "--system", described, "--output", root]

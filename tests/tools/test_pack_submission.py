@@ -18,7 +18,7 @@ from compliance.read import manifest, package
 from rules import definition, rounds
 from rules.digests import digest_code, digest_files
 from rules.errors import UserError
-from tests.compliance.builder import edited, run_records, write_log, write_result
+from tests.compliance.builder import edit, run_records, write_log, write_result
 from tests.full_disk import files_end_after, limit_files
 from tests.processes import cepheid
 from tools import pack_submission
@@ -38,7 +38,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def findings(root: Path) -> list[Finding]:
+def find_all(root: Path) -> list[Finding]:
     return list(judge([package.read(root)], rounds.load()).findings)
 
 
@@ -47,11 +47,11 @@ def pack(root: Path) -> int:
 
 
 def test_a_packed_submission_raises_nothing(root: Path, capsys: Printed) -> None:
-    (before,) = findings(root)
+    (before,) = find_all(root)
     assert (before.code, before.severity) == ("S4.no_manifest", "warning")
     assert pack(root) == 0
     assert "9 files, 1 result, bound together" in capsys.readouterr().out
-    assert findings(root) == []
+    assert find_all(root) == []
     content = json.loads((root / "manifest.json").read_text())
     (bound,) = content["results"].values()
     assert bound["code"] == digest_code(digest_files(root / CODE))
@@ -68,7 +68,7 @@ def test_what_belongs_to_no_manifest(root: Path) -> None:
     pack(root)
     (root / ".manifest.json.123.partial").write_text("left by a pack that was killed")
     shutil.rmtree(root / CODE / "__pycache__")
-    assert findings(root) == []
+    assert find_all(root) == []
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ def test_a_change_after_packing_is_found_and_packed_again(change: Change, root: 
         (root / change.file).unlink()
     else:
         (root / change.file).write_text(change.content)
-    (found,) = findings(root)
+    (found,) = find_all(root)
     assert (found.code, found.is_error, found.path) == (change.code, True, root / change.found)
     assert change.says in found.message
     assert pack(root) == 0
-    assert findings(root) == []
+    assert find_all(root) == []
 
 
 @pytest.mark.parametrize(("field", "value"), [("round", "v0.9"), ("submitter", "umbrella")])
@@ -116,7 +116,7 @@ def test_a_manifest_of_another_round_or_submitter(field: str, value: str, root: 
     pack(root)
     content = json.loads((root / "manifest.json").read_text())
     (root / "manifest.json").write_text(json.dumps({**content, field: value}))
-    (found,) = findings(root)
+    (found,) = find_all(root)
     code = {"round": "S4.round", "submitter": "S4.submitter"}[field]
     assert (found.code, found.is_error, found.got) == (code, True, f'"{value}"')
 
@@ -125,7 +125,7 @@ def test_many_files_that_differ_are_counted(root: Path) -> None:
     pack(root)
     for number in range(25):
         (root / CODE / f"more_{number}.py").touch()
-    codes = [finding.code for finding in findings(root)]
+    codes = [finding.code for finding in find_all(root)]
     assert sorted(codes) == ["S4.more_files", *["S4.unlisted_file"] * 20]
 
 
@@ -134,7 +134,7 @@ def test_a_manifest_that_binds_a_result_to_something_else(root: Path) -> None:
     content = json.loads((root / "manifest.json").read_text())
     content["results"][RESULT]["code"] = "0" * 64
     (root / "manifest.json").write_text(json.dumps(content))
-    (found,) = findings(root)
+    (found,) = find_all(root)
     assert (found.code, found.is_error) == ("S4.results", True)
     assert RESULT in found.message
 
@@ -147,7 +147,7 @@ def test_hostile_names_in_a_manifest_are_told_and_not_read(name: str, root: Path
     content = json.loads((root / "manifest.json").read_text())
     content["files"][name] = "0" * 64
     (root / "manifest.json").write_text(json.dumps(content))
-    (found,) = findings(root)
+    (found,) = find_all(root)
     assert found.code == "S4.missing_file"
     assert "not there" in found.message
     assert found.text().replace("\n    ", "").isprintable()
@@ -156,7 +156,7 @@ def test_hostile_names_in_a_manifest_are_told_and_not_read(name: str, root: Path
 def test_a_log_of_other_code_is_found_and_not_packed(root: Path, capsys: Printed) -> None:
     for index in range(MINI.runs.required):
         records = run_records(MINI, index)
-        records = edited(records, "code_digest", lambda record: None)
+        records = edit(records, "code_digest", lambda record: None)
         at = next(n for n, record in enumerate(records) if record["key"] == "code_digest")
         records.insert(at + 1, records[at] | {"key": "task_digest", "value": "0" * 64})
         write_log(root / RESULT / f"result_{index}.txt", records)
@@ -235,9 +235,9 @@ def test_killed_in_the_middle_leaves_the_manifest_from_before(root: Path) -> Non
     done = subprocess.run(line, env=environment, capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert (root / "manifest.json").read_bytes() == before
-    assert {finding.rule for finding in findings(root)} == {"S4"}
+    assert {finding.rule for finding in find_all(root)} == {"S4"}
     assert pack(root) == 0
-    assert findings(root) == []
+    assert find_all(root) == []
 
 
 def test_a_folder_that_cannot_be_written(root: Path) -> None:

@@ -17,7 +17,7 @@ from tests.tools.test_run_benchmark import events, partials, wait_until
 USUAL = 200
 
 
-def started(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -> Program:
+def start(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -> Program:
     """Start a small run, of the definition as it is but for sizes and targets."""
     images = {"counts": [1, 3, 40], "repetitions": [repetitions, 3, 2], "warm_up_images": 4}
     folder = tiny.folder_of(
@@ -33,7 +33,7 @@ def started(data_root: Path, output: Path, *more: str, repetitions: int = USUAL)
 
 def cepheid(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -> Ended:
     """Run it to its end."""
-    return Ended(started(data_root, output, *more, repetitions=repetitions), timeout=300)
+    return Ended(start(data_root, output, *more, repetitions=repetitions), timeout=300)
 
 
 def folder(output: Path) -> Path:
@@ -69,7 +69,7 @@ def test_runs_and_goes_on(data_root: Path, tmp_path: Path) -> None:
 def test_interruption_closes_the_log_and_the_run_is_made_again(
     data_root: Path, tmp_path: Path
 ) -> None:
-    process = started(data_root, tmp_path, "--runs", "1", repetitions=1000)
+    process = start(data_root, tmp_path, "--runs", "1", repetitions=1000)
     wait_until(
         lambda: any("generation_start" in path.read_text() for path in partials(tmp_path)), process
     )

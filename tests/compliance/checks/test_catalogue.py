@@ -17,7 +17,7 @@ from rules import definition, rounds
 from tests.compliance.builder import (
     IMPLEMENTATION,
     Record,
-    edited,
+    edit,
     line_number,
     line_of,
     run_records,
@@ -56,28 +56,28 @@ def text(records: list[Record]) -> list[str]:
 
 def put(key: str, nth: int = 0, /, **fields: Any) -> list[str]:
     """The log with other fields in one record."""
-    return text(edited(RECORDS, key, lambda record: record.update(fields), nth))
+    return text(edit(RECORDS, key, lambda record: record.update(fields), nth))
 
 
 def meta(key: str, nth: int = 0, /, **fields: Any) -> list[str]:
     """The log with other metadata in one record."""
-    return text(edited(RECORDS, key, lambda record: record["metadata"].update(fields), nth))
+    return text(edit(RECORDS, key, lambda record: record["metadata"].update(fields), nth))
 
 
-def without(key: str, nth: int = 0) -> list[str]:
+def drop(key: str, nth: int = 0) -> list[str]:
     """The log without one record."""
     lines = text(RECORDS)
     del lines[at(key, nth) - 1]
     return lines
 
 
-def twice(key: str, nth: int = 0) -> list[str]:
+def repeat(key: str, nth: int = 0) -> list[str]:
     """The log with one record twice, one after the other."""
     lines = text(RECORDS)
     return [*lines[: at(key, nth)], *lines[at(key, nth) - 1 :]]
 
 
-def moved(key: str, before: str, nth: int = 0, before_nth: int = 0) -> list[str]:
+def move(key: str, before: str, nth: int = 0, before_nth: int = 0) -> list[str]:
     """The log with the content of one record moved; the clocks stay in order."""
     records: list[Record] = json.loads(json.dumps(RECORDS))
     clocks = [(r["time_ms"], r["metadata"]["monotonic_ms"]) for r in records]
@@ -101,14 +101,14 @@ def later(
     return text(records)
 
 
-def stamped(key: str, milliseconds: int) -> list[str]:
+def stamp(key: str, milliseconds: int) -> list[str]:
     """The log with one record at another time, on both clocks."""
 
     def change(record: Record) -> None:
         record["time_ms"] += milliseconds
         record["metadata"]["monotonic_ms"] += milliseconds
 
-    return text(edited(RECORDS, key, change))
+    return text(edit(RECORDS, key, change))
 
 
 def line(number: int, change: Callable[[str], str]) -> list[str]:
@@ -132,7 +132,7 @@ def samples(nth: int) -> int:
     return int(record["metadata"]["samples_count"])
 
 
-def shifted_counts(block: int, samples_count: int) -> list[str]:
+def shift_counts(block: int, samples_count: int) -> list[str]:
     """The log with another end of one block, in all records that name it."""
     records: list[Record] = json.loads(json.dumps(RECORDS))
     before = samples(block)
@@ -144,10 +144,10 @@ def shifted_counts(block: int, samples_count: int) -> list[str]:
     return text(records)
 
 
-def trained_on() -> list[str]:
+def train_on() -> list[str]:
     """The targets hold at the second evaluation, and a third block follows."""
     good = RECORDS[at("eval_accuracy", 2) - 1]
-    records = edited(
+    records = edit(
         RECORDS,
         "eval_accuracy",
         lambda record: (
@@ -191,7 +191,7 @@ def metric(name: str, value: float, nth: int = 1) -> list[str]:
         if name == MINI.quality[0].metric:
             record["value"] = value
 
-    return text(edited(RECORDS, "eval_accuracy", change, nth))
+    return text(edit(RECORDS, "eval_accuracy", change, nth))
 
 
 def no_time(milliseconds: int) -> list[str]:
@@ -212,14 +212,14 @@ def init_aborted() -> list[str]:
     return [*head, line_of(last)]
 
 
-def skipped_evaluation() -> list[str]:
+def skip_evaluation() -> list[str]:
     """The second evaluation left out: the second block goes on to the end of the third."""
     lines = text(RECORDS)
     del lines[at("block_stop", 1) - 1 : at("block_start", 2)]
     return lines
 
 
-def paused(block: int, milliseconds: float) -> list[str]:
+def pause(block: int, milliseconds: float) -> list[str]:
     """Both clocks stand still for a part of one block."""
     records: list[Record] = json.loads(json.dumps(LONG))
     for record in records[line_number(LONG, "block_stop", block) - 1 :]:
@@ -237,7 +237,7 @@ def instant(key: str, nth: int = 0) -> list[str]:
         record["time_ms"] = before["time_ms"]
         record["metadata"]["monotonic_ms"] = clock
 
-    return text(edited(RECORDS, key, change, nth))
+    return text(edit(RECORDS, key, change, nth))
 
 
 LONG = run_records(MINI, blocks=8)
@@ -333,10 +333,10 @@ CASES = [
         *text(RECORDS[: at("seed")]), line_of({**RECORDS[at("seed") - 1], "key": "gpu_clock"}),
         *text(RECORDS[at("seed"):])], says="gpu_clock"),
     Case("no code digest", "T2.missing",
-         at("init_stop") - 1, without("code_digest"), says="code_digest"),
-    Case("no submitter", "T2.missing", at("init_start") - 1, without("submission_org")),
+         at("init_stop") - 1, drop("code_digest"), says="code_digest"),
+    Case("no submitter", "T2.missing", at("init_start") - 1, drop("submission_org")),
     Case("two data digests", "T2.repeated",
-         at("data_digest") + 1, twice("data_digest"), says="2 times"),
+         at("data_digest") + 1, repeat("data_digest"), says="2 times"),
     Case("seed as text", "T2.value", at("seed"), put("seed", value="42"), says="wrong value"),
     Case("seed as a boolean", "T2.value", at("seed"), put("seed", value=True)),
     Case("seed without origin", "T2.metadata",
@@ -355,9 +355,9 @@ CASES = [
     Case("initialisation aborted", "T2.init_aborted", at("data_digest") + 1, init_aborted(),
          says="the dataset is not prepared"),
     Case("a hyperparameter twice", "T2.repeated",
-         at("opt_name") + 1, twice("opt_name"), says="2 times"),
+         at("opt_name") + 1, repeat("opt_name"), says="2 times"),
     Case("open: a hyperparameter twice", "T2.repeated",
-         at("opt_name") + 1, in_open(twice("opt_name")),
+         at("opt_name") + 1, in_open(repeat("opt_name")),
          OPEN, says="2 times"),
     Case("a hyperparameter as an interval", "T2.event_type", at("opt_name"),
          put("opt_name", event_type="INTERVAL_START"), says="expected POINT_IN_TIME"),
@@ -371,31 +371,31 @@ CASES = [
          put("implementation", value={**IMPLEMENTATION, "ranks": "1"}), says="ranks (integer)"),
     # T3: order
     Case("cache cleared late", "T3.outside_phase",
-         at("init_start"), moved("init_start", "cache_clear"),
+         at("init_start"), move("init_start", "cache_clear"),
          says="outside its phase"),
     Case("a setting after the clock started", "T3.outside_phase", at("run_start"),
-         moved("model_parameters", "block_start"),
+         move("model_parameters", "block_start"),
          says="outside its phase"),
     Case("clock started before initialisation ended", "T3.phase_order", at("init_stop"),
-         moved("run_start", "init_stop")),
+         move("run_start", "init_stop")),
     Case("evaluation without a result", "T3.out_of_turn",
-         at("eval_accuracy", 1), without("eval_accuracy", 1)),
-    Case("block without an end", "T3.out_of_turn", at("block_stop", 1), without("block_stop", 1)),
+         at("eval_accuracy", 1), drop("eval_accuracy", 1)),
+    Case("block without an end", "T3.out_of_turn", at("block_stop", 1), drop("block_stop", 1)),
     Case("block without a start", "T3.out_of_turn",
-         at("block_start", 1), without("block_start", 1)),
+         at("block_start", 1), drop("block_start", 1)),
     Case("evaluation not closed", "T3.open_interval",
-         STOP - 1, without("eval_stop", 2), says="open"),
+         STOP - 1, drop("eval_stop", 2), says="open"),
     Case("data touched early", "T3.outside_phase",
-         at("run_start"), moved("block_start", "run_start"),
+         at("run_start"), move("block_start", "run_start"),
          says="block_start stands outside its phase"),
     Case("run_stop before the last evaluation", "T3.open_interval", at("eval_start", 2),
-         moved("run_stop", "eval_start", before_nth=2), says="run_stop comes while"),
+         move("run_stop", "eval_start", before_nth=2), says="run_stop comes while"),
     Case("run_stop before run_start", "T3.outside_phase",
-         at("run_start"), moved("run_stop", "run_start"),
+         at("run_start"), move("run_stop", "run_start"),
          says="stands outside its phase"),
     Case("an evaluation before its block ends", "T3.out_of_turn", at("block_stop", 1),
-         moved("eval_start", "block_stop", 1, 1), says="out of turn"),
-    Case("two results", "T3.out_of_turn", at("eval_accuracy", 1) + 1, twice("eval_accuracy", 1)),
+         move("eval_start", "block_stop", 1, 1), says="out of turn"),
+    Case("two results", "T3.out_of_turn", at("eval_accuracy", 1) + 1, repeat("eval_accuracy", 1)),
     Case("something after run_stop", "T3.after_run_stop", STOP + 1, [
         *text(RECORDS), line_of({**RECORDS[-2], "time_ms": RECORDS[-1]["time_ms"], "metadata": {
             **RECORDS[-2]["metadata"],
@@ -423,10 +423,10 @@ CASES = [
          at("eval_start"), meta("eval_start", monotonic_ms=None)),
     Case("monotonic clock as text", "T4.no_monotonic_ms",
          at("eval_start"), meta("eval_start", monotonic_ms="7")),
-    Case("run_start stamped later", "T4.step_back", at("block_start"), stamped("run_start", 5_000),
+    Case("run_start stamped later", "T4.step_back", at("block_start"), stamp("run_start", 5_000),
          says="back"),
     Case("run_stop stamped earlier", "T4.step_back",
-         STOP, stamped("run_stop", -5_000), says="back"),
+         STOP, stamp("run_stop", -5_000), says="back"),
     Case("wall clock set back within a block", "T4.clocks_apart", at("block_stop", 1), later(
         "block_stop", -9_000, monotonic=False, nth=1), says="disagree"),
     Case("monotonic clock of another machine", "T4.clocks_apart", at("eval_start", 1), later(
@@ -444,7 +444,7 @@ CASES = [
          says="value.nodes"),
     Case("infinite quality", "T5.not_finite", at("eval_accuracy", 2), put(
         "eval_accuracy", 2, value=float("-inf"))),
-    Case("NaN in a metric", "T5.not_finite", at("eval_accuracy", 1), text(edited(
+    Case("NaN in a metric", "T5.not_finite", at("eval_accuracy", 1), text(edit(
         RECORDS, "eval_accuracy", lambda r: r["metadata"]["metrics"].update(nll=math.nan), 1)),
          says="metadata.metrics.nll"),
     # T6: before the clock
@@ -452,16 +452,16 @@ CASES = [
     Case("long initialisation", "T6.too_long", at("init_stop"), later(
         "init_stop", int(MINI.timing.init_minutes_max * 60_000)), says="too long"),
     # T7: timed region
-    Case("no run_stop", "T7.no_run_stop", STOP - 1, without("run_stop"), says="without run_stop"),
+    Case("no run_stop", "T7.no_run_stop", STOP - 1, drop("run_stop"), says="without run_stop"),
     Case("a killed run", "T7.no_run_stop", at("block_stop", 1), cut(), says="without run_stop"),
     Case("a run that took no time", "T7.no_time", STOP, no_time(0), says="took no time"),
     # T8: cadence
     Case("a late evaluation", "T8.late", at("block_stop", 1),
-         shifted_counts(1, samples(1) + 2 * BATCH), says="late"),
+         shift_counts(1, samples(1) + 2 * BATCH), says="late"),
     Case("an early evaluation", "T8.early", at("block_stop", 1),
-         shifted_counts(1, samples(1) - 2 * BATCH), says="early"),
+         shift_counts(1, samples(1) - 2 * BATCH), says="early"),
     Case("an evaluation skipped", "T8.late",
-         at("block_stop", 1), skipped_evaluation(), says="late"),
+         at("block_stop", 1), skip_evaluation(), says="late"),
     Case("batch size misreported", "T10.block_count", at("block_stop"),
          put("global_batch_size", value=BATCH + 1), says="a multiple of the global batch size"),
     Case("batch size misreported, counts that fit", "T8.late", at("block_stop", 1),
@@ -473,12 +473,12 @@ CASES = [
     Case("an evaluation of other samples", "T8.evaluation_count", at("eval_start", 1),
          meta("eval_start", 1, samples_count=samples(0))),
     Case("an evaluation in an aborted run of other samples", "T8.evaluation_count",
-         ABORTED_STOP - 1, text(edited(
+         ABORTED_STOP - 1, text(edit(
         ABORTED, "eval_stop", lambda r: r["metadata"].update(samples_count=samples(1)), 2))),
     # T9: quality
-    Case("a missing metric", "T9.missing_metric", at("eval_accuracy", 1), text(edited(
+    Case("a missing metric", "T9.missing_metric", at("eval_accuracy", 1), text(edit(
         RECORDS, "eval_accuracy", lambda r: r["metadata"]["metrics"].pop("nll"), 1)), says="nll"),
-    Case("a missing reported metric", "T9.missing_metric", at("eval_accuracy", 1), text(edited(
+    Case("a missing reported metric", "T9.missing_metric", at("eval_accuracy", 1), text(edit(
         RECORDS, "eval_accuracy", lambda r: r["metadata"]["metrics"].pop("coverage_68"), 1))),
     Case("the value of another metric", "T9.value", at("eval_accuracy", 1), put(
         "eval_accuracy", 1, value=0.5), says="first quality metric"),
@@ -497,14 +497,14 @@ CASES = [
          says="misses a target"),
     Case("aborted with the targets", "T9.false_abort", STOP,
          meta("run_stop", status="aborted", reason="bad luck"), says="every target holds"),
-    Case("trained on", "T9.trained_on", at("block_start", 2), trained_on(),
+    Case("trained on", "T9.trained_on", at("block_start", 2), train_on(),
          says="training continued"),
     # T10: counts
     Case("other training set", "T10.size", at("train_samples"), put("train_samples", value=7)),
     Case("other evaluation set", "T10.size", at("eval_samples"), put("eval_samples", value=7)),
     Case("other model", "T10.size", at("model_parameters"), put("model_parameters", value=7)),
     Case("no whole batches", "T10.block_count",
-         at("block_stop", 1), shifted_counts(1, samples(1) + 1)),
+         at("block_stop", 1), shift_counts(1, samples(1) + 1)),
     Case("samples do not grow", "T10.block_count", at("block_stop", 1),
          meta("block_stop", 1, samples_count=samples(0))),
     Case("wrong epochs", "T10.epoch_num",
@@ -512,18 +512,18 @@ CASES = [
     Case("run_stop counts otherwise", "T10.run_stop_count",
          STOP, meta("run_stop", samples_count=samples(1)),
          says=f"as on line {at('block_stop', 2)}"),
-    Case("an aborted run that counts more", "T10.run_stop_count", ABORTED_STOP, text(edited(
+    Case("an aborted run that counts more", "T10.run_stop_count", ABORTED_STOP, text(edit(
         ABORTED, "run_stop", lambda r: r["metadata"].update(samples_count=samples(2) + BATCH)))),
     Case("a run that failed at once and counts", "T10.run_stop_count",
-         at("run_start") + 1, text(edited(
+         at("run_start") + 1, text(edit(
         [*ABORTED[:at("run_start")], ABORTED[-1]], "run_stop",
         lambda r: r["metadata"].update(samples_count=BATCH))), says="expected 0"),
     # T11: budget
-    Case("aborted without a reason", "T11.no_reason", ABORTED_STOP, text(edited(
+    Case("aborted without a reason", "T11.no_reason", ABORTED_STOP, text(edit(
         ABORTED, "run_stop", lambda r: r["metadata"].pop("reason"))), says="does not say why"),
-    Case("aborted for a blank reason", "T11.no_reason", ABORTED_STOP, text(edited(
+    Case("aborted for a blank reason", "T11.no_reason", ABORTED_STOP, text(edit(
         ABORTED, "run_stop", lambda r: r["metadata"].update(reason=" ")))),
-    Case("aborted for a number", "T11.no_reason", ABORTED_STOP, text(edited(
+    Case("aborted for a number", "T11.no_reason", ABORTED_STOP, text(edit(
         ABORTED, "run_stop", lambda r: r["metadata"].update(reason=9)))),
     Case("past the budget", "T11.past_budget",
          len(past_budget()) - 5, past_budget(), says="past its budget"),
@@ -535,11 +535,11 @@ CASES = [
     Case("a learning rate as text", "T12.not_allowed", at("opt_base_learning_rate"),
          put("opt_base_learning_rate", value="0.1"), says="type"),
     Case("a hyperparameter is missing", "T12.missing",
-         at("init_stop") - 1, without("opt_adam_beta_1")),
+         at("init_stop") - 1, drop("opt_adam_beta_1")),
     # T13: open division
     Case("open: a wrong type", "T13.type", at("opt_name"), in_open(put("opt_name", value=3)), OPEN),
     Case("open: no batch size", "T13.batch_size", at("init_stop") - 1,
-         in_open(without("global_batch_size")), OPEN),
+         in_open(drop("global_batch_size")), OPEN),
     Case("a batch size beyond the range", "T12.not_allowed", at("global_batch_size"),
          put("global_batch_size", value=BIG), says="at most 3000"),
     Case("a fixed value almost right", "T12.not_allowed", at("opt_adam_beta_2"),
@@ -623,7 +623,7 @@ def test_other_data_are_a_warning(tmp_path: Path) -> None:
 
 WARNED = [
     Case("a clock paused within a block", "T4.fast_blocks", line_number(LONG, "block_stop", 4),
-         paused(4, 15_000), says="times as fast"),
+         pause(4, 15_000), says="times as fast"),
     Case("a long time that no event explains", "T4.gap", at("block_start", 2),
          later("block_start", 25_000, nth=2), says="that no event explains"),
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from compliance.checks.log.hyperparameters import check_closed_division
 from compliance.checks.registry import Needs, rule
 from compliance.read import runlog
 from rules import definition, rounds
-from tests.compliance.builder import edited, line_number, line_of, run_records, write_log
+from tests.compliance.builder import edit, line_number, line_of, run_records, write_log
 from tests.compliance.checks.log import test_generation
 from tests.compliance.checks.test_catalogue import CASES, PLACE
 from tests.compliance.small import STAR_SHAPE
@@ -53,7 +53,7 @@ def test_an_open_run_may_leave_out_hyperparameters(tmp_path: Path) -> None:
 def test_a_run_may_fail_within_a_block(last: str, tmp_path: Path) -> None:
     records = run_records(definition.load("galaxy_shape", "mini"), converged=False)
     failed = [*records[: line_number(records, last)], records[-1]]
-    stop = edited(failed, "run_stop", lambda record: record["metadata"].update(samples_count=0))
+    stop = edit(failed, "run_stop", lambda record: record["metadata"].update(samples_count=0))
     counted = [r for r in stop if r["key"] == "block_stop"]
     stop[-1]["metadata"]["samples_count"] = (
         counted[-1]["metadata"]["samples_count"] if counted else 0
@@ -82,7 +82,7 @@ def test_a_hyperparameter_that_depends_on_the_batch_size(tmp_path: Path) -> None
     records = run_records(judged_by)
     run = runlog.read(write_log(tmp_path / "result_0.txt", records))
     assert list(check_closed_division(run, judged_by, place)) == []
-    smaller = edited(records, "global_batch_size", lambda record: record.update(value=5))
+    smaller = edit(records, "global_batch_size", lambda record: record.update(value=5))
     run = runlog.read(write_log(tmp_path / "result_0.txt", smaller))
     (found,) = check_closed_division(run, judged_by, place)
     assert found.line == line_number(records, "opt_base_learning_rate")

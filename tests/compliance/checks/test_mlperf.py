@@ -14,14 +14,14 @@ from compliance.read import package, runlog
 from rules import rounds
 from tests.compliance.history import (
     Entry,
-    changed,
+    change,
     cosmoflow_20,
+    drop,
     gnmt_06,
     mll_lines,
     mllog_lines,
-    moved,
+    move,
     resnet_40,
-    without,
     write,
 )
 
@@ -77,7 +77,7 @@ class Case:
     nth: int = 0
 
 
-def repeated(entries: list[Entry], key: str, value: object) -> list[Entry]:
+def repeat(entries: list[Entry], key: str, value: object) -> list[Entry]:
     at = next(number for number, entry in enumerate(entries) if entry.key == key)
     return [*entries[: at + 1], replace(entries[at], value=value), *entries[at + 1 :]]
 
@@ -90,88 +90,88 @@ BLOCKS = [  # the same run in blocks
 ]
 
 CASES_40 = (
-    Case("org is missing", "M1.missing", None, without(CLOSED, "submission_org")),
-    Case("no epoch and no block", "M1.missing", None, without(CLOSED, "epoch_start")),
+    Case("org is missing", "M1.missing", None, drop(CLOSED, "submission_org")),
+    Case("no epoch and no block", "M1.missing", None, drop(CLOSED, "epoch_start")),
     Case("batch size twice, other value", "M1.repeated", "global_batch_size",
-         repeated(CLOSED, "global_batch_size", 4096), nth=1),
+         repeat(CLOSED, "global_batch_size", 4096), nth=1),
     Case("batch size twice", "M1.repeated", "global_batch_size",
-         repeated(CLOSED, "global_batch_size", 2048), "warning", 1),
-    Case("no hyperparameter of lars", "M1.missing", None, without(CLOSED, "lars_opt_momentum")),
-    Case("no hyperparameter of sgd", "M1.missing", None, without(SGD, "model_bn_span")),
-    Case("empty org", "M2.value", "submission_org", changed(CLOSED, "submission_org", value="")),
+         repeat(CLOSED, "global_batch_size", 2048), "warning", 1),
+    Case("no hyperparameter of lars", "M1.missing", None, drop(CLOSED, "lars_opt_momentum")),
+    Case("no hyperparameter of sgd", "M1.missing", None, drop(SGD, "model_bn_span")),
+    Case("empty org", "M2.value", "submission_org", change(CLOSED, "submission_org", value="")),
     Case("unknown division", "M2.value", "submission_division",
-         changed(OPEN, "submission_division", value="Open")),
+         change(OPEN, "submission_division", value="Open")),
     Case("unknown status", "M2.value", "submission_status",
-         changed(CLOSED, "submission_status", value="on-prem")),
+         change(CLOSED, "submission_status", value="on-prem")),
     Case("optimizer", "M2.value", "opt_name",
-         changed(CLOSED, "opt_name", value="adam")),
-    Case("fixed value", "M2.value", "lars_epsilon", changed(CLOSED, "lars_epsilon", value=1e-5)),
+         change(CLOSED, "opt_name", value="adam")),
+    Case("fixed value", "M2.value", "lars_epsilon", change(CLOSED, "lars_epsilon", value=1e-5)),
     Case("a text for a number", "M2.value", "global_batch_size",
-         changed(CLOSED, "global_batch_size", value="2048")),
+         change(CLOSED, "global_batch_size", value="2048")),
     Case("no power of two", "M2.value", "lars_opt_weight_decay",
-         changed(CLOSED, "lars_opt_weight_decay", value=0.0003)),
+         change(CLOSED, "lars_opt_weight_decay", value=0.0003)),
     Case("no multiple", "M2.value", "sgd_opt_base_learning_rate",
-         changed(SGD, "sgd_opt_base_learning_rate", value=0.0105)),
+         change(SGD, "sgd_opt_base_learning_rate", value=0.0105)),
     Case("not in open", "M2.value", "submission_benchmark",
-         changed(OPEN, "submission_benchmark", value="llama2_70b_lora")),
+         change(OPEN, "submission_benchmark", value="llama2_70b_lora")),
     Case("epoch without number", "M3.metadata",
-         "epoch_start", changed(CLOSED, "epoch_start", metadata={})),
+         "epoch_start", change(CLOSED, "epoch_start", metadata={})),
     Case("evaluation without epoch", "M3.metadata", "eval_accuracy",
-         changed(CLOSED, "eval_accuracy", metadata={"samples_count": 7})),
+         change(CLOSED, "eval_accuracy", metadata={"samples_count": 7})),
     Case("evaluation of nothing", "M3.metadata",
-         "eval_stop", changed(CLOSED, "eval_stop", 1, metadata={}),
+         "eval_stop", change(CLOSED, "eval_stop", 1, metadata={}),
          nth=1),
     Case("block of no epochs", "M3.metadata", "block_start",
-         changed(BLOCKS, "block_start", metadata={"epoch_count": 0, "first_epoch_num": 1})),
+         change(BLOCKS, "block_start", metadata={"epoch_count": 0, "first_epoch_num": 1})),
     Case("block without first epoch", "M3.metadata", "block_start",
-         changed(BLOCKS, "block_start", metadata={"epoch_count": 1})),
-    Case("no status", "M3.metadata", "run_stop", changed(CLOSED, "run_stop", metadata={})),
+         change(BLOCKS, "block_start", metadata={"epoch_count": 1})),
+    Case("no status", "M3.metadata", "run_stop", change(CLOSED, "run_stop", metadata={})),
     Case("run before initialisation ends", "M4.misplaced", "run_start",
-         moved(CLOSED, "run_start", "init_stop")),
+         move(CLOSED, "run_start", "init_stop")),
     Case("initialisation without start", "M4.misplaced", "init_start",
-         moved(CLOSED, "init_stop", "init_start")),
+         move(CLOSED, "init_stop", "init_start")),
     Case("division after initialisation", "M4.misplaced", "init_stop",
-         moved(CLOSED, "submission_division", "run_start")),
+         move(CLOSED, "submission_division", "run_start")),
     Case("closed initialisation", "M5.too_late", "init_stop",
-         changed(CLOSED, "init_stop", after_ms=30 * 60_000)),
+         change(CLOSED, "init_stop", after_ms=30 * 60_000)),
     Case("open initialisation", "M5.too_late", "init_stop",
-         changed(OPEN, "init_stop", after_ms=240 * 60_000)),
+         change(OPEN, "init_stop", after_ms=240 * 60_000)),
     Case("no time at all", "M5.no_time",
-         "run_stop", changed(CLOSED, "run_stop", after_ms=-10_000_000)),
+         "run_stop", change(CLOSED, "run_stop", after_ms=-10_000_000)),
     Case("target", "M6.false_success", "eval_accuracy",
-         changed(CLOSED, "eval_accuracy", 2, value=0.7589), nth=2),
+         change(CLOSED, "eval_accuracy", 2, value=0.7589), nth=2),
     Case("a share above one", "M6.false_success", "eval_accuracy",
-         changed(CLOSED, "eval_accuracy", 2, value=1.0), nth=2),
+         change(CLOSED, "eval_accuracy", 2, value=1.0), nth=2),
     Case("no number", "M6.not_a_number",
-         "eval_accuracy", changed(CLOSED, "eval_accuracy", 1, value="0.7"),
+         "eval_accuracy", change(CLOSED, "eval_accuracy", 1, value="0.7"),
          nth=1),
     Case("did not converge", "T17.not_converged", "run_stop", resnet_40(status="aborted")),
-    Case("cut short", "T17.not_converged", "eval_stop", without(CLOSED, "run_stop"), nth=2),
+    Case("cut short", "T17.not_converged", "eval_stop", drop(CLOSED, "run_stop"), nth=2),
     Case("after the end", "T3.after_run_stop",
-         "seed", [*without(CLOSED, "seed"), Entry("seed", 1)]),
-    Case("clock", "T4.step_back", "epoch_stop", changed(CLOSED, "epoch_stop", after_ms=-20)),
+         "seed", [*drop(CLOSED, "seed"), Entry("seed", 1)]),
+    Case("clock", "T4.step_back", "epoch_stop", change(CLOSED, "epoch_stop", after_ms=-20)),
     Case("not finite", "T5.not_finite", "eval_accuracy",
-         changed(CLOSED, "eval_accuracy", value=float("nan"))),
+         change(CLOSED, "eval_accuracy", value=float("nan"))),
 )  # fmt: skip
 
 CASES_06 = (
-    Case("no contact", "M1.missing", None, without(V06, "submission_poc_name")),
-    Case("caches", "M2.value", "cache_clear", changed(V06, "cache_clear", value=None)),
+    Case("no contact", "M1.missing", None, drop(V06, "submission_poc_name")),
+    Case("caches", "M2.value", "cache_clear", change(V06, "cache_clear", value=None)),
     Case("no boolean", "M2.value", "opt_learning_rate_alt_decay_func",
-         changed(V06, "opt_learning_rate_alt_decay_func", value="True")),
+         change(V06, "opt_learning_rate_alt_decay_func", value="True")),
     Case("caches after start", "M4.misplaced",
-         "cache_clear", moved(V06, "cache_clear", "global_batch_size")),
-    Case("20 minutes", "M5.too_late", "init_stop", changed(V06, "init_stop", after_ms=20 * 60_000)),
+         "cache_clear", move(V06, "cache_clear", "global_batch_size")),
+    Case("20 minutes", "M5.too_late", "init_stop", change(V06, "init_stop", after_ms=20 * 60_000)),
     Case("no time at all", "M5.no_time",
-         "run_stop", changed(V06, "run_stop", after_ms=-10_000_000)),
+         "run_stop", change(V06, "run_stop", after_ms=-10_000_000)),
     Case("epoch left out", "M7.out_of_turn", "epoch_start",
-         changed(V06, "epoch_start", 1, metadata={"epoch_num": 3}), nth=1),
+         change(V06, "epoch_start", 1, metadata={"epoch_num": 3}), nth=1),
     Case("evaluation of another epoch", "M7.out_of_turn", "eval_accuracy",
-         changed(V06, "eval_accuracy", 1, metadata={"epoch_num": 1}), nth=1),
+         change(V06, "eval_accuracy", 1, metadata={"epoch_num": 1}), nth=1),
     Case("block of another epoch", "M7.out_of_turn", "block_stop",
-         changed(V06, "block_stop", metadata={"first_epoch_num": 9})),
+         change(V06, "block_stop", metadata={"first_epoch_num": 9})),
     Case("evaluation open at the end", "M7.out_of_turn",
-         "run_stop", moved(V06, "run_stop", "eval_stop")),
+         "run_stop", move(V06, "run_stop", "eval_stop")),
     Case("did not converge", "T17.not_converged", "run_stop", gnmt_06(status="aborted")),
     Case("after the end", "T3.after_run_stop", "run_final", [*V06, Entry("run_final")], "warning"),
 )  # fmt: skip
@@ -209,7 +209,7 @@ def test_lars_keys_belong_to_lars_alone_in_v06(tmp_path: Path) -> None:
         Entry("lars_epsilon", 0.1),
         *V06[9:],
     ]
-    found = check_06(changed(entries, "submission_benchmark", value="resnet"), tmp_path)
+    found = check_06(change(entries, "submission_benchmark", value="resnet"), tmp_path)
     said = {finding.message: (finding.code, finding.line) for finding in found}
     assert said["lars_epsilon does not belong here"] == ("M1.not_allowed", 11)
     missing = said["opt_learning_rate_decay_boundary_epochs is missing"]
@@ -217,13 +217,13 @@ def test_lars_keys_belong_to_lars_alone_in_v06(tmp_path: Path) -> None:
 
 
 def test_another_name_of_a_benchmark_is_told_and_judged(tmp_path: Path) -> None:
-    found = check_06(changed(V06, "submission_benchmark", value="mask"), tmp_path)
+    found = check_06(change(V06, "submission_benchmark", value="mask"), tmp_path)
     assert ("M2.value", 1) in {(finding.code, finding.line) for finding in found}
     assert any("num_image_candidates is missing" in finding.message for finding in found)
 
 
 def test_steps_of_the_clock_are_one_finding(tmp_path: Path) -> None:
-    entries = changed(changed(HPC, "eval_start", after_ms=-70), "eval_error", after_ms=-500)
+    entries = change(change(HPC, "eval_start", after_ms=-70), "eval_error", after_ms=-500)
     found = check(mllog_lines(entries), HPC_20.name, tmp_path)
     assert [(f.code, f.severity) for f in found] == [("T4.step_back", "warning")]
     assert "2 times, at most by 500 ms" in found[0].message
@@ -267,13 +267,13 @@ def submit(
     return folder
 
 
-def judged(path: Path) -> Judgement:
+def judge_result(path: Path) -> Judgement:
     return judge([package.read(path, TRAINING_40.layout)], TRAINING_40)
 
 
 def test_a_compliant_result_raises_nothing(tmp_path: Path) -> None:
     submit(tmp_path, [resnet_40(index) for index in range(5)])
-    assert judged(tmp_path).findings == ()
+    assert judge_result(tmp_path).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -283,14 +283,14 @@ def test_a_compliant_result_raises_nothing(tmp_path: Path) -> None:
         ("too many", [resnet_40(k) for k in range(6)], "M8.number_of_runs", "error"),
         (
             "same seed",
-            [changed(resnet_40(k), "seed", value=1) for k in range(5)],
+            [change(resnet_40(k), "seed", value=1) for k in range(5)],
             "T15.repeated",
             "error",
         ),
-        ("no seed", [without(resnet_40(k), "seed") for k in range(5)], "T15.missing", "error"),
+        ("no seed", [drop(resnet_40(k), "seed") for k in range(5)], "T15.missing", "error"),
         (
             "copy",
-            [changed(resnet_40(k // 2), "seed", value=k) for k in range(5)],
+            [change(resnet_40(k // 2), "seed", value=k) for k in range(5)],
             "T19.copied_quality",
             "error",
         ),
@@ -312,6 +312,6 @@ def test_a_result(
     name: str, runs: list[list[Entry]], code: str, severity: str, tmp_path: Path
 ) -> None:
     submit(tmp_path, runs)
-    found = judged(tmp_path).findings
+    found = judge_result(tmp_path).findings
     assert (code, severity) in {(finding.code, finding.severity) for finding in found}
     assert {finding.rule for finding in found} == {code.partition(".")[0]}

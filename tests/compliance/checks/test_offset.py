@@ -7,7 +7,7 @@ from compliance.checks import Place, check_log
 from compliance.finding import Finding
 from compliance.read import runlog
 from rules import definition, rounds
-from tests.compliance.builder import edited, line_of, run_records
+from tests.compliance.builder import edit, line_of, run_records
 
 MINI = definition.load("resnet50", "mini")
 
@@ -18,7 +18,7 @@ def findings(
     """Of a log whose evaluations follow ``values`` and that says another offset, if any."""
     records = run_records(MINI, division=division, hyperparameters=values)
     if logged is not None:
-        records = edited(records, "eval_offset_epochs", lambda record: record.update(value=logged))
+        records = edit(records, "eval_offset_epochs", lambda record: record.update(value=logged))
     path.write_text("".join(line_of(record) + "\n" for record in records), encoding="utf-8")
     place = Place("v1.0", "acme", "box", "resnet50", "mini", division, in_result=True)
     return [f for f in check_log(runlog.read(path), place, rounds.load("v1.0")) if f.is_error]

@@ -22,7 +22,7 @@ from rules import definition, rounds
 from tests.compliance.builder import (
     SYSTEM,
     Record,
-    edited,
+    edit,
     line_number,
     power_lines,
     run_records,
@@ -67,7 +67,7 @@ class Case:
         return self.code.partition(".")[0]
 
 
-def findings_of(root: Path) -> list[Finding]:
+def find_all(root: Path) -> list[Finding]:
     """All but that there is no manifest: ``tests/tools/test_pack_submission.py`` is about that."""
     found = judge([package.read(root)], ROUND, today=TODAY).findings
     return [finding for finding in found if finding.rule != "S4"]
@@ -90,8 +90,8 @@ def write_power(folder: Path, index: int, change: Callable[[list[str]], object] 
 
 
 def test_a_compliant_submission_raises_nothing(root: Path) -> None:
-    assert findings_of(root) == []
-    assert findings_of(root.parent) == []
+    assert find_all(root) == []
+    assert find_all(root.parent) == []
 
 
 # Changes of single files
@@ -102,7 +102,7 @@ def log(index: int, key: str, nth: int = 0, /, **fields: object) -> Callable[[Pa
 
     def change(root: Path) -> None:
         records = run_records(MINI, index)
-        records = edited(records, key, lambda record: record.update(fields), nth)
+        records = edit(records, key, lambda record: record.update(fields), nth)
         write_log(root / RESULT / f"result_{index}.txt", records)
 
     return change
@@ -113,13 +113,13 @@ def source(index: int, key: str, /, **fields: object) -> Callable[[Path], object
 
     def change(root: Path) -> None:
         records = run_records(MINI, index)
-        records = edited(records, key, lambda record: record["metadata"].update(fields))
+        records = edit(records, key, lambda record: record["metadata"].update(fields))
         write_log(root / RESULT / f"result_{index}.txt", records)
 
     return change
 
 
-def copied(index: int, of: int, key: str, values: Callable[[Record, Record], object]) -> (
+def copy_values(index: int, of: int, key: str, values: Callable[[Record, Record], object]) -> (
     Callable[[Path], object]
 ):  # fmt: skip
     """One log with something of every record of a key in another one."""
@@ -134,16 +134,16 @@ def copied(index: int, of: int, key: str, values: Callable[[Record, Record], obj
     return change
 
 
-def same_losses(record: Record, other: Record) -> None:
+def copy_losses(record: Record, other: Record) -> None:
     record["metadata"]["train_loss"] = other["metadata"]["train_loss"]
 
 
-def same_quality(record: Record, other: Record) -> None:
+def copy_quality(record: Record, other: Record) -> None:
     record["value"] = other["value"]
     record["metadata"]["metrics"] = other["metadata"]["metrics"]
 
 
-def same_times(index: int, of: int) -> Callable[[Path], object]:
+def copy_times(index: int, of: int) -> Callable[[Path], object]:
     """One log with the times of another one, a day later."""
 
     def change(root: Path) -> None:
@@ -173,7 +173,7 @@ def power(index: int, change: Callable[[list[str]], object]) -> Callable[[Path],
     return lambda root: write_power(root / RESULT, index, change)
 
 
-def replaced(number: int, text: str) -> Callable[[list[str]], object]:
+def replace_line(number: int, text: str) -> Callable[[list[str]], object]:
     return partial(_replace, number=number, text=text)
 
 
@@ -190,7 +190,7 @@ def cells(number: int, text: str) -> Callable[[list[str]], object]:
     return change
 
 
-def without_rows(first: int, last: int) -> Callable[[list[str]], object]:
+def drop_rows(first: int, last: int) -> Callable[[list[str]], object]:
     def change(lines: list[str]) -> None:
         del lines[first - 1 : last]
 
@@ -206,7 +206,7 @@ def file(name: str, content: bytes = b"x") -> Callable[[Path], object]:
     return change
 
 
-def glued(index: int, other: int) -> Callable[[Path], object]:
+def glue(index: int, other: int) -> Callable[[Path], object]:
     def change(root: Path) -> None:
         with (root / RESULT / f"result_{index}.txt").open("ab") as log:
             log.write((root / RESULT / f"result_{other}.txt").read_bytes())
@@ -214,7 +214,7 @@ def glued(index: int, other: int) -> Callable[[Path], object]:
     return change
 
 
-def removed(*names: str) -> Callable[[Path], object]:
+def remove(*names: str) -> Callable[[Path], object]:
     def change(root: Path) -> None:
         for name in names:
             (root / name).unlink()
@@ -222,7 +222,7 @@ def removed(*names: str) -> Callable[[Path], object]:
     return change
 
 
-def renamed(name: str, other: str) -> Callable[[Path], object]:
+def rename(name: str, other: str) -> Callable[[Path], object]:
     return lambda root: (root / name).rename(root / other)
 
 
@@ -261,11 +261,11 @@ def _give_readings(lines: list[str], of: int) -> None:
         lines[number] = ",".join([clock, other.split(",", 1)[1]])
 
 
-def same_readings(root: Path) -> None:
+def copy_readings(root: Path) -> None:
     write_power(root / RESULT, 1, partial(_give_readings, of=2))
 
 
-def copied_run(root: Path) -> None:
+def copy_run(root: Path) -> None:
     """A copy under the seed of the run that it replaces, a day later."""
     seed = next(record for record in run_records(MINI, 3) if record["key"] == "seed")
     records = run_records(MINI, 1)
@@ -298,7 +298,7 @@ STEP = line_number(RECORDS, "eval_accuracy")
 CASES = [
     # T15 to T19: runs of a result
     Case("a seed used twice", "T15.repeated", f"{RESULT}/result_3.txt", lambda root: [
-        copied(index, 1, "seed", lambda record, other: (
+        copy_values(index, 1, "seed", lambda record, other: (
             record.update(value=7), record["metadata"].update(origin="given")))(root)
         for index in (1, 3)], at("seed"), "result_1.txt"),
     Case("a seed shopped for", "T15.not_derived",
@@ -308,7 +308,7 @@ CASES = [
          source(2, "seed", lineno=8), at("seed"), "another line of code"),
     Case("one run more", "T16.too_many", RESULT, one_more, says="6 runs"),
     Case("one run fewer", "T16.too_few", RESULT,
-         removed(f"{RESULT}/result_4.txt", f"{RESULT}/power_4.csv"), says="4 of 5 runs"),
+         remove(f"{RESULT}/result_4.txt", f"{RESULT}/power_4.csv"), says="4 of 5 runs"),
     Case("two runs that did not converge", "T17.too_many", RESULT, lambda root: [write_log(
         root / RESULT / f"result_{index}.txt", run_records(MINI, index, converged=False))
         for index in (1, 2)], says="2 of 5 runs"),
@@ -319,18 +319,18 @@ CASES = [
     Case("a learning rate for one seed", "T18.differs", f"{RESULT}/result_2.txt",
          log(2, "opt_base_learning_rate", value=0.002), at("opt_base_learning_rate")),
     Case("the quality of another run", "T19.copied_quality", f"{RESULT}/result_3.txt",
-         copied(3, 1, "eval_accuracy", same_quality), STEP, "result_1.txt"),
+         copy_values(3, 1, "eval_accuracy", copy_quality), STEP, "result_1.txt"),
     Case("a copy of another run, a day later", "T19.copied_quality",
-         f"{RESULT}/result_3.txt", copied_run, STEP,
+         f"{RESULT}/result_3.txt", copy_run, STEP,
          "result_1.txt"),
-    Case("the log of another run behind it", "T2.second_run", f"{RESULT}/result_0.txt", glued(0, 1),
+    Case("the log of another run behind it", "T2.second_run", f"{RESULT}/result_0.txt", glue(0, 1),
          len(RECORDS) + 1, "a second run"),
     Case("the losses of another run", "T19.copied_losses", f"{RESULT}/result_3.txt",
-         copied(3, 1, "block_stop", same_losses), at("block_stop"), "result_1.txt"),
+         copy_values(3, 1, "block_stop", copy_losses), at("block_stop"), "result_1.txt"),
     Case("the times of another run, a day later", "T19.copied_intervals", f"{RESULT}/result_3.txt",
-         same_times(3, 1), at("run_start"), "result_1.txt"),
+         copy_times(3, 1), at("run_start"), "result_1.txt"),
     # T23: energy
-    Case("no power log for one run", "T23.missing", RESULT, removed(f"{RESULT}/power_2.csv"),
+    Case("no power log for one run", "T23.missing", RESULT, remove(f"{RESULT}/power_2.csv"),
          says="power_2.csv is missing"),
     Case("a power log for no run", "T23.no_run", f"{RESULT}/power_9.csv",
          lambda root: shutil.copy(root / RESULT / "power_1.csv", root / RESULT / "power_9.csv"),
@@ -338,16 +338,16 @@ CASES = [
     Case("a power log of another run", "T23.gap", f"{RESULT}/power_2.csv",
          lambda root: shutil.copy(root / RESULT / "power_1.csv", root / RESULT / "power_2.csv"),
          line=142, says="no reading of node0, node1"),
-    Case("the readings of another run", "T23.copied", f"{RESULT}/power_2.csv", same_readings, 3,
+    Case("the readings of another run", "T23.copied", f"{RESULT}/power_2.csv", copy_readings, 3,
          "power_1.csv"),
     Case("other sensors in one run", "T23.sensors", f"{RESULT}/power_2.csv",
-         power(2, replaced(2, "monotonic_ms,node0,node7")), 2, "sensors are not those"),
+         power(2, replace_line(2, "monotonic_ms,node0,node7")), 2, "sensors are not those"),
     Case("more left out in one run", "T23.sensors", f"{RESULT}/power_2.csv",
-         power(2, replaced(1, "# not measured: node7")), 1, "node7"),
+         power(2, replace_line(1, "# not measured: node7")), 1, "node7"),
     Case("nothing said of what is not measured", "T23.form", f"{RESULT}/power_2.csv",
-         power(2, without_rows(1, 1)), 1, "not measured"),
+         power(2, drop_rows(1, 1)), 1, "not measured"),
     Case("a sensor twice", "T23.form", f"{RESULT}/power_2.csv",
-         power(2, replaced(2, "monotonic_ms,node0,node0")), 2, "header"),
+         power(2, replace_line(2, "monotonic_ms,node0,node0")), 2, "header"),
     Case("negative power", "T23.form", f"{RESULT}/power_2.csv",
          power(2, cells(20, "-5,6")), 20, "node0 is no power"),
     Case("power that is no number", "T23.form", f"{RESULT}/power_2.csv",
@@ -357,16 +357,16 @@ CASES = [
     Case("a column too few", "T23.form", f"{RESULT}/power_2.csv",
          power(2, cells(20, "5")), 20, "does not fit"),
     Case("a sensor that stopped early", "T23.gap", f"{RESULT}/power_2.csv",
-         power(2, without_rows(60, 10_000)), 59, "no reading of node0, node1"),
+         power(2, drop_rows(60, 10_000)), 59, "no reading of node0, node1"),
     Case("a sensor that started late", "T23.gap", f"{RESULT}/power_2.csv",
-         power(2, without_rows(3, 30)), 3, "no reading of node0, node1"),
+         power(2, drop_rows(3, 30)), 3, "no reading of node0, node1"),
     Case("three seconds without a reading", "T23.gap", f"{RESULT}/power_2.csv",
-         power(2, without_rows(41, 46)), 41, "no reading of node0, node1 for 3.5 seconds"),
+         power(2, drop_rows(41, 46)), 41, "no reading of node0, node1 for 3.5 seconds"),
     # S1: layout
     Case("a benchmark misspelt", "S1.unknown_name", "results/box/galaxy_shap-mini-closed",
-         renamed(RESULT, "results/box/galaxy_shap-mini-closed"), says='mean "galaxy_shape"'),
+         rename(RESULT, "results/box/galaxy_shap-mini-closed"), says='mean "galaxy_shape"'),
     Case("a division in another case", "S1.unknown_name", "results/box/galaxy_shape-mini-Closed",
-         renamed(RESULT, "results/box/galaxy_shape-mini-Closed"), says='mean "closed"'),
+         rename(RESULT, "results/box/galaxy_shape-mini-Closed"), says='mean "closed"'),
     Case("a system in another case", "S1.no_description",
          "results/Box", system_renamed, says='mean "box"'),
     Case("a misnamed log", "S1.unexpected", f"{RESULT}/result_05.txt",
@@ -392,13 +392,13 @@ CASES = [
          "systems/box.json", system(notes="FILL IN: cooling"),
          says="notes is still to be filled in"),
     # S3, S6: code and licence
-    Case("no code", "S3.no_code", CODE, removed(f"{CODE}/train.py"), says="the code that ran"),
+    Case("no code", "S3.no_code", CODE, remove(f"{CODE}/train.py"), says="the code that ran"),
     Case("empty code", "S3.no_code", CODE, file(f"{CODE}/train.py", b"")),
-    Case("no README", "S3.no_readme", f"{CODE}/README.md", removed(f"{CODE}/README.md")),
+    Case("no README", "S3.no_readme", f"{CODE}/README.md", remove(f"{CODE}/README.md")),
     Case("a README to be filled in", "S3.unfilled", f"{CODE}/README.md",
          file(f"{CODE}/README.md", b"# Code\n\nFILL IN: what changed\n"), says="to be written"),
     Case("an empty README", "S3.no_readme", f"{CODE}/README.md", file(f"{CODE}/README.md", b"")),
-    Case("no licence", "S6.no_licence", "LICENSE", removed("LICENSE"), says="no licence"),
+    Case("no licence", "S6.no_licence", "LICENSE", remove("LICENSE"), says="no licence"),
     Case("an empty licence", "S6.no_licence", "LICENSE", file("LICENSE", b"")),
     # S5: hygiene
     Case("a link out of the folder", "S5.refused", f"{CODE}/data",
@@ -462,7 +462,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_one_change_gives_one_finding(case: Case, root: Path) -> None:
     case.change(root)
-    findings = findings_of(root)
+    findings = find_all(root)
     errors = [finding for finding in findings if finding.is_error]
     assert [finding.code for finding in errors] == [case.code], format_text(findings, 5)
     (found,) = errors
@@ -484,11 +484,9 @@ def test_every_rule_about_results_and_submissions_is_in_the_catalogue() -> None:
 
 def test_a_waiver_is_shown_and_lets_the_result_stand(root: Path) -> None:
     log(1, "opt_name", value="sgd")(root)
-    assert [finding.code for finding in findings_of(root) if finding.is_error] == [
-        "T12.not_allowed"
-    ]
+    assert [finding.code for finding in find_all(root) if finding.is_error] == ["T12.not_allowed"]
     waiver()(root)
-    (found,) = findings_of(root)
+    (found,) = find_all(root)
     assert (found.code, found.severity, found.line) == (
         "T12.not_allowed",
         "warning",
@@ -504,7 +502,7 @@ def test_a_waiver_is_shown_and_lets_the_result_stand(root: Path) -> None:
 def test_a_waiver_of_a_folder_covers_what_is_in_it(path: str, root: Path) -> None:
     log(1, "opt_name", value="sgd")(root)
     waiver(path=path)(root)
-    (found,) = findings_of(root)
+    (found,) = find_all(root)
     assert (found.code, found.severity) == ("T12.not_allowed", "warning")
 
 
@@ -516,7 +514,7 @@ def test_a_waiver_of_a_folder_covers_what_is_in_it(path: str, root: Path) -> Non
 def test_a_waiver_covers_nothing_else(fields: dict[str, str], root: Path) -> None:
     log(1, "opt_name", value="sgd")(root)
     waiver(**fields)(root)
-    found = {(finding.code, finding.severity): finding for finding in findings_of(root)}
+    found = {(finding.code, finding.severity): finding for finding in find_all(root)}
     assert set(found) == {("T12.not_allowed", "error"), ("S9.unused", "warning")}
     unused = found["S9.unused", "warning"]
     assert (unused.path, unused.line) == (root / "waivers.yaml", 2)
@@ -526,20 +524,20 @@ def test_a_waiver_covers_nothing_else(fields: dict[str, str], root: Path) -> Non
 def test_a_waiver_of_the_last_day_holds(root: Path) -> None:
     log(1, "opt_name", value="sgd")(root)
     waiver(until=TODAY.isoformat())(root)
-    assert [finding.severity for finding in findings_of(root)] == ["warning"]
+    assert [finding.severity for finding in find_all(root)] == ["warning"]
 
 
 def test_a_waiver_expires(root: Path) -> None:
     log(1, "opt_name", value="sgd")(root)
     waiver(until="2026-11-20")(root)
-    found = {(finding.code, finding.severity): finding for finding in findings_of(root)}
+    found = {(finding.code, finding.severity): finding for finding in find_all(root)}
     assert set(found) == {("T12.not_allowed", "error"), ("S9.expired", "warning")}
     assert "expired on 2026-11-20" in found["S9.expired", "warning"].message
 
 
 def test_a_waiver_for_what_was_fixed_is_a_finding(root: Path) -> None:
     waiver()(root)
-    (found,) = findings_of(root)
+    (found,) = find_all(root)
     assert (found.code, found.severity) == ("S9.unused", "warning")
 
 
@@ -547,19 +545,19 @@ def test_one_log_is_judged_with_its_waiver_alone(root: Path) -> None:
     """Asked about one log, nobody wants to hear of the waivers of others."""
     log(1, "opt_name", value="sgd")(root)
     waiver()(root)
-    (found,) = findings_of(root / RESULT / "result_1.txt")
+    (found,) = find_all(root / RESULT / "result_1.txt")
     assert (found.code, found.severity) == ("T12.not_allowed", "warning")
-    assert findings_of(root / RESULT / "result_2.txt") == []
-    (found,) = findings_of(root / RESULT)
+    assert find_all(root / RESULT / "result_2.txt") == []
+    (found,) = find_all(root / RESULT)
     assert (found.code, found.severity) == ("T12.not_allowed", "warning")
 
 
 def test_an_open_result_tells_what_differs(tmp_path: Path) -> None:
     root = tmp_path / "submissions" / "acme"
     folder = write_result(root, MINI, division="open")
-    assert findings_of(root) == []
+    assert find_all(root) == []
     (folder / "README.md").unlink()
-    (found,) = findings_of(root)
+    (found,) = find_all(root)
     assert (found.code, found.path) == ("S3.no_result_readme", folder / "README.md")
 
 
@@ -568,7 +566,7 @@ def test_a_reading_that_never_changes_is_a_warning(root: Path) -> None:
         lines[2:] = [f"{line.rsplit(',', 1)[0]},700" for line in lines[2:]]
 
     power(2, constant)(root)
-    (found,) = findings_of(root)
+    (found,) = find_all(root)
     assert (found.code, found.severity, found.line) == ("T23.constant", "warning", 3)
     assert "node1 reads 700 W" in found.message
 
@@ -579,13 +577,13 @@ def test_a_sensor_may_be_read_less_often_than_another(root: Path) -> None:
 
     for index in range(MINI.runs.required):
         power(index, every_third)(root)
-    assert findings_of(root) == []
+    assert find_all(root) == []
 
 
 def test_many_bad_names_are_told_in_bounds(root: Path) -> None:
     for number in range(150):
         (root / CODE / f"a b {number}").write_text("x")
-    found = [finding for finding in findings_of(root) if finding.rule == "S5"]
+    found = [finding for finding in find_all(root) if finding.rule == "S5"]
     assert len(found) == 101
     assert "more than 100 files" in found[0].message
     assert {finding.code for finding in found} == {"S5.name", "S5.more_files"}

@@ -28,9 +28,9 @@ from tests.compliance.checks.test_catalogue import (
     ROUND,
     Case,
     at,
+    drop,
     put,
     text,
-    without,
 )  # fmt: skip
 
 Key = tuple[str, int | None, str]
@@ -48,7 +48,7 @@ def rule_of(code: str) -> str:
     return code.partition(".")[0]
 
 
-def told_while_growing(lines: list[str], path: Path, place: Place = PLACE) -> dict[Key, int]:
+def judge_growing_log(lines: list[str], path: Path, place: Place = PLACE) -> dict[Key, int]:
     """The findings of each prefix of a log, with the number of lines after which each was told."""
     reading, told = Reading(), dict[Key, int]()
     for number, line in enumerate(lines, 1):
@@ -63,14 +63,14 @@ def test_no_prefix_of_a_compliant_log_has_a_finding(place: Place, tmp_path: Path
     compliant = [RECORDS, run_records(MINI, blocks=8)]
     compliant += [ABORTED] if place is PLACE else []  # by itself an aborted run is an error
     for records_ in compliant:
-        assert told_while_growing(text(records_), tmp_path / "result_0.txt", place) == {}
+        assert judge_growing_log(text(records_), tmp_path / "result_0.txt", place) == {}
 
 
 @pytest.mark.parametrize("division", ["open", "closed"])
 def test_nor_in_either_division(division: str, tmp_path: Path) -> None:
     lines = text(run_records(MINI, division=division))
     place = OPEN if division == "open" else PLACE
-    assert told_while_growing(lines, tmp_path / "result_0.txt", place) == {}
+    assert judge_growing_log(lines, tmp_path / "result_0.txt", place) == {}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -80,7 +80,7 @@ def test_what_is_told_stays_true(case: Case, tmp_path: Path) -> None:
     path = tmp_path / "result_0.txt"
     path.write_bytes("".join(f"{x}\n" for x in case.lines).encode("utf-8", "surrogatepass"))
     final = {f.identity for f in check_log(read(path), case.place, ROUND)}
-    told = told_while_growing(case.lines, path, case.place)
+    told = judge_growing_log(case.lines, path, case.place)
     assert told.keys() <= final
     at_run_stop = len(case.lines)
     for finding in final:
@@ -100,23 +100,23 @@ def test_what_is_told_stays_true(case: Case, tmp_path: Path) -> None:
     [
         (put("opt_name", value="sgd"), "T12", at("opt_name")),
         (put("opt_name", key="opt_nmae"), "T2", at("opt_name")),
-        (without("code_digest"), "T2", at("run_start")),  # with the record that follows it
-        (without("opt_adam_beta_1"), "T12", at("run_start")),
-        (without("cache_clear"), "T2", at("run_start")),
+        (drop("code_digest"), "T2", at("run_start")),  # with the record that follows it
+        (drop("opt_adam_beta_1"), "T12", at("run_start")),
+        (drop("cache_clear"), "T2", at("run_start")),
         (put("seed", time_ms=1), "T4", at("seed")),
         (put("train_samples", value=7), "T10", at("train_samples")),
-        (without("eval_accuracy", 1), "T3", at("eval_accuracy", 1)),
+        (drop("eval_accuracy", 1), "T3", at("eval_accuracy", 1)),
     ],
 )
 def test_when_it_is_told(lines: list[str], rule: str, after: int, tmp_path: Path) -> None:
-    told = told_while_growing(lines, tmp_path / "result_0.txt")
+    told = judge_growing_log(lines, tmp_path / "result_0.txt")
     assert [(rule_of(key[0]), number) for key, number in told.items()] == [(rule, after)]
 
 
 def test_a_mistake_that_goes_on_is_told_once(tmp_path: Path) -> None:
     """Its count grows; it is the same finding."""
     lines = text([r | {"value": 1} if r["key"] == "eval_stop" else r for r in RECORDS])
-    told = told_while_growing(lines, tmp_path / "result_0.txt")
+    told = judge_growing_log(lines, tmp_path / "result_0.txt")
     assert list(told) == [("T2.value", at("eval_stop"), "error")]
 
 
@@ -131,7 +131,7 @@ def test_no_prefix_of_a_log_of_generation_has_a_finding(
     place: Place, star_images: Definition, tmp_path: Path
 ) -> None:
     lines = text(generation_records(star_images))
-    assert told_while_growing(lines, tmp_path / "result_0.txt", place) == {}
+    assert judge_growing_log(lines, tmp_path / "result_0.txt", place) == {}
 
 
 @pytest.mark.parametrize("name", generation.CASES)
@@ -142,7 +142,7 @@ def test_what_is_told_of_generation_stays_true(
     lines, path = text(change(generation_records(star_images))), tmp_path / "result_0.txt"
     path.write_text("".join(f"{line}\n" for line in lines))
     final = {f.identity for f in check_log(read(path), generation.PLACE, ROUND)}
-    told = told_while_growing(lines, path, generation.PLACE)
+    told = judge_growing_log(lines, path, generation.PLACE)
     assert told.keys() <= final
     assert code in {key[0] for key in final}
 
@@ -153,7 +153,7 @@ def test_times_that_the_clock_has_no_room_for_are_told_when_they_are_there(
     """As soon as generation_stop says when they ended."""
     *_, change = generation.CASES["times that the clock has no room for"]
     records_ = change(generation_records(star_images))
-    told = told_while_growing(text(records_), tmp_path / "result_0.txt", generation.PLACE)
+    told = judge_growing_log(text(records_), tmp_path / "result_0.txt", generation.PLACE)
     assert list(told.values()) == [line_number(records_, "generation_stop", 1)]
 
 

@@ -12,7 +12,7 @@ from compliance.judge.parallel import use_processes
 from compliance.judge.unit import JudgedUnit, Unit
 from compliance.read import package
 from rules import definition, rounds
-from tests.compliance.builder import SYSTEM, edited, run_records, write_log, write_result
+from tests.compliance.builder import SYSTEM, edit, run_records, write_log, write_result
 
 ROUND = rounds.load(rounds.CURRENT)
 MINI = definition.load("galaxy_shape", "mini")
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
         results = write_result(tmp_path, MINI, runs=2, system=system)
         if number % 2:
             records = run_records(MINI, 1, system=system)
-            broken = edited(records, "opt_name", lambda record: record.update(value="sgd"))
+            broken = edit(records, "opt_name", lambda record: record.update(value="sgd"))
             write_log(results / "result_1.txt", broken)
     return tmp_path
 

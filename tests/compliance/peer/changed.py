@@ -75,7 +75,7 @@ def meta(key: str, nth: int = 0, /, **fields: object) -> Callable[[Lines], Lines
     return change
 
 
-def stamped(key: str, milliseconds: int, nth: int = 0, *, on: bool = False) -> (
+def stamp(key: str, milliseconds: int, nth: int = 0, *, on: bool = False) -> (
     Callable[[Lines], Lines]
 ):  # fmt: skip
     """One record at another time; with ``on`` all after it too."""
@@ -92,7 +92,7 @@ def stamped(key: str, milliseconds: int, nth: int = 0, *, on: bool = False) -> (
     return change
 
 
-def moved(key: str, before: str, nth: int = 0, before_nth: int = 0) -> Callable[[Lines], Lines]:
+def move(key: str, before: str, nth: int = 0, before_nth: int = 0) -> Callable[[Lines], Lines]:
     """One record moved, at the time of its new place."""
 
     def change(lines: Lines) -> Lines:
@@ -105,7 +105,7 @@ def moved(key: str, before: str, nth: int = 0, before_nth: int = 0) -> Callable[
     return change
 
 
-def without(*keys: tuple[str, int]) -> Callable[[Lines], Lines]:
+def drop(*keys: tuple[str, int]) -> Callable[[Lines], Lines]:
     def change(lines: Lines) -> Lines:
         gone = {find(lines, key, nth) for key, nth in keys}
         return [line for number, line in enumerate(lines) if number not in gone]
@@ -116,23 +116,23 @@ def without(*keys: tuple[str, int]) -> Callable[[Lines], Lines]:
 def at_seed(change: Callable[[str], str]) -> Callable[[Lines], Lines]:
     """The text of one line changed."""
 
-    def changed(lines: Lines) -> Lines:
+    def change_seed(lines: Lines) -> Lines:
         at = find(lines, "seed")
         return [*lines[:at], change(lines[at]), *lines[at + 1 :]]
 
-    return changed
+    return change_seed
 
 
-def glued(lines: Lines) -> Lines:
+def glue(lines: Lines) -> Lines:
     return [*lines, *lines]
 
 
-def joined(lines: Lines) -> Lines:
+def join_lines(lines: Lines) -> Lines:
     at = find(lines, "seed")
     return [*lines[: at - 1], lines[at - 1] + lines[at], *lines[at + 1 :]]
 
 
-def evaluated_again(lines: Lines) -> Lines:
+def evaluate_again(lines: Lines) -> Lines:
     """The last evaluation once more, at the time of run_stop and after it."""
     stop, result = find(lines, "run_stop", -1), lines[find(lines, "eval_accuracy", -1)]
     record = json.loads(result.removeprefix(MARKER))
@@ -166,7 +166,7 @@ def seed_twice(folder: Path) -> None:
 
 def copy_a_day_later(folder: Path) -> None:
     lines = read(log_of(folder, 1))
-    later = stamped("submission_benchmark", 86_400_000, on=True)(lines)
+    later = stamp("submission_benchmark", 86_400_000, on=True)(lines)
     write(log_of(folder, 3), put("seed", value=seed_of(folder, 3))(later))
 
 
@@ -176,28 +176,28 @@ def two_aborted(folder: Path) -> None:
         write(log_of(folder, index), put("eval_accuracy", -1, value=0.5)(lines))
 
 
-def linked(folder: Path) -> None:
+def link_log(folder: Path) -> None:
     log_of(folder, 4).unlink()
     published = log_of(PUBLISHED / "results" / SYSTEM / BENCHMARK, 4)
     log_of(folder, 4).symlink_to(published)
 
 
-def piped(folder: Path) -> None:
+def make_pipe(folder: Path) -> None:
     log_of(folder, 4).unlink()
     os.mkfifo(log_of(folder, 4))
 
 
 CHANGES = [
-    Change("run_start stamped later", stamped("run_start", 60_000)),
-    Change("run_stop stamped earlier", stamped("run_stop", -60_000)),
-    Change("wall clock set back within a block", stamped("eval_start", -60_000, 3, on=True)),
-    Change("run_stop before the last evaluation", moved("run_stop", "eval_start", 0, -1)),
-    Change("run_stop before run_start", moved("run_stop", "run_start")),
-    Change("something after run_stop", evaluated_again),
-    Change("data touched early", moved("block_start", "init_stop")),
+    Change("run_start stamped later", stamp("run_start", 60_000)),
+    Change("run_stop stamped earlier", stamp("run_stop", -60_000)),
+    Change("wall clock set back within a block", stamp("eval_start", -60_000, 3, on=True)),
+    Change("run_stop before the last evaluation", move("run_stop", "eval_start", 0, -1)),
+    Change("run_stop before run_start", move("run_stop", "run_start")),
+    Change("something after run_stop", evaluate_again),
+    Change("data touched early", move("block_start", "init_stop")),
     Change("cache not cleared", put("cache_clear", value=False)),
-    Change("long initialisation", stamped("init_start", -3_600_000)),
-    Change("an evaluation skipped", without(
+    Change("long initialisation", stamp("init_start", -3_600_000)),
+    Change("an evaluation skipped", drop(
         ("eval_start", 3), ("eval_stop", 3), ("eval_accuracy", 3))),
     Change("a target lowered", put("eval_accuracy", -1, value=0.7589)),
     Change("aborted with the targets", meta("run_stop", status="aborted")),
@@ -222,14 +222,14 @@ CHANGES = [
     Change("another submitter", put("submission_org", value="Nvidia")),
     Change("HTML for a system", put("submission_platform", value="<script>alert(1)</script>")),
     Change("time as text", put("seed", time_ms="1714028488162")),
-    Change("two records on one line", joined),
+    Change("two records on one line", join_lines),
     Change("a prefix", at_seed(lambda line: "0: " + line)),
     Change("cut JSON", at_seed(lambda line: line[:-20])),
     Change("a field twice", at_seed(lambda line: line.replace('"value":', '"value": 0, "value":'))),
     Change("a record of 2 MiB", put("seed", value="7" * 2**21)),
     Change("a bomb of brackets", at_seed(lambda line: MARKER + "[" * 200_000)),
     Change("a killed run", lambda lines: lines[: find(lines, "eval_start", 3)]),
-    Change("glued: two logs in one file", glued),
+    Change("glued: two logs in one file", glue),
     Change("no records at all", lambda lines: ["done"]),
     Change("a seed used twice", of_result=seed_twice),
     Change("a copy of another run, a day later", of_result=copy_a_day_later),
@@ -239,8 +239,8 @@ CHANGES = [
     Change("two runs that did not converge", of_result=two_aborted),
     Change("a benchmark misspelt", of_result=lambda folder: folder.rename(
         folder.with_name("resent"))),
-    Change("a link out of the folder", of_result=linked),
-    Change("a pipe", of_result=piped),
+    Change("a link out of the folder", of_result=link_log),
+    Change("a pipe", of_result=make_pipe),
     Change("a misnamed log", of_result=lambda folder: log_of(folder, 4).rename(
         folder / "result_04.txt")),
     Change("no code"),
@@ -268,7 +268,7 @@ def lay_out(folder: Path) -> Path:
     return result
 
 
-def asked(*arguments: str, folder: Path) -> tuple[int | None, str]:
+def run_module(*arguments: str, folder: Path) -> tuple[int | None, str]:
     """Exit code and output of a Python module; None where it had to be stopped."""
     path = {**os.environ, "PYTHONPATH": str(ROOT)}
     try:
@@ -282,7 +282,7 @@ def asked(*arguments: str, folder: Path) -> tuple[int | None, str]:
 
 
 def peer_verdict(*arguments: str, folder: Path, accepted: str) -> str:
-    code, output = asked(*arguments, folder=folder)
+    code, output = run_module(*arguments, folder=folder)
     if code is None:
         return f"hangs ({SECONDS_MAX} s)"
     if "Traceback (most recent call last)" in output:
@@ -292,7 +292,7 @@ def peer_verdict(*arguments: str, folder: Path, accepted: str) -> str:
 
 def ours_in_the_same_round(path: Path, folder: Path) -> str:
     """The rules that reject the same path in the same round."""
-    code, output = asked(
+    code, output = run_module(
         "tools.cli", "check", "--round", ROUND, "--format", "json", str(path), folder=folder
     )
     if code == 2:
@@ -356,7 +356,7 @@ def main() -> None:
         raise SystemExit(f"{PUBLISHED}: the published logs are not there")
     made = table()
     if write_it:
-        readme.put(TABLE, made)
+        readme.replace_table(TABLE, made)
     else:
         print(made)
 

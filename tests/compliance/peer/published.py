@@ -132,7 +132,7 @@ def main() -> None:
     write_it = parser.parse_args().write
     made = tables(LOGS)
     if write_it:
-        readme.put(TABLE, made)
+        readme.replace_table(TABLE, made)
     else:
         print(made)
 

@@ -13,7 +13,7 @@ def table(name: str, file: Path = README) -> str:
     return made
 
 
-def put(name: str, made: str, file: Path = README) -> None:
+def replace_table(name: str, made: str, file: Path = README) -> None:
     """Replace what stands between the marks of a table."""
     before, _, after = _parts(name, file)
     file.write_text(f"{before}{made.strip()}\n{after}", encoding="utf-8")

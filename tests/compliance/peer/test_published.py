@@ -6,10 +6,10 @@ import pytest
 
 from compliance.finding import Finding
 from tests.compliance.checks.test_mlperf import submit
-from tests.compliance.history import changed, resnet_40
+from tests.compliance.history import change, resnet_40
 from tests.compliance.peer import published, readme
 from tests.compliance.peer.published import TABLE, Compared
-from tests.compliance.test_published import expected, needs_published
+from tests.compliance.test_published import needs_published, read_expected
 
 BEGIN, END = f"<!-- {TABLE}: begin -->", f"<!-- {TABLE}: end -->"
 
@@ -24,7 +24,9 @@ def test_the_readme_lists_every_disagreement() -> None:
         for name in row.split(" | ")[0].split("`")[3::2]
         if "`" in row
     }
-    crashed = [row["log"] for row in expected("expected_runs.csv") if row[list(row)[-1]] == "CRASH"]
+    crashed = [
+        row["log"] for row in read_expected("expected_runs.csv") if row[list(row)[-1]] == "CRASH"
+    ]
     assert named == {(str(Path(log).parent), Path(log).name) for log in crashed}
 
 
@@ -47,10 +49,10 @@ def test_logs_are_compared_and_written_between_the_marks(tmp_path: Path) -> None
     pytest.importorskip("mlperf_logging")
     tree = tmp_path / "logs" / "mlperf-training-4.0"
     tree.mkdir(parents=True)
-    submit(tree, [resnet_40(), changed(resnet_40(1), "lars_epsilon", value=1)])
+    submit(tree, [resnet_40(), change(resnet_40(1), "lars_epsilon", value=1)])
     file = tmp_path / "README.md"
     file.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
-    readme.put(TABLE, published.tables(tmp_path / "logs"), file)
+    readme.replace_table(TABLE, published.tables(tmp_path / "logs"), file)
     text = file.read_text(encoding="utf-8")
     assert text.startswith(f"before\n{BEGIN}\n| round")
     assert text.endswith(f"|\n{END}\nafter\n")
@@ -62,7 +64,7 @@ def test_a_file_without_marks_is_told(tmp_path: Path) -> None:
     file = tmp_path / "README.md"
     file.write_text("nothing", encoding="utf-8")
     with pytest.raises(SystemExit, match="to write between"):
-        readme.put(TABLE, "section", file)
+        readme.replace_table(TABLE, "section", file)
 
 
 def test_a_folder_without_rounds_is_told(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ VALUES: tuple[Any, ...] = (
 METADATA = ("epoch_num", "first_epoch_num", "samples_count", "epoch_count", "status")
 
 
-def mutated(entries: Sequence[Entry], chance: random.Random) -> list[Entry]:
+def mutate(entries: Sequence[Entry], chance: random.Random) -> list[Entry]:
     """The log with one or two changes of any kind."""
     made = list(entries)
     for _ in range(chance.choice((1, 1, 2))):
@@ -111,7 +111,7 @@ def test_any_change(peer: ModuleType, seed: int, tmp_path: Path) -> None:
             ("mlperf-hpc-2.0", HPC),
         ]
     )
-    found = check(lines_of(mutated(entries, chance), round_name), round_name, tmp_path)
+    found = check(lines_of(mutate(entries, chance), round_name), round_name, tmp_path)
     theirs = peers_verdict(peer, tmp_path / "result_0.txt", round_name)
     if not has_error(found):
         assert theirs == "SUCCESS"

@@ -20,7 +20,7 @@ MINI = definition.load("galaxy_shape", "mini")
 NAME = "galaxy_shape-mini-closed"
 
 
-def findings_of(path: Path) -> list[Finding]:
+def find_all(path: Path) -> list[Finding]:
     """All but that there is no manifest: ``tests/tools/test_pack_submission.py`` is about that."""
     found = judge([package.read(path)], rounds.load("v1.0")).findings
     return [finding for finding in found if finding.rule != "S4"]
@@ -39,9 +39,9 @@ def test_every_entrance_leads_to_the_same_result(
     for path in (folder, folder.parent, folder.parent.parent, out, out.parent):
         read = package.read(path)
         assert read.logs == MINI.runs.required, path
-        assert findings_of(path) == [], path
+        assert find_all(path) == [], path
     monkeypatch.chdir(folder)
-    assert findings_of(Path(".")) == []
+    assert find_all(Path(".")) == []
     read = package.read(Path("result_1.txt"))
     assert read.is_single_log
     assert read.submitters[0].results[0].runs[0] == Path("result_1.txt")
@@ -52,7 +52,7 @@ def test_paths_are_shown_as_they_were_asked_for(
 ) -> None:
     (folder / "result_4.txt").unlink()
     monkeypatch.chdir(folder.parents[3])
-    (note,) = findings_of(Path("out"))
+    (note,) = find_all(Path("out"))
     assert note.path == Path("out/results/box") / NAME
 
 
@@ -65,7 +65,7 @@ def test_submitters_are_found_under_submissions(tmp_path: Path) -> None:
         ("acme", True),
         ("umbrella", True),
     ]
-    assert findings_of(tmp_path / "submissions") == []
+    assert find_all(tmp_path / "submissions") == []
 
 
 def test_work_in_progress_is_a_note(folder: Path) -> None:
@@ -77,7 +77,7 @@ def test_work_in_progress_is_a_note(folder: Path) -> None:
     (folder / ".lock").write_text("")
     (folder.parents[2] / "checkpoints").mkdir()
     (folder.parents[2] / "leaderboard").mkdir()
-    found = findings_of(folder.parents[2])
+    found = find_all(folder.parents[2])
     assert [(finding.code, finding.severity) for finding in found] == [
         ("S1.unfinished", "note"),
         ("S1.interrupted", "note"),
@@ -88,7 +88,7 @@ def test_work_in_progress_is_a_note(folder: Path) -> None:
 
 def test_names_that_are_nearly_those_of_logs(folder: Path) -> None:
     (folder / "result_4.txt").rename(folder / "result_04.txt")
-    errors = [finding for finding in findings_of(folder) if finding.is_error]
+    errors = [finding for finding in find_all(folder) if finding.is_error]
     assert [(f.code, f.path.name) for f in errors] == [("S1.unexpected", "result_04.txt")]
 
 
@@ -103,7 +103,7 @@ def test_names_that_are_nearly_those_of_logs(folder: Path) -> None:
 )
 def test_a_wrong_folder_name(name: str, code: str, says: str, folder: Path) -> None:
     folder.rename(folder.with_name(name))
-    about = [finding for finding in findings_of(folder.parents[2]) if finding.rule == "S1"]
+    about = [finding for finding in find_all(folder.parents[2]) if finding.rule == "S1"]
     assert [finding.code for finding in about] == [code]
     assert says in about[0].text()
 
@@ -111,14 +111,14 @@ def test_a_wrong_folder_name(name: str, code: str, says: str, folder: Path) -> N
 def test_a_system_without_a_description(folder: Path) -> None:
     system = folder.parents[2] / "systems" / "box.json"
     system.rename(system.with_name("box2.json"))
-    (found,) = findings_of(folder.parents[2])
+    (found,) = find_all(folder.parents[2])
     assert (found.code, found.path) == ("S1.no_description", folder.parent)
     assert 'did you mean "box2"' in found.message
 
 
 def test_a_system_name_with_other_characters(folder: Path) -> None:
     folder.parent.rename(folder.parent.with_name("my box"))
-    assert "S1.system_name" in {finding.code for finding in findings_of(folder.parents[2])}
+    assert "S1.system_name" in {finding.code for finding in find_all(folder.parents[2])}
 
 
 Change = Callable[[dict[str, object]], object]
@@ -144,7 +144,7 @@ def test_a_wrong_description(change: Change, code: str, says: str, folder: Path)
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
-    found = [finding for finding in findings_of(folder.parents[2]) if finding.rule == "S2"]
+    found = [finding for finding in find_all(folder.parents[2]) if finding.rule == "S2"]
     assert found
     assert all(finding.path == path for finding in found)
     assert any(says in finding.text() for finding in found if finding.code == code)
@@ -154,25 +154,25 @@ def test_a_wrong_description(change: Change, code: str, says: str, folder: Path)
 def test_a_description_that_cannot_be_read(text: str, folder: Path) -> None:
     path = folder.parents[2] / "systems" / "box.json"
     path.write_bytes(text.encode("latin-1"))
-    (found,) = [finding for finding in findings_of(folder.parents[2]) if finding.rule == "S2"]
+    (found,) = [finding for finding in find_all(folder.parents[2]) if finding.rule == "S2"]
     assert (found.code, found.path) == ("S2.unreadable", path)
 
 
 def test_the_submitters_folder_has_the_submitters_name(tmp_path: Path) -> None:
     write_result(tmp_path / "submissions" / "umbrella", MINI)
-    (found,) = findings_of(tmp_path / "submissions" / "umbrella")
+    (found,) = find_all(tmp_path / "submissions" / "umbrella")
     assert (found.code, found.got) == ("S2.submitter", '"acme"')
 
 
 def test_an_empty_submission(tmp_path: Path) -> None:
     (tmp_path / "submissions" / "acme" / "results").mkdir(parents=True)
-    (found,) = findings_of(tmp_path / "submissions")
+    (found,) = find_all(tmp_path / "submissions")
     assert (found.code, found.message) == ("S1.no_result", "the submission holds no result")
 
 
 def test_a_result_without_a_log(folder: Path) -> None:
     (folder.parent / "galaxy_bnn-mini-closed").mkdir()
-    (found,) = findings_of(folder.parents[2])
+    (found,) = find_all(folder.parents[2])
     assert (found.code, found.severity) == ("S1.no_log", "note")
 
 
@@ -181,7 +181,7 @@ def test_before_the_first_submission(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "README.md").write_text("how to submit")
     assert package.read(folder).logs == 0
-    assert findings_of(folder) == []
+    assert find_all(folder) == []
     (folder / "result_1.log").write_text("")
     with pytest.raises(UserError, match="rename it"):
         package.read(folder)
@@ -192,14 +192,14 @@ def test_what_the_tools_leave_does_not_belong_in_a_submission(name: str, tmp_pat
     root = tmp_path / "submissions" / "acme"
     folder = write_result(root, MINI)
     (root / name).mkdir()
-    (found,) = findings_of(tmp_path / "submissions")
+    (found,) = find_all(tmp_path / "submissions")
     assert (found.code, found.severity, found.path) == ("S1.left_by_tools", "error", root / name)
     assert "remove it" in found.hint
     (root / name).rename(folder / name)
-    (found,) = findings_of(root)
+    (found,) = find_all(root)
     assert (found.code, found.severity, found.path) == ("S1.left_by_tools", "error", folder / name)
     root.rename(tmp_path / "acme")
-    assert findings_of(tmp_path / "acme") == []
+    assert find_all(tmp_path / "acme") == []
 
 
 def test_links_are_refused_and_not_followed(folder: Path, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_links_are_refused_and_not_followed(folder: Path, tmp_path: Path) -> Non
     (folder / "result_2.txt").symlink_to(elsewhere / "result_2.txt")
     (folder.parent / "galaxy_shape-full-closed").symlink_to(elsewhere)
     (folder.parents[2] / "systems" / "other.json").symlink_to("/etc/passwd")
-    errors = [finding for finding in findings_of(folder.parents[2]) if finding.is_error]
+    errors = [finding for finding in find_all(folder.parents[2]) if finding.is_error]
     assert sorted(finding.path.name for finding in errors if finding.rule == "S5") == [
         "galaxy_shape-full-closed",
         "other.json",
@@ -222,7 +222,7 @@ def test_a_folder_may_be_no_link_either(name: str, folder: Path, tmp_path: Path)
     out = folder.parents[2]
     (out / name).rename(tmp_path / "elsewhere")
     (out / name).symlink_to(tmp_path / "elsewhere")
-    assert "S5" in {finding.rule for finding in findings_of(out)}
+    assert "S5" in {finding.rule for finding in find_all(out)}
     read = package.read(out)
     assert read.logs == (0 if name == "results" else MINI.runs.required)
     assert not (name == "systems" and read.submitters[0].systems)
@@ -230,22 +230,22 @@ def test_a_folder_may_be_no_link_either(name: str, folder: Path, tmp_path: Path)
 
 def test_what_was_asked_for_may_be_a_link(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "latest").symlink_to(folder.parents[2])
-    assert findings_of(tmp_path / "latest") == []
+    assert find_all(tmp_path / "latest") == []
 
 
 def test_pipes_are_refused_and_do_not_block(folder: Path) -> None:
     os.mkfifo(folder / "result_5.txt")
-    errors = [finding for finding in findings_of(folder.parents[2]) if finding.is_error]
+    errors = [finding for finding in find_all(folder.parents[2]) if finding.is_error]
     assert [finding.rule for finding in errors] == ["S5"]
 
 
 def test_folders_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "ENTRIES_MAX", 3)
-    assert "S5" in {finding.rule for finding in findings_of(folder)}
+    assert "S5" in {finding.rule for finding in find_all(folder)}
     monkeypatch.undo()
     monkeypatch.setattr(folders, "LOGS_MAX", 2)
     assert package.read(folder).logs == 2
-    assert "S5" in {finding.rule for finding in findings_of(folder)}
+    assert "S5" in {finding.rule for finding in find_all(folder)}
 
 
 def test_other_results_are_not_rejected_with_one(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from rules import definition, rounds
 from rules.definition import ROOT
 from rules.documents import SCHEMAS
 from tests.compliance.builder import line_of, run_records, write_log
-from tests.compliance.mutations import mutated, parsed
+from tests.compliance.mutations import mutate, parse
 
 MINI = definition.load("galaxy_shape", "mini")
 LINES = [line_of(record) for record in run_records(MINI)]
@@ -265,12 +265,12 @@ def test_the_fast_and_the_careful_way_agree(
     """Whatever stands before the markers and in the metadata, and whatever is broken."""
     chance = random.Random(seed)
     corpus = [[_with_metadata(line, extra, is_v06) for line in LINES]]
-    log = mutated(chance, corpus) if chance.random() < 0.8 else b"\n".join(corpus[0])
+    log = mutate(chance, corpus) if chance.random() < 0.8 else b"\n".join(corpus[0])
     content = b"\n".join((rare if chance.random() < 0.05 else label) + x for x in log.split(b"\n"))
-    fast = parsed(content)
+    fast = parse(content)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "parse_block", lambda *_, **__: 0)
-        careful = parsed(content)
+        careful = parse(content)
     assert list(map(repr, fast.events)) == list(map(repr, careful.events))
     assert fast.problems == careful.problems
     assert (fast.not_finite, fast.dialects) == (careful.not_finite, careful.dialects)
@@ -297,7 +297,7 @@ def test_no_usual_line_needs_the_careful_way(
     monkeypatch.setattr(Reading, "read_line", lambda *_: pytest.fail("the careful way"))
     for is_v06 in (False, True):
         lines = [label.encode() + _with_metadata(line, metadata, is_v06) for line in LINES]
-        assert len(parsed(b"\n".join(lines)).events) == len(LINES)
+        assert len(parse(b"\n".join(lines)).events) == len(LINES)
 
 
 RECORD = json.loads(LINES[0][len(":::MLLOG ") :])

@@ -12,7 +12,7 @@ from compliance.score.comparison import Level, Ratio, describe, mean_ratio, meas
 COSTS = st.lists(st.floats(1e-3, 1e6), min_size=4, max_size=12)
 
 
-def made(costs: list[float]) -> Level:
+def measure(costs: list[float]) -> Level:
     found = measure_level(costs, 1, 1)
     assert found is not None
     return found
@@ -20,7 +20,7 @@ def made(costs: list[float]) -> Level:
 
 @given(COSTS, COSTS)
 def test_the_other_way_round_is_the_inverse(one: list[float], other: list[float]) -> None:
-    there, back = ratio(made(one), made(other)), ratio(made(other), made(one)).inverse
+    there, back = ratio(measure(one), measure(other)), ratio(measure(other), measure(one)).inverse
     assert there.low is not None
     assert back.low is not None
     assume(there.high is not None and there.high < 1e100)
@@ -31,21 +31,21 @@ def test_the_other_way_round_is_the_inverse(one: list[float], other: list[float]
 
 @given(COSTS, COSTS, st.floats(1e-3, 1e3))
 def test_units_do_not_matter(one: list[float], other: list[float], unit: float) -> None:
-    found = ratio(made(one), made(other))
-    scaled = ratio(made([unit * cost for cost in one]), made([unit * cost for cost in other]))
+    found = ratio(measure(one), measure(other))
+    scaled = ratio(measure([unit * cost for cost in one]), measure([unit * cost for cost in other]))
     assert scaled.value == pytest.approx(found.value, rel=1e-6)
 
 
 @given(COSTS)
 def test_a_result_is_as_fast_as_itself(costs: list[float]) -> None:
-    found = ratio(made(costs), made(costs))
+    found = ratio(measure(costs), measure(costs))
     assert found.value == pytest.approx(1)
     assert not found.is_difference or found.low == pytest.approx(1)
 
 
 @given(COSTS, st.floats(1.1, 100))
 def test_the_ratio_is_that_of_the_costs(costs: list[float], factor: float) -> None:
-    found = ratio(made(costs), made([factor * cost for cost in costs]))
+    found = ratio(measure(costs), measure([factor * cost for cost in costs]))
     assert found.value == pytest.approx(factor)
     assert found.low is not None
     assert found.high is not None
@@ -64,27 +64,27 @@ def test_the_interval_holds_the_truth(spreads: tuple[float, float], runs: int, h
 
     trials, held = 4000, 0
     for _ in range(trials):
-        found = ratio(made(draw(spreads[0])), made(draw(spreads[1])))
+        found = ratio(measure(draw(spreads[0])), measure(draw(spreads[1])))
         held += not found.is_difference
     assert held / trials > 0.935, held / trials  # less three standard errors of 0.0035
     assert held / trials < 0.995, held / trials  # nor is it so wide that it says nothing
 
 
 def test_a_run_that_did_not_converge_is_the_slowest() -> None:
-    assert made([3, 1, 2, math.inf]).log_mean == made([3, 1, 2, 1000]).log_mean
+    assert measure([3, 1, 2, math.inf]).log_mean == measure([3, 1, 2, 1000]).log_mean
     assert measure_level([1, 2, math.inf, math.inf], 1, 1) is None
     assert measure_level([1, 2], 1, 1) is None
 
 
 def test_three_runs_are_too_few() -> None:
-    found = ratio(made([1, 2, 3]), made([4, 5, 6]))
+    found = ratio(measure([1, 2, 3]), measure([4, 5, 6]))
     assert (found.low, found.high) == (None, None)
     assert "too few" in describe("a", "b", found)
 
 
 def test_the_aggregate_is_the_geometric_mean() -> None:
-    slow = made([8, 8, 9, 9])
-    pairs = [(made([4, 4, 4.5, 4.5]), slow), (made([1, 1, 9 / 8, 9 / 8]), slow)]
+    slow = measure([8, 8, 9, 9])
+    pairs = [(measure([4, 4, 4.5, 4.5]), slow), (measure([1, 1, 9 / 8, 9 / 8]), slow)]
     found = mean_ratio(pairs)
     assert found.value == pytest.approx(math.sqrt(2 * 8))
     one = ratio(*pairs[0])

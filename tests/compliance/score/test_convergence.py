@@ -126,13 +126,13 @@ def test_the_reference_passes_its_own_test(runs: list[int]) -> None:
 # seen at the next evaluation. Deviations and places are in evaluation intervals.
 
 
-def evaluated(crossings: Sequence[float]) -> list[int]:
+def count_samples(crossings: Sequence[float]) -> list[int]:
     """Samples to target of runs that cross the target so many intervals after the start."""
     return [math.ceil(crossing) * EVERY for crossing in crossings]
 
 
 def runs_around(source: random.Random, place: float, deviation: float, count: int = 5) -> list[int]:
-    return evaluated([source.gauss(place, deviation) for _ in range(count)])
+    return count_samples([source.gauss(place, deviation) for _ in range(count)])
 
 
 def share_rejected(

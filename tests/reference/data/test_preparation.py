@@ -78,7 +78,7 @@ class Counting:
         return draw(rows)
 
 
-def unfinished(folder: Path) -> Path:
+def name_unfinished(folder: Path) -> Path:
     return folder.with_name(folder.name + ".partial")
 
 
@@ -88,7 +88,7 @@ def unfinished(folder: Path) -> Path:
 def test_folder_holds_the_arrays_and_the_manifest_only(prepared: Path) -> None:
     names = {path.name for path in prepared.iterdir()}
     assert names == {"stamps.npy", "labels.npy", "numbers.npy", "manifest.json"}
-    assert not unfinished(prepared).exists()
+    assert not name_unfinished(prepared).exists()
 
 
 def test_digest_is_the_same_for_any_number_of_processes(prepared: Path, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_finished_chunks_are_not_drawn_again(tmp_path: Path) -> None:
 def test_half_a_journal_line_is_ignored(prepared: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         prepare(tmp_path / "numbers", draw=Interrupting(5))
-    journal = unfinished(tmp_path / "numbers") / preparation.JOURNAL
+    journal = name_unfinished(tmp_path / "numbers") / preparation.JOURNAL
     os.truncate(journal, journal.stat().st_size - 10)
     counting = Counting()
     assert prepare(tmp_path / "numbers", draw=counting) == store.read_manifest(prepared)
@@ -169,8 +169,8 @@ def test_half_a_journal_line_is_ignored(prepared: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep_bytes", [0, 30])
 def test_killed_before_the_first_chunk(prepared: Path, tmp_path: Path, keep_bytes: int) -> None:
-    unfinished(tmp_path / "numbers").mkdir()
-    journal = unfinished(tmp_path / "numbers") / preparation.JOURNAL
+    name_unfinished(tmp_path / "numbers").mkdir()
+    journal = name_unfinished(tmp_path / "numbers") / preparation.JOURNAL
     journal.write_bytes(b'{"format_version": 1, "chunk_rows'[:keep_bytes])
     assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
 
@@ -178,7 +178,7 @@ def test_killed_before_the_first_chunk(prepared: Path, tmp_path: Path, keep_byte
 def test_chunk_whose_data_are_lost_is_drawn_again(prepared: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         prepare(tmp_path / "numbers", draw=Interrupting(5))
-    stamps = unfinished(tmp_path / "numbers") / "stamps.npy"
+    stamps = name_unfinished(tmp_path / "numbers") / "stamps.npy"
     change_byte(stamps, row_position(stamps, 4))
     counting = Counting()
     assert prepare(tmp_path / "numbers", draw=counting) == store.read_manifest(prepared)
@@ -188,7 +188,7 @@ def test_chunk_whose_data_are_lost_is_drawn_again(prepared: Path, tmp_path: Path
 def test_file_that_is_lost_is_made_again(prepared: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         prepare(tmp_path / "numbers", draw=Interrupting(5))
-    (unfinished(tmp_path / "numbers") / "labels.npy").unlink()
+    (name_unfinished(tmp_path / "numbers") / "labels.npy").unlink()
     assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
 
 
@@ -209,7 +209,7 @@ def test_killed_preparation_goes_on(prepared: Path, tmp_path: Path) -> None:
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    journal = unfinished(folder) / preparation.JOURNAL
+    journal = name_unfinished(folder) / preparation.JOURNAL
     until(lambda: journal.exists() and journal.read_bytes().count(b"\n") >= 3)
     process.kill()
     process.wait()
@@ -247,7 +247,7 @@ def test_unfinished_preparation_of_something_else_is_kept(tmp_path: Path) -> Non
         prepare(tmp_path / "numbers", draw=Interrupting(5))
     with pytest.raises(StoreError, match=r"something else \(parameters.seed: 7 there, 8 asked"):
         prepare(tmp_path / "numbers", parameters={**PARAMETERS, "seed": 8})
-    assert (unfinished(tmp_path / "numbers") / preparation.JOURNAL).exists()
+    assert (name_unfinished(tmp_path / "numbers") / preparation.JOURNAL).exists()
 
 
 def test_unfinished_preparation_of_another_version_is_kept(
@@ -267,8 +267,8 @@ def test_finished_dataset_of_something_else_is_kept(folder: Path) -> None:
 
 
 def test_folder_of_somebody_else_is_kept(tmp_path: Path) -> None:
-    unfinished(tmp_path / "numbers").mkdir()
-    (unfinished(tmp_path / "numbers") / "thesis.tex").touch()
+    name_unfinished(tmp_path / "numbers").mkdir()
+    (name_unfinished(tmp_path / "numbers") / "thesis.tex").touch()
     with pytest.raises(StoreError, match=r"holds thesis.tex but no journal"):
         prepare(tmp_path / "numbers")
 
@@ -279,7 +279,7 @@ def test_folder_of_somebody_else_is_kept(tmp_path: Path) -> None:
 def test_damaged_journal_is_told(tmp_path: Path, line: bytes) -> None:
     with pytest.raises(KeyboardInterrupt):
         prepare(tmp_path / "numbers", draw=Interrupting(2))
-    with open(unfinished(tmp_path / "numbers") / preparation.JOURNAL, "ab") as journal:
+    with open(name_unfinished(tmp_path / "numbers") / preparation.JOURNAL, "ab") as journal:
         journal.write(line + b"\n")
     with pytest.raises(StoreError, match=r"journal.jsonl: damaged"):
         prepare(tmp_path / "numbers")
@@ -301,7 +301,7 @@ def test_no_space_is_told_before_anything_is_written(
     with pytest.raises(StoreError, match=r"49 MB needed and 12 MB available") as raised:
         prepare(tmp_path / "numbers", arrays=layout, rows=970)
     assert str(tmp_path) in str(raised.value)
-    assert not unfinished(tmp_path / "numbers").exists()
+    assert not name_unfinished(tmp_path / "numbers").exists()
 
 
 def test_space_already_taken_is_not_asked_for_again(

@@ -15,7 +15,7 @@ GRADIENTS = ((0.6, 0.8), (-0.3, 0.4), (0.0, 2.0))  # norms 1, 0.5 and 2
 RATES = (10.0, 20.0, 5.0)
 
 
-def trained(rates: tuple[float, ...] = RATES, **options: Any) -> list[float]:
+def train(rates: tuple[float, ...] = RATES, **options: Any) -> list[float]:
     """The weights after a step with each of the gradients and rates."""
     weight = torch.nn.Parameter(torch.tensor(WEIGHTS, dtype=torch.float64))
     settings: dict[str, Any] = {
@@ -58,21 +58,21 @@ def by_hand(form: MomentumForm, adaptive: bool = True, corrected: bool = False) 
 @pytest.mark.parametrize("form", ["scaled", "unscaled"])
 def test_steps_are_those_of_the_paper(form: MomentumForm, adaptive: bool) -> None:
     expected = by_hand(form, adaptive)
-    assert trained(form=form, adaptive=adaptive) == pytest.approx(expected, rel=1e-14)
+    assert train(form=form, adaptive=adaptive) == pytest.approx(expected, rel=1e-14)
 
 
 def test_the_two_forms_differ_when_the_rate_changes() -> None:
-    assert trained(form="scaled") != pytest.approx(trained(form="unscaled"), rel=1e-4)
+    assert train(form="scaled") != pytest.approx(train(form="unscaled"), rel=1e-4)
 
 
 def test_momentum_correction() -> None:
     expected = by_hand("unscaled", corrected=True)
-    assert trained(form="unscaled", corrected=True) == pytest.approx(expected, rel=1e-14)
+    assert train(form="unscaled", corrected=True) == pytest.approx(expected, rel=1e-14)
 
 
 def test_corrected_momentum_of_sgd_is_scaled_momentum() -> None:
-    corrected = trained(form="unscaled", corrected=True, adaptive=False)
-    assert corrected == pytest.approx(trained(form="scaled", adaptive=False), rel=1e-14)
+    corrected = train(form="unscaled", corrected=True, adaptive=False)
+    assert corrected == pytest.approx(train(form="scaled", adaptive=False), rel=1e-14)
 
 
 def test_without_adaptation_it_is_torchs_sgd() -> None:
@@ -82,14 +82,14 @@ def test_without_adaptation_it_is_torchs_sgd() -> None:
         optimizer.param_groups[0]["lr"] = rate
         weight.grad = torch.tensor(gradient, dtype=torch.float64)
         optimizer.step()
-    assert trained(adaptive=False) == pytest.approx(weight.detach().tolist(), rel=1e-14)
+    assert train(adaptive=False) == pytest.approx(weight.detach().tolist(), rel=1e-14)
 
 
 @pytest.mark.parametrize("form", ["scaled", "unscaled"])
 def test_each_tensor_has_its_own_rate_and_exempt_ones_none(form: MomentumForm) -> None:
     random = torch.Generator().manual_seed(0)
 
-    def made() -> list[Any]:
+    def make_optimizer() -> list[Any]:
         random.manual_seed(0)
         shapes = [(3, 2), (4,), (2, 2, 2)]
         weights = [
@@ -100,13 +100,13 @@ def test_each_tensor_has_its_own_rate_and_exempt_ones_none(form: MomentumForm) -
             weight.grad = torch.randn(weight.shape, generator=random, dtype=torch.float64)
         return weights
 
-    together = made()
+    together = make_optimizer()
     groups = [
         {"params": [together[0], together[2]]},
         {"params": [together[1]], "weight_decay": 0.0, "adaptive": False},
     ]
     Lars(groups, lr=3.0, weight_decay=DECAY, form=form).step()
-    alone = made()
+    alone = make_optimizer()
     for at, weight in enumerate(alone):
         own = {"weight_decay": 0.0, "adaptive": False} if at == 1 else {"weight_decay": DECAY}
         Lars([{"params": [weight], **own}], lr=3.0, form=form).step()
@@ -124,7 +124,7 @@ def test_a_norm_of_zero_leaves_the_rate_as_it_is(zero: str) -> None:
 
 
 def test_state_goes_on_after_loading() -> None:
-    def made() -> tuple[Any, Lars]:
+    def make_optimizer() -> tuple[Any, Lars]:
         weight = torch.nn.Parameter(torch.tensor(WEIGHTS, dtype=torch.float64))
         return weight, Lars([weight], lr=1.0, form="unscaled", corrected=True)
 
@@ -133,13 +133,13 @@ def test_state_goes_on_after_loading() -> None:
         weight.grad = torch.tensor(GRADIENTS[at], dtype=torch.float64)
         optimizer.step()
 
-    straight, optimizer = made()
+    straight, optimizer = make_optimizer()
     for at in range(3):
         step(straight, optimizer, at)
-    half, optimizer = made()
+    half, optimizer = make_optimizer()
     for at in range(2):
         step(half, optimizer, at)
-    resumed, again = made()
+    resumed, again = make_optimizer()
     resumed.data.copy_(half.data)
     again.load_state_dict(optimizer.state_dict())
     step(resumed, again, 2)

@@ -15,10 +15,10 @@ def double(values: Any) -> Any:
 
 
 def failing_compile(function: object, **options: object) -> object:
-    def compiled(*arguments: object) -> None:
+    def raise_failure(*arguments: object) -> None:
         raise RuntimeError("InvalidCxxCompiler: no C++ compiler found\nmore lines")
 
-    return compiled
+    return raise_failure
 
 
 def test_falls_back_to_eager_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

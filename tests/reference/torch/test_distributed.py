@@ -81,14 +81,14 @@ def test_gradients_are_averaged() -> None:
     assert on_ranks(2, _average_gradients) == [[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]]
 
 
-def _told() -> list[int]:
+def _broadcast() -> list[int]:
     with start_ranks() as ranks:
         heard: list[int] = ranks.broadcast([1, 2] if ranks.is_first else [])
         return heard
 
 
 def test_all_ranks_hear_the_first() -> None:
-    assert on_ranks(2, _told) == [[1, 2], [1, 2]]
+    assert on_ranks(2, _broadcast) == [[1, 2], [1, 2]]
 
 
 def _dies() -> None:

@@ -80,7 +80,7 @@ def test_a_users_number_of_threads_is_obeyed(monkeypatch: pytest.MonkeyPatch) ->
     assert execution.list_thread_counts(torch.device("cpu")) == ("8",)
 
 
-def _settled_on_this_rank() -> Execution:
+def _autotune_on_this_rank() -> Execution:
     precision.list_candidates = lambda device: ("fp32", "bf16")
     with start_ranks() as ranks:
         # On the first rank bf16 is slow, on the second fp32.
@@ -92,6 +92,6 @@ def _settled_on_this_rank() -> Execution:
 
 
 def test_ranks_agree() -> None:
-    first, second = on_ranks(2, _settled_on_this_rank)
+    first, second = on_ranks(2, _autotune_on_this_rank)
     assert first.precision == "fp32"
     assert second.compile == "off"

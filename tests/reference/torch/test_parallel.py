@@ -22,7 +22,7 @@ def images() -> Any:
     return torch.randn(BATCH, CHANNELS, 4, 4, generator=torch.Generator().manual_seed(1)) * 3 + 2
 
 
-def _trained(all_reduce: str, weight_update: str, span: int, per_node: int) -> list[float]:
+def _train(all_reduce: str, weight_update: str, span: int, per_node: int) -> list[float]:
     """Weights and averaged statistics after three steps of a small network."""
     torch.set_num_threads(1)
     with start_ranks() as ranks:
@@ -61,11 +61,11 @@ def _trained(all_reduce: str, weight_update: str, span: int, per_node: int) -> l
 def test_several_ranks_do_what_one_does(
     world_size: int, all_reduce: str, weight_update: str, span: int
 ) -> None:
-    alone = _trained(all_reduce, weight_update, span, 1)
-    together = on_ranks(world_size, _trained, all_reduce, weight_update, span, 2)
+    alone = _train(all_reduce, weight_update, span, 1)
+    together = on_ranks(world_size, _train, all_reduce, weight_update, span, 2)
     for result in together:
         assert result == pytest.approx(alone, rel=1e-4, abs=1e-5)
-    assert _trained("flat", "replicated", 0, 1) != pytest.approx(alone, rel=1e-3)
+    assert _train("flat", "replicated", 0, 1) != pytest.approx(alone, rel=1e-3)
 
 
 def test_norms_over_parts_of_a_batch() -> None:

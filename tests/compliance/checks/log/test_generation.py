@@ -16,7 +16,7 @@ from rules import definition, rounds
 from rules.definition import Definition
 from tests.compliance.builder import (
     Record,
-    edited,
+    edit,
     generation_records,
     line_number,
     write_log,
@@ -56,16 +56,16 @@ def test_a_run_may_fail_anywhere_if_it_says_why(
 
 def times(change: Callable[[dict[str, list[Any]]], object], nth: int = 0) -> Any:
     """The log with other measured times."""
-    return lambda records: edited(
+    return lambda records: edit(
         records, "generation_times", lambda record: change(record["value"]), nth
     )
 
 
 def meta(key: str, nth: int = 0, /, **fields: object) -> Any:
-    return lambda records: edited(records, key, lambda r: r["metadata"].update(fields), nth)
+    return lambda records: edit(records, key, lambda r: r["metadata"].update(fields), nth)
 
 
-def without(key: str, nth: int = 0) -> Any:
+def drop(key: str, nth: int = 0) -> Any:
     def change(records: list[Record]) -> list[Record]:
         number = line_number(records, key, nth)
         return [*records[: number - 1], *records[number:]]
@@ -73,10 +73,10 @@ def without(key: str, nth: int = 0) -> Any:
     return change
 
 
-def without_a_count(nth: int) -> Any:
+def drop_count(nth: int) -> Any:
     def change(records: list[Record]) -> list[Record]:
         for key in ("generation_start", "generation_times", "generation_stop"):
-            records = without(key, nth)(records)
+            records = drop(key, nth)(records)
         return records
 
     return change
@@ -92,8 +92,8 @@ def slower_clock(records: list[Record]) -> list[Record]:
 
 
 CASES = {
-    "a count is left out": ("T24.images_count", "generation_start", 1, without_a_count(1)),
-    "the last count is left out": ("T24.missing", "run_stop", 0, without_a_count(2)),
+    "a count is left out": ("T24.images_count", "generation_start", 1, drop_count(1)),
+    "the last count is left out": ("T24.missing", "run_stop", 0, drop_count(2)),
     "another number of images": ("T24.images_count", "generation_start", 2,
                                  meta("generation_start", 2, images_count=40)),
     "times of another number of images": ("T24.images_count", "generation_times", 1,
@@ -117,16 +117,16 @@ CASES = {
     "run_stop counts wrongly": ("T24.samples_count", "run_stop", 0,
         meta("run_stop", samples_count=7)),
     "other weights": ("T25.other_weights", "weights_digest", 0,
-                      lambda records: edited(records, "weights_digest",
+                      lambda records: edit(records, "weights_digest",
                                              lambda record: record.update(value="c" * 64))),
-    "no weights": ("T2.missing", "init_stop", 0, without("weights_digest")),
+    "no weights": ("T2.missing", "init_stop", 0, drop("weights_digest")),
     "generation after the evaluation": (
         "T3.out_of_turn", "run_stop", 0,
         lambda records: [*records[:-1], *_three(records), records[-1]]),
     "times twice": ("T3.out_of_turn", "generation_times", 1,
                     lambda records: _twice(records, "generation_times")),
-    "an event of training": ("T2.unknown_key", "block_start", 0, lambda records: _renamed(records)),
-    "a target is missed": ("T9.false_success", "run_stop", 0, lambda records: edited(
+    "an event of training": ("T2.unknown_key", "block_start", 0, lambda records: _rename(records)),
+    "a target is missed": ("T9.false_success", "run_stop", 0, lambda records: edit(
         records, "eval_accuracy",
         lambda record: (record["metadata"]["metrics"].update(distinct=0.1)))),
 }  # fmt: skip
@@ -146,8 +146,8 @@ def _twice(records: list[Record], key: str) -> list[Record]:
     return [*records[:number], *copy.deepcopy(records[number - 1 :])]
 
 
-def _renamed(records: list[Record]) -> list[Record]:
-    return edited(records, "generation_start", lambda record: record.update(key="block_start"))
+def _rename(records: list[Record]) -> list[Record]:
+    return edit(records, "generation_start", lambda record: record.update(key="block_start"))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -163,7 +163,7 @@ def test_a_change_breaks_one_rule(name: str, star_images: Definition, tmp_path: 
 
 
 def test_other_weights_are_for_the_open_division(star_images: Definition, tmp_path: Path) -> None:
-    records = edited(
+    records = edit(
         generation_records(star_images, division="open"),
         "weights_digest",
         lambda record: record.update(value="c" * 64),

@@ -15,7 +15,7 @@ from rules import rcp, rounds
 from rules.definition import Definition
 from tests.compliance.builder import (
     Record,
-    edited,
+    edit,
     reference_points,
     run_records,
     write_log,
@@ -29,23 +29,23 @@ def save(mini: Definition, samples: Mapping[int, Sequence[int | None]]) -> None:
     rcp.save(mini.name, mini.scale, reference_points(mini, samples))
 
 
-def judged(path: Path = Path("out")) -> Judgement:
+def judge_folder(path: Path = Path("out")) -> Judgement:
     return judge([package.read(path)], rounds.load("v1.0"), with_course=True)
 
 
-def found() -> list[Finding]:
-    return [finding for finding in judged().findings if finding.rule == "T21"]
+def list_findings() -> list[Finding]:
+    return [finding for finding in judge_folder().findings if finding.rule == "T21"]
 
 
 def test_a_result_like_the_reference_raises_nothing(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
-    assert judged().findings == ()
+    assert judge_folder().findings == ()
 
 
 def test_an_implausibly_fast_result_is_an_error(star_shape: Definition) -> None:
     folder = write_result(Path("out"), star_shape)
     save(star_shape, SLOW)
-    (finding,) = found()
+    (finding,) = list_findings()
     assert (finding.code, finding.is_error, finding.path) == ("T21.too_fast", True, folder)
     assert finding.message == "implausibly few samples to target at batch size 10"
     assert finding.expected == "a mean of at least 307; the reference needs 350"
@@ -56,7 +56,7 @@ def test_an_implausibly_fast_result_is_an_error(star_shape: Definition) -> None:
 def test_a_rejected_result_shows_the_verdict_without_the_factor(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
     save(star_shape, SLOW)
-    rows = leaderboard.list_rows(judged())
+    rows = leaderboard.list_rows(judge_folder())
     (entry,) = json.loads(leaderboard.write_json(rows))
     assert (entry["verdict"], entry["rcp_verdict"]) == ("rejected", "fail")
     assert (entry["score_minutes"], entry["rcp_factor"]) == (None, None)
@@ -65,15 +65,15 @@ def test_a_rejected_result_shows_the_verdict_without_the_factor(star_shape: Defi
 
 def test_the_factor_stands_beside_the_score_and_changes_nothing(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
-    (compared,) = leaderboard.list_rows(judged())
+    (compared,) = leaderboard.list_rows(judge_folder())
     assert (compared.reference.verdict, compared.reference.factor) == ("pass", 1.0)
     save(star_shape, {10: [170] * 5})
-    (faster,) = leaderboard.list_rows(judged())
+    (faster,) = leaderboard.list_rows(judge_folder())
     assert faster.reference.factor == pytest.approx(170 / 150)
     assert faster.standing == compared.standing
     assert "pass 1.13" in leaderboard.write_table([faster])
     assert ",pass,1.133333" in leaderboard.write_csv([faster])
-    made = site.Site("v1.0", tuple(site.list_entries(judged())), Path("site"))
+    made = site.Site("v1.0", tuple(site.list_entries(judge_folder())), Path("site"))
     page = dict(site.build(made))["benchmarks/star_shape-mini.html"].decode()
     assert 'data-label="RCP" class="short" data-value="1.1333' in page
 
@@ -87,10 +87,10 @@ def test_without_usable_points_there_is_a_note(
         Path("benchmarks/star_shape/rcp.json").unlink()
     else:
         save(star_shape, samples)
-    (finding,) = found()
+    (finding,) = list_findings()
     assert (finding.code, finding.severity) == ("T21.not_measured", "note")
     assert finding.message.endswith("there are no reference convergence points")
-    (row,) = leaderboard.list_rows(judged())
+    (row,) = leaderboard.list_rows(judge_folder())
     assert (row.reference.verdict, row.standing.verdict) == ("not measured", "scored")
 
 
@@ -98,7 +98,7 @@ def test_points_of_another_definition_are_not_used(star_shape: Definition) -> No
     write_result(Path("out"), star_shape)
     points = reference_points(star_shape, SLOW)
     rcp.save("star_shape", "mini", replace(points, definition_digest="0" * 64))
-    (finding,) = found()
+    (finding,) = list_findings()
     assert (finding.code, finding.severity) == ("T21.not_measured", "note")
     assert finding.message.endswith("for this version of the definition")
 
@@ -106,11 +106,11 @@ def test_points_of_another_definition_are_not_used(star_shape: Definition) -> No
 def test_a_batch_size_above_the_largest_is_noted(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
     save(star_shape, {4: [300] * 5, 8: [300] * 5, 500: [300] * 4})
-    (finding,) = found()
+    (finding,) = list_findings()
     assert (finding.code, finding.severity) == ("T21.missing_point", "note")
     assert (finding.expected, finding.got) == ("at most 8", "10")
     assert "`cepheid rcp star_shape --scale mini --batch-size 10`" in finding.hint
-    (row,) = leaderboard.list_rows(judged())
+    (row,) = leaderboard.list_rows(judge_folder())
     assert (row.reference.verdict, row.reference.factor) == ("missing point", None)
 
 
@@ -127,30 +127,30 @@ def _other_batch(record: Record) -> object:
         lambda mini: write_result(Path("out"), mini, converged=lambda index: index > 1),
         lambda mini: write_log(  # T18 says that it differs
             write_result(Path("out"), mini) / "result_0.txt",
-            edited(run_records(mini), "global_batch_size", _other_batch),
+            edit(run_records(mini), "global_batch_size", _other_batch),
         ),
         lambda mini: write_log(  # T14 says that it is another definition's
             write_result(Path("out"), mini) / "result_0.txt",
-            edited(run_records(mini), "definition_digest", lambda r: r.update(value="0" * 64)),
+            edit(run_records(mini), "definition_digest", lambda r: r.update(value="0" * 64)),
         ),
     ],
 )
 def test_who_is_not_compared(write: Callable[[Definition], object], star_shape: Definition) -> None:
     write(star_shape)
     save(star_shape, SLOW)
-    assert found() == []
-    (row,) = leaderboard.list_rows(judged())
+    assert list_findings() == []
+    (row,) = leaderboard.list_rows(judge_folder())
     assert (row.reference.verdict, row.reference.factor) == ("", None)
 
 
 def test_a_run_that_did_not_converge_counts_as_the_slowest(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape, converged=lambda index: index != 2)
     save(star_shape, {10: [170] * 5})
-    (row,) = leaderboard.list_rows(judged())
+    (row,) = leaderboard.list_rows(judge_folder())
     assert row.reference.factor == pytest.approx(170 / 150)
 
 
 def test_a_single_log_is_not_compared(star_shape: Definition) -> None:
     folder = write_result(Path("out"), star_shape)
     save(star_shape, SLOW)
-    assert judged(folder / "result_0.txt").findings == ()
+    assert judge_folder(folder / "result_0.txt").findings == ()

@@ -18,7 +18,7 @@ from tests.compliance.builder import (
     CODE_DIGEST,
     IMPLEMENTATION,
     Record,
-    edited,
+    edit,
     line_number,
     run_records,
     write_code,
@@ -33,21 +33,21 @@ ROUND = rounds.load("v1.0")
 RECORDS = run_records(MINI)
 
 
-def findings_of(root: Path) -> list[Finding]:
+def find_all(root: Path) -> list[Finding]:
     return list(judge([package.read(root)], ROUND).findings)
 
 
 def errors_of(root: Path) -> list[Finding]:
-    return [finding for finding in findings_of(root) if finding.is_error]
+    return [finding for finding in find_all(root) if finding.is_error]
 
 
 def change(folder: Path, index: int, key: str, how: Callable[[Record], object]) -> None:
-    write_log(folder / f"result_{index}.txt", edited(run_records(MINI, index), key, how))
+    write_log(folder / f"result_{index}.txt", edit(run_records(MINI, index), key, how))
 
 
 def test_a_compliant_result_raises_nothing(tmp_path: Path) -> None:
     write_result(tmp_path, MINI)
-    assert findings_of(tmp_path) == []
+    assert find_all(tmp_path) == []
 
 
 def test_two_runs_with_one_seed(tmp_path: Path) -> None:
@@ -85,11 +85,11 @@ def test_given_seeds_are_noted_once(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
     for index in (1, 2, 4):
         change(folder, index, "seed", partial(_give, seed=100 + index))
-    (found,) = findings_of(tmp_path)
+    (found,) = find_all(tmp_path)
     assert (found.code, found.severity, found.path.name) == ("T15.given", "note", "result_1.txt")
     assert found.line == line_number(RECORDS, "seed")
     assert found.message == "seeds were given, not derived (in 3 of 5 runs)"
-    (alone,) = findings_of(folder / "result_2.txt")
+    (alone,) = find_all(folder / "result_2.txt")
     assert (alone.code, alone.severity) == ("T15.given", "note")
     assert alone.message == "seeds were given, not derived"
 
@@ -119,7 +119,7 @@ def test_interrupted_runs_are_only_noted(tmp_path: Path) -> None:
     write_log(folder / "interrupted_0.txt", run_records(MINI, 9, converged=False))
     write_log(folder / "interrupted_1.txt", RECORDS[:-1])  # killed: run_stop is not there
     (folder / "interrupted_2.txt").write_bytes(b":::MLLOG {\xff\0")
-    (found,) = findings_of(tmp_path)
+    (found,) = find_all(tmp_path)
     assert (found.code, found.severity) == ("S1.interrupted", "note")
     assert package.read(tmp_path).logs == MINI.runs.required
 
@@ -136,7 +136,7 @@ def test_renamed_logs_are_named(tmp_path: Path) -> None:
 
 def test_fewer_runs_are_a_note_but_not_in_a_submission(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI, runs=2)
-    (found,) = findings_of(tmp_path)
+    (found,) = find_all(tmp_path)
     assert (found.code, found.severity, found.path) == ("T16.too_few", "note", folder)
     assert found.message == f"provisional: 2 of {MINI.runs.required} runs"
     (tmp_path / "manifest.json").write_text("{}")
@@ -169,7 +169,7 @@ def test_a_gap_in_the_numbers(tmp_path: Path) -> None:
 def test_as_many_aborted_runs_as_are_dropped_are_notes(tmp_path: Path) -> None:
     allowed = MINI.runs.drop_slowest
     write_result(tmp_path, MINI, converged=lambda index: index >= allowed)
-    found = findings_of(tmp_path)
+    found = find_all(tmp_path)
     assert [(finding.code, finding.severity) for finding in found] == [
         ("T17.not_converged", "note")
     ] * allowed
@@ -197,10 +197,10 @@ def test_the_odd_one_out_is_named(key: str, value: object, tmp_path: Path) -> No
     def other(record: Record) -> None:
         record["value"] = value
 
-    records = edited(run_records(MINI, 0), key, other)
+    records = edit(run_records(MINI, 0), key, other)
     if key == "code_digest":  # the derived seed follows from it
         seed = derive_seed(MINI.digest, "box", "0" * 64, 0)
-        records = edited(records, "seed", lambda record: record.update(value=seed))
+        records = edit(records, "seed", lambda record: record.update(value=seed))
     write_log(folder / "result_0.txt", records)
     (found,) = errors_of(tmp_path)
     assert (found.code, found.path.name) == ("T18.differs", "result_0.txt")
@@ -231,7 +231,7 @@ def test_one_evaluation_of_another_run(nth: int, tmp_path: Path) -> None:
         record["value"] = of_run_1["value"]
         record["metadata"]["metrics"] = of_run_1["metadata"]["metrics"]
 
-    records = edited(run_records(MINI, 3), "eval_accuracy", copy, nth)
+    records = edit(run_records(MINI, 3), "eval_accuracy", copy, nth)
     write_log(folder / "result_3.txt", records)
     (found,) = errors_of(tmp_path)
     line = line_number(RECORDS, "eval_accuracy", nth)
@@ -251,14 +251,14 @@ def test_shares_of_counted_samples_may_agree_by_chance(tmp_path: Path) -> None:
     for index, shares in ((1, (0.5, 0.5, 0.5)), (3, (0.5, 0.25, 0.5))):
         records = run_records(MINI, index, converged=False)
         for nth, share in enumerate(shares):
-            records = edited(records, "eval_accuracy", partial(coarse, share=share), nth)
+            records = edit(records, "eval_accuracy", partial(coarse, share=share), nth)
         write_log(folder / f"result_{index}.txt", records)
     assert "T19.copied_quality" not in {finding.code for finding in errors_of(tmp_path)}
     shutil.copy(folder / "result_1.txt", folder / "result_3.txt")
     assert "T19.copied_quality" in {finding.code for finding in errors_of(tmp_path)}
 
 
-def _shifted(records: list[Record], milliseconds: float) -> list[Record]:
+def _shift(records: list[Record], milliseconds: float) -> list[Record]:
     for record in records:
         record["time_ms"] += milliseconds
         record["metadata"]["monotonic_ms"] += milliseconds
@@ -274,7 +274,7 @@ def test_two_runs_at_the_same_time(overlap_ms: int, tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
     second = run_records(MINI, 2)
     to_ms = _time(run_records(MINI, 1), "run_stop") - overlap_ms
-    write_log(folder / "result_2.txt", _shifted(second, to_ms - _time(second, "run_start")))
+    write_log(folder / "result_2.txt", _shift(second, to_ms - _time(second, "run_start")))
     found = errors_of(tmp_path)
     if overlap_ms <= 0:  # one may start when another one stops
         assert found == []
@@ -292,7 +292,7 @@ def test_runs_within_a_long_one(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
     records = run_records(MINI, 0)
     for record in records[line_number(records, "block_stop", 2) - 1 :]:
-        _shifted([record], 25_000_000)
+        _shift([record], 25_000_000)
     write_log(folder / "result_0.txt", records)
     found = errors_of(tmp_path)
     assert [(finding.code, finding.path.name) for finding in found] == [
@@ -336,8 +336,8 @@ def test_a_result_without_its_folders_is_judged_by_its_logs(tmp_path: Path) -> N
     folder = write_result(tmp_path / "made", MINI)
     bare = tmp_path / "logs"
     shutil.copytree(folder, bare)
-    assert findings_of(bare) == []
-    records = edited(
+    assert find_all(bare) == []
+    records = edit(
         run_records(MINI, 1), "submission_org", lambda record: record.update(value="else")
     )
     write_log(bare / "result_1.txt", records)

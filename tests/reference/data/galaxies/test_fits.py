@@ -27,7 +27,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Galaxies:
     return galaxies.load(folder)
 
 
-def exported(dataset: Galaxies, output: Path) -> list[tuple[int, int]]:
+def export(dataset: Galaxies, output: Path) -> list[tuple[int, int]]:
     seen: list[tuple[int, int]] = []
     fits.export(dataset, SKY, TRAIN, output, lambda done, total: seen.append((done, total)))
     return seen
@@ -36,7 +36,7 @@ def exported(dataset: Galaxies, output: Path) -> list[tuple[int, int]]:
 @pytest.fixture
 def opened(dataset: Galaxies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(fits, "CHUNK_ROWS", 3)
-    assert exported(dataset, tmp_path / "sky.fits") == [
+    assert export(dataset, tmp_path / "sky.fits") == [
         (3, 14), (6, 14), (7, 14), (10, 14), (13, 14), (14, 14),
     ]  # fmt: skip
     assert [path.name for path in tmp_path.iterdir()] == ["sky.fits"]
@@ -107,7 +107,7 @@ def test_nothing_is_overwritten(dataset: Galaxies, tmp_path: Path) -> None:
     output = tmp_path / "sky.fits"
     output.write_text("mine")
     with pytest.raises(StoreError, match="is there already"):
-        exported(dataset, output)
+        export(dataset, output)
     assert output.read_text() == "mine"
 
 
@@ -117,19 +117,19 @@ def test_disk_that_is_too_small_is_told(
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(StoreError, match="not enough disk space"):
-        exported(dataset, tmp_path / "sky.fits")
+        export(dataset, tmp_path / "sky.fits")
     assert not list(tmp_path.iterdir())
 
 
 def test_place_that_cannot_be_written_is_told(dataset: Galaxies) -> None:
     with pytest.raises(StoreError, match=r"/proc/no/sky\.fits: cannot be written"):
-        exported(dataset, Path("/proc/no/sky.fits"))
+        export(dataset, Path("/proc/no/sky.fits"))
 
 
 def test_interruption_leaves_nothing(dataset: Galaxies, tmp_path: Path) -> None:
-    def interrupted(done: int, total: int) -> None:
+    def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fits.export(dataset, SKY, TRAIN, tmp_path / "sky.fits", interrupted)
+        fits.export(dataset, SKY, TRAIN, tmp_path / "sky.fits", interrupt)
     assert not list(tmp_path.iterdir())

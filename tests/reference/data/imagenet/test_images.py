@@ -142,7 +142,7 @@ def test_file_that_changes_while_it_is_read_is_told(
     source = write_set(tmp_path)
     examine = jpeg_files.examine
 
-    def examined_while_another_is_cut(content: bytes) -> tuple[int, int, int]:
+    def examine_and_cut_another(content: bytes) -> tuple[int, int, int]:
         os.truncate(source / "val/n03/val_014.JPEG", 100)
         return examine(content)
 

@@ -25,7 +25,7 @@ def listed(source: Path) -> Listing:
 
 
 def test_lists_training_then_validation_in_the_order_of_classes(source: Path) -> None:
-    found = listed(source)
+    found = list_source(source)
     assert found.classes == CLASSES
     assert found.names[:5] == (
         "train/n01/train_000.JPEG", "train/n01/train_003.JPEG", "train/n01/train_006.JPEG",
@@ -76,7 +76,7 @@ def test_flat_validation_images_get_their_classes_from_a_list(
 ) -> None:
     truth = flatten(source)
     write_list(source, truth)
-    found = listed(source)
+    found = list_source(source)
     assert found.names[TRAIN:] == tuple(f"val/{name}" for name, _ in truth)
     assert [CLASSES[label] for label in found.labels[TRAIN:]] == [folder for _, folder in truth]
 
@@ -84,7 +84,7 @@ def test_flat_validation_images_get_their_classes_from_a_list(
 def test_flat_validation_images_without_a_list(source: Path) -> None:
     flatten(source)
     with pytest.raises(StoreError, match=r"no list says of which class .*LOC_val_solution\.csv"):
-        listed(source)
+        list_source(source)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_list_that_is_none(source: Path, text: str) -> None:
     flatten(source)
     (source / "val.txt").write_text(text)
     with pytest.raises(StoreError, match=r"val\.txt: does not give the class of each image"):
-        listed(source)
+        list_source(source)
 
 
 # What is missing ----------------------------------------------------------------------------------
@@ -143,12 +143,12 @@ def test_list_that_is_none(source: Path, text: str) -> None:
 def test_half_a_set_is_told(source: Path, damage: Callable[[Path], object], message: str) -> None:
     damage(source)
     with pytest.raises(StoreError, match=message):
-        listed(source)
+        list_source(source)
 
 
 def test_hidden_files_and_others_are_passed_over(source: Path) -> None:
-    expected = listed(source)
+    expected = list_source(source)
     (source / "train/n01/.train_000.JPEG.123").touch()
     (source / "train/n01/README.txt").touch()
     (source / "train/.cache").mkdir()
-    assert listed(source).names == expected.names
+    assert list_source(source).names == expected.names

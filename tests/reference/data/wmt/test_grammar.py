@@ -173,7 +173,7 @@ def word_for_word_bleu(pairs: int, rounds: int, sentences: int) -> float:
     benchmarks/transformer/README.md has the command and what it printed."""
     sacrebleu = pytest.importorskip("sacrebleu", reason="needs the extra translation")
 
-    def spaced(text: str) -> str:
+    def split_words(text: str) -> str:
         return text.lower().replace(",", " ,").replace(".", " .").replace("?", " ?")
 
     trained = [tuple(map(spaced, make_pair(1, TRAIN, i))) for i in range(pairs)]

@@ -40,7 +40,7 @@ def write_text(root: Path, **changes: str | bytes) -> Path:
     return source
 
 
-def made(root: Path, parameters: TextParameters = DRAWN) -> Pairs:
+def make_pairs(root: Path, parameters: TextParameters = DRAWN) -> Pairs:
     folder = root / "packed"
     wmt.prepare(folder, parameters, processes=1)
     return wmt.load(folder)
@@ -48,12 +48,12 @@ def made(root: Path, parameters: TextParameters = DRAWN) -> Pairs:
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
-    return made(tmp_path_factory.mktemp("drawn"))
+    return make_pairs(tmp_path_factory.mktemp("drawn"))
 
 
 def test_tokens_say_what_the_files_say(tmp_path: Path) -> None:
     source = write_text(tmp_path)
-    pairs = made(tmp_path, GIVEN)
+    pairs = make_pairs(tmp_path, GIVEN)
     german = (source / "one.de").read_text() + (source / "two.de").read_text()
     kept = [line for line in german.splitlines() if line != "Leer."]
     decoded = [pairs.text(pairs.target.row(row).tolist()) for row in range(6)]
@@ -78,10 +78,10 @@ def test_digest_does_not_depend_on_processes_or_interruptions(
         with monkeypatch.context() as patch:
             patch.setattr(f"reference.data.wmt.pairs.{step}", stop)
             with pytest.raises(InterruptedError):
-                made(tmp_path)
+                make_pairs(tmp_path)
     text = tmp_path / "packed-text" / "train.en"
     written_ns = text.stat().st_mtime_ns
-    again = made(tmp_path)
+    again = make_pairs(tmp_path)
     assert again.manifest.digest == drawn.manifest.digest
     assert text.stat().st_mtime_ns == written_ns, "text was written anew"
     assert store.verify(tmp_path / "packed").digest == drawn.manifest.digest
@@ -117,31 +117,31 @@ def test_what_is_wrong_with_the_text_is_told(
 ) -> None:
     write_text(tmp_path, **changes)
     with pytest.raises(StoreError, match=message):
-        made(tmp_path, GIVEN)
+        make_pairs(tmp_path, GIVEN)
     assert not (tmp_path / "packed").exists()
 
 
 def test_a_vocabulary_without_room_for_the_characters_is_told(tmp_path: Path) -> None:
     write_text(tmp_path)
     with pytest.raises(StoreError, match=r"more different characters than the 12 tokens"):
-        made(tmp_path, replace(GIVEN, vocabulary=12))
+        make_pairs(tmp_path, replace(GIVEN, vocabulary=12))
 
 
 def test_a_corrected_definition_keeps_the_vocabulary(tmp_path: Path) -> None:
     """Real text takes long to make one of, and how many pairs are left is known after that."""
     write_text(tmp_path)
     with pytest.raises(StoreError, match="train_samples: 6"):
-        made(tmp_path, replace(GIVEN, train_samples=7))
+        make_pairs(tmp_path, replace(GIVEN, train_samples=7))
     (vocabulary,) = tmp_path.glob("*.model")
     written_ns = vocabulary.stat().st_mtime_ns
-    made(tmp_path, GIVEN)
+    make_pairs(tmp_path, GIVEN)
     assert vocabulary.stat().st_mtime_ns == written_ns
     assert list(tmp_path.glob("*.model")) == [vocabulary]
 
 
 def test_missing_text_is_told(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"WMT17/one\.en: cannot be read \(No such file"):
-        made(tmp_path, GIVEN)
+        make_pairs(tmp_path, GIVEN)
 
 
 def test_long_pairs_are_left_out_of_training_only(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_long_pairs_are_left_out_of_training_only(tmp_path: Path) -> None:
         two_de=TEXT["two.de"] + "\nHund.\n",
         test_en=f"{long}\nA cat.\n",
     )
-    pairs = made(tmp_path, GIVEN)
+    pairs = make_pairs(tmp_path, GIVEN)
     assert pairs.manifest.parameters["left_out"]["too_long"] == 1
     assert pairs.source.lengths[6] > GIVEN.longest_tokens
 
@@ -165,7 +165,7 @@ def test_another_dataset_in_the_folder_is_refused(tmp_path: Path, drawn: Pairs) 
 
 
 def test_a_damaged_vocabulary_is_told(tmp_path: Path) -> None:
-    made(tmp_path)
+    make_pairs(tmp_path)
     (tmp_path / "packed" / wmt.VOCABULARY).write_bytes(b"x")
     with pytest.raises(StoreError, match=r"vocabulary\.model: missing or damaged"):
         wmt.load(tmp_path / "packed")

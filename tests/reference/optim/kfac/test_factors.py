@@ -30,7 +30,7 @@ CONVOLUTIONS = [
 ]
 
 
-def _unfolded(images: Tensor, module: nn.Conv2d) -> Tensor:
+def _unfold(images: Tensor, module: nn.Conv2d) -> Tensor:
     """(n, positions, kernel row × kernel column × channel), and a 1 with a bias."""
     window = factors.make_window(module)
     padded = functional.pad(images, window.padding)
@@ -49,7 +49,7 @@ def test_inputs_of_a_convolution_equal_those_unfolded(
     channels, size, kernel, stride, padding, dilation = case
     module = nn.Conv2d(channels, 2, kernel, stride, padding, dilation, bias=bias)
     images = torch.randn(4, channels, *size, generator=torch.Generator().manual_seed(1))
-    rows = _unfolded(images, module)
+    rows = _unfold(images, module)
     expected = rows.flatten(0, 1).T @ rows.flatten(0, 1) / rows.shape[1]
     found = factors.compute_convolution_input_factor(images, factors.make_window(module), bias)
     assert (found - expected).norm() < 2e-6 * expected.norm()

@@ -44,7 +44,7 @@ def _gradients(network: nn.Module) -> list[Tensor]:
     return [p.grad.clone() for p in network.parameters() if p.grad is not None]
 
 
-def _preconditioned(
+def _precondition(
     network: nn.Module,
     options: Options,
     inputs: Tensor,
@@ -89,7 +89,7 @@ def _sample_gradients(
     ]
 
 
-def _weighted_sum(outputs: Tensor, targets: Tensor) -> Tensor:
+def _sum_weighted(outputs: Tensor, targets: Tensor) -> Tensor:
     """A loss whose gradient is the same for all samples."""
     return (outputs.flatten(1) * torch.arange(1.0, 1 + outputs[0].numel())).sum(1).mean()
 
@@ -103,12 +103,12 @@ def test_equals_the_dense_fisher_where_kronecker_is_exact(bias: bool) -> None:
     images = torch.randn(20, 2, 2, 2)
     cases: list[tuple[nn.Module, Tensor, Criterion]] = [
         (linear, same_inputs, functional.cross_entropy),
-        (linear, torch.randn(20, 4), _weighted_sum),
-        (kernel, images, _weighted_sum),
+        (linear, torch.randn(20, 4), _sum_weighted),
+        (kernel, images, _sum_weighted),
     ]
     for network, inputs, criterion in cases:
         rows = _sample_gradients(network, inputs, targets, criterion)
-        before, after = _preconditioned(network, EXACT, inputs, targets, criterion)
+        before, after = _precondition(network, EXACT, inputs, targets, criterion)
         for found, expected in zip(
             after, _dense_direction(network, rows, before, 0.1), strict=True
         ):
@@ -118,8 +118,8 @@ def test_equals_the_dense_fisher_where_kronecker_is_exact(bias: bool) -> None:
 def test_batch_norm_equals_the_dense_fisher_of_each_channel() -> None:
     network, inputs = nn.BatchNorm2d(3).eval(), torch.randn(20, 3, 2, 2)
     targets = torch.zeros(20)
-    rows = torch.stack(_sample_gradients(network, inputs, targets, _weighted_sum))
-    before, after = _preconditioned(network, EXACT, inputs, targets, _weighted_sum)
+    rows = torch.stack(_sample_gradients(network, inputs, targets, _sum_weighted))
+    before, after = _precondition(network, EXACT, inputs, targets, _sum_weighted)
     for channel in range(3):
         own = list(rows[:, [channel, 3 + channel]])
         expected = _dense_direction(network, own, [torch.stack(before)[:, channel]], 0.1)[0]
@@ -143,7 +143,7 @@ def test_one_sample_agrees_with_finite_differences() -> None:
                 parameter.data.view(-1)[index] -= step
             found.view(-1)[index] = (losses[0] - losses[1]) / 2e-5
         differences.append(found)
-    _, after = _preconditioned(network, EXACT, inputs, targets)
+    _, after = _precondition(network, EXACT, inputs, targets)
     for weight in (0, 2):
         square = sum(float(part.square().sum()) for part in differences[weight : weight + 2])
         for index in (weight, weight + 1):
@@ -174,14 +174,14 @@ def test_sampled_fisher_sees_what_comes_before_an_activation_in_place() -> None:
     kfac.observe_sampled(loss)  # the real targets, so that both kinds are the same
     loss.backward()
     kfac.step()
-    _, expected = _preconditioned(copied, Options(), images, targets)
+    _, expected = _precondition(copied, Options(), images, targets)
     for found, wanted in zip(_gradients(network), expected, strict=True):
         assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_accumulated_passes_equal_one() -> None:
     network, (images, targets) = _network().eval(), _batch()
-    _, expected = _preconditioned(network, Options(), images, targets)
+    _, expected = _precondition(network, Options(), images, targets)
     kfac = KFAC(network, Options(overlap=True))
     network.zero_grad()
     with kfac.accumulate():
@@ -202,7 +202,7 @@ def test_overlap_needs_to_know_which_pass_is_the_last() -> None:
 
 def test_a_scaled_loss_changes_nothing() -> None:
     network, (images, targets) = _network(), _batch()
-    _, expected = _preconditioned(copy.deepcopy(network), Options(), images, targets)
+    _, expected = _precondition(copy.deepcopy(network), Options(), images, targets)
     kfac = KFAC(network, Options())
     (1024 * functional.cross_entropy(network(images), targets)).backward()
     for parameter in network.parameters():
@@ -241,14 +241,12 @@ def test_averages_keep_their_share() -> None:
 
 def test_norms_are_kept_or_the_step_is_bounded() -> None:
     network, (images, targets) = _network(), _batch()
-    before, after = _preconditioned(network, Options(rescaling="norm"), images, targets)
+    before, after = _precondition(network, Options(rescaling="norm"), images, targets)
     for weight, bias in ((0, 1), (2, 3)):
         for_layer = [torch.cat([g[weight].flatten(), g[bias]]).norm() for g in (before, after)]
         assert for_layer[0].item() == pytest.approx(for_layer[1].item(), rel=1e-4)
-    plain = _preconditioned(network, Options(), images, targets)[1]
-    clipped = _preconditioned(network, Options(rescaling="kl_clip", kl_clip=1e-4), images, targets)[
-        1
-    ]
+    plain = _precondition(network, Options(), images, targets)[1]
+    clipped = _precondition(network, Options(rescaling="kl_clip", kl_clip=1e-4), images, targets)[1]
     scale = clipped[0].flatten()[0] / plain[0].flatten()[0]
     product = sum(float((a * b).sum()) for a, b in zip(clipped, before, strict=True))
     assert 0.1**2 * product * scale == pytest.approx(1e-4, rel=1e-3)
@@ -259,7 +257,7 @@ def test_norms_are_kept_or_the_step_is_bounded() -> None:
     "options", [Options(), Options(inverse="eigen"), Options(stale=True)], ids=str
 )
 def test_a_saved_state_goes_on_with_the_same_steps(options: Options) -> None:
-    def trained(network: nn.Module, kfac: KFAC, optimizer: torch.optim.SGD, steps: range) -> None:
+    def train(network: nn.Module, kfac: KFAC, optimizer: torch.optim.SGD, steps: range) -> None:
         for step in steps:
             images, targets = _batch(seed=step % 2)
             optimizer.zero_grad()
@@ -269,16 +267,16 @@ def test_a_saved_state_goes_on_with_the_same_steps(options: Options) -> None:
 
     network = _network()
     kfac, optimizer = KFAC(network, options), torch.optim.SGD(network.parameters(), 0.05, 0.9)
-    trained(network, kfac, optimizer, range(6))
+    train(network, kfac, optimizer, range(6))
     states = copy.deepcopy([network.state_dict(), kfac.state_dict(), optimizer.state_dict()])
-    trained(network, kfac, optimizer, range(6, 12))
+    train(network, kfac, optimizer, range(6, 12))
 
     resumed = _network()
     other, second = KFAC(resumed, options), torch.optim.SGD(resumed.parameters(), 0.05, 0.9)
     resumed.load_state_dict(states[0])
     other.load_state_dict(states[1])
     second.load_state_dict(states[2])
-    trained(resumed, other, second, range(6, 12))
+    train(resumed, other, second, range(6, 12))
     for one, two in zip(network.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(one, two)
     assert kfac.intervals == other.intervals
@@ -411,7 +409,7 @@ def test_loading_forgets_what_was_known() -> None:
 
 def test_other_parameters_keep_their_gradients() -> None:
     network, inputs = nn.Sequential(nn.Linear(3, 3), nn.PReLU(), nn.Linear(3, 2)), torch.randn(5, 3)
-    before, after = _preconditioned(network, Options(skip=("2",)), inputs, torch.zeros(5).long())
+    before, after = _precondition(network, Options(skip=("2",)), inputs, torch.zeros(5).long())
     changed = [not torch.equal(a, b) for a, b in zip(before, after, strict=True)]
     assert changed == [True, True, False, False, False]
 

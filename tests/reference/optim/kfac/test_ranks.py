@@ -66,7 +66,7 @@ def _network() -> nn.Module:
     )
 
 
-def _trained(options: Options, rank: int, ranks: int) -> dict[str, Any]:
+def _train(options: Options, rank: int, ranks: int) -> dict[str, Any]:
     """Weights after some steps on this rank's share of the samples, and what was sent."""
     network = _network()
     kfac = KFAC(network, options)
@@ -103,7 +103,7 @@ def _all_variants(names: list[str], ranks_per_node: int) -> bytes:
     torch.set_num_threads(1)
     with start_ranks() as ranks:
         results = {
-            name: _trained(
+            name: _train(
                 replace(VARIANTS[name], ranks_per_node=ranks_per_node), ranks.rank, ranks.world_size
             )
             for name in names
@@ -113,7 +113,7 @@ def _all_variants(names: list[str], ranks_per_node: int) -> bytes:
 
 @functools.cache
 def _alone(name: str) -> dict[str, Any]:
-    return _trained(VARIANTS[name], 0, 1)
+    return _train(VARIANTS[name], 0, 1)
 
 
 @functools.cache
@@ -185,7 +185,7 @@ def test_triangles_change_what_rounding_made_asymmetric() -> None:
     assert _difference(first["symmetric"], first["base"]) < 1e-6
 
 
-def _summed(packed: bool) -> list[float]:
+def _sum(packed: bool) -> list[float]:
     with start_ranks() as ranks:
         exchange = Exchange()
         noise = torch.Generator().manual_seed(ranks.rank)
@@ -195,7 +195,7 @@ def _summed(packed: bool) -> list[float]:
 
 
 def test_a_sum_of_float21_is_within_its_bound_and_unbiased() -> None:
-    exact, found = (torch.tensor(on_ranks(2, _summed, packed)[0]) for packed in (False, True))
+    exact, found = (torch.tensor(on_ranks(2, _sum, packed)[0]) for packed in (False, True))
     error = (found - exact) / exact
     assert error.abs().max() <= RELATIVE_ERROR + 1e-7
     assert error.abs().mean() > RELATIVE_ERROR / 10
