@@ -59,7 +59,7 @@ def load_small(name: str) -> Definition:
 def install_easy(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make ``small(name)`` the definition for everybody, the checker too, with targets that any
     quality reaches: its tests look at the log, not at the learning."""
-    chosen = small(name)
+    chosen = load_small(name)
     sizes: dict[str, Any] = {"data": {key: chosen.data[key] for key in tiny.SIZES}}
     if chosen.generation:
         sizes["generation"] = {

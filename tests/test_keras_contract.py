@@ -143,7 +143,7 @@ def test_log_passes_the_checker(
     install_easy(name, tmp_path / "benchmarks", monkeypatch)
     config = dataclasses.replace(configuration(name, data_root), framework="keras")
     log = RunLogWriter(tmp_path / "result_0.txt")
-    assert run(config.definition, created(config), config, log).reached
+    assert run(config.definition, create_task(config), config, log).reached
     path = log.close()
     assert path is not None
     findings = check_log(read(path), Place(rounds.CURRENT), rounds.load())

@@ -99,7 +99,7 @@ def test_leakage_stamps_are_seen_through_sheared_psfs() -> None:
             assert np.abs(stamps[component, sign] - expected).max() < 1e-3 * expected.max()
 
 
-def observed(shown: Galaxy) -> np.ndarray:
+def observe(shown: Galaxy) -> np.ndarray:
     electrons = galaxies.compute_electrons(SKY, shown)
     return np.asarray(electrons / np.sqrt(np.array(SKY.sky_electrons))[:, None, None])
 

@@ -13,7 +13,7 @@ from rules import definition
 from rules.definition import ROOT, Definition
 from rules.errors import UserError
 from tests.compliance import small
-from tests.compliance.builder import edited, run_records, write_log, write_result
+from tests.compliance.builder import edit, run_records, write_log, write_result
 from tests.compliance.golden import assert_golden
 from tests.compliance.mixed import write_mixed
 from tools import check_compliance

@@ -146,7 +146,7 @@ def test_file_that_changes_while_it_is_read_is_told(
         os.truncate(source / "val/n03/val_014.JPEG", 100)
         return examine(content)
 
-    monkeypatch.setattr("reference.data.imagenet.images.examine", examined_while_another_is_cut)
+    monkeypatch.setattr("reference.data.imagenet.images.examine", examine_and_cut_another)
     with pytest.raises(StoreError, match=r"val_014\.JPEG: changed while it was read"):
         pack(tmp_path)
 

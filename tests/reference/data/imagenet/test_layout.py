@@ -20,7 +20,7 @@ def source(tmp_path: Path) -> Path:
     return write_set(tmp_path)
 
 
-def listed(source: Path) -> Listing:
+def list_source(source: Path) -> Listing:
     return imagenet_layout.list_files(source, len(CLASSES), TRAIN, EVALUATION)
 
 
