@@ -108,6 +108,6 @@ def _keep_going(what: str, index: int, observer: Observer) -> Iterator[None]:
 
 def _read_clock_ms(folder: ResultFolder, index: int, key: str) -> float:
     """Read the monotonic clock at the last record with this key, in milliseconds."""
-    record = logfile.last_record(folder.log(index), key)
+    record = logfile.find_last_record(folder.log(index), key)
     assert record is not None
     return float(record["metadata"]["monotonic_ms"])

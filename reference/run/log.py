@@ -24,7 +24,7 @@ class RunLogWriter:
 
     def __init__(self, path: Path | None) -> None:
         self._samples = 0
-        self._partial = logfile.partial_of(path) if path else None
+        self._partial = logfile.make_partial_path(path) if path else None
         self._file = RecordFile(self._partial, is_new=True) if self._partial else None
 
     def close(self) -> Path | None:
@@ -36,7 +36,7 @@ class RunLogWriter:
         if self._file is None or self._partial is None:
             return None
         self._file.close()
-        return logfile.closed(self._partial, "interrupted")
+        return logfile.close_log(self._partial, "interrupted")
 
     # The records, from the first line to the last.
 
@@ -138,7 +138,7 @@ class RunLogWriter:
 
     def _break_off(self, error: BaseException) -> None:
         if self._partial is not None:
-            logfile.end(self._partial, _describe(error))
+            logfile.write_end(self._partial, _describe(error))
 
 
 class TimedRun:

@@ -79,7 +79,7 @@ class ResultFolder:
         Returns ``requested`` if there are no runs, or their logs do not contain the settings.
         """
         for index in self.present():
-            record = logfile.last_record(self.log(index), "implementation")
+            record = logfile.find_last_record(self.log(index), "implementation")
             settings = record["value"].get("execution") if record else None
             if settings:
                 return Execution(**settings)
@@ -131,7 +131,7 @@ def open_result_folder(
         if [path.name for path in folder.iterdir()] == [CONFIGURATION]:
             configuration.unlink()  # no run was made with it, so a new one may differ
         keep_or_compare(configuration, shared, "configuration", tuple(shared), T18)
-        left_over = tuple(map(logfile.put_away, logfile.partials_in(folder)))
+        left_over = tuple(map(logfile.rename_log, logfile.list_partials(folder)))
         with watch(folder, lock):
             yield replace(result, left_over=left_over)
     finally:

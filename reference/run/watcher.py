@@ -72,8 +72,8 @@ def main() -> None:
 
     from reference.run import logfile
 
-    for partial in logfile.partials_in(folder):
-        log = logfile.closed(partial, why)
+    for partial in logfile.list_partials(folder):
+        log = logfile.close_log(partial, why)
         print(f"cepheid: the run was {why}; its log is kept: {log}", file=sys.stderr)
 
 

@@ -358,7 +358,7 @@ def test_a_real_full_disk(small_disk: Path) -> None:
     (full,) = run(output, "--runs", "2")
     assert full.code == 2
     assert "No space left on device" in full.err
-    assert "this run does not count. Make room and give the same command again" in full.err
+    assert "this run does not count. Free some space and run the same command again" in full.err
     assert "Traceback" not in full.err
     assert {path: path.read_bytes() for path in kept} == kept
     assert not list(output.glob("results/*/*/result_1.txt"))

@@ -189,17 +189,17 @@ def test_no_second_end_is_written(tmp_path: Path) -> None:
     file = logfile.RecordFile(partial, is_new=True)
     file.write("init_start")
     file.close()
-    logfile.end(partial, "first")
-    logfile.end(partial, "second")
+    logfile.write_end(partial, "first")
+    logfile.write_end(partial, "second")
     assert [r["key"] for r in records(partial)] == ["init_start", "init_aborted"]
-    assert logfile.closed(partial, "third").name == "interrupted_result_0_0.txt"
+    assert logfile.close_log(partial, "third").name == "interrupted_result_0_0.txt"
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     for number in range(3):
         partial = tmp_path / "result_0.txt.partial"
         logfile.RecordFile(partial, is_new=True).close()
-        assert logfile.closed(partial, "x").name == f"interrupted_result_0_{number}.txt"
+        assert logfile.close_log(partial, "x").name == f"interrupted_result_0_{number}.txt"
 
 
 def test_a_value_that_is_no_json_is_a_bug_and_not_overlooked(tmp_path: Path) -> None:
