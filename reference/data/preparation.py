@@ -1,7 +1,7 @@
 """Preparing a dataset: writing the folder that ``store`` reads.
 
 Preparation writes to ``<folder>.partial`` next to it, chunk by chunk, and notes each finished chunk
-in a journal, so that an interrupted preparation goes on where it stopped. The finished folder
+in a journal, so that an interrupted preparation continues where it stopped. The finished folder
 appears in one step. A lock on ``.<folder>.lock`` keeps two preparations of one folder apart.
 
 What is written depends on the generator and its parameters only: not on the number of processes,

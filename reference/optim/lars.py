@@ -112,7 +112,7 @@ class Lars(Optimizer):
 def _adapt_rates(
     group: dict[str, Any], weights: list[Tensor], gradients: list[Tensor]
 ) -> list[Tensor]:
-    """λ of each tensor, as views of one tensor: nothing is read back from the device."""
+    """Return λ of each tensor, scalars that are views of one tensor on the device."""
     weight_norms = torch.stack(list(torch._foreach_norm(weights)))
     gradient_norms = torch.stack(list(torch._foreach_norm(gradients)))
     decayed_norms = gradient_norms + group["weight_decay"] * weight_norms + group["epsilon"]

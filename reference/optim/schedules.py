@@ -22,7 +22,7 @@ polynomial one has a power."""
 
 @dataclass(frozen=True)
 class Schedule:
-    """Gradual warm-up, decay, and collapsed decay at the end where it is asked for.
+    """A schedule of warm-up, decay and, if configured, collapsed decay at the end.
 
     The rate rises linearly from ``start`` to ``peak`` over ``warmup_samples`` and then decays,
     with what is left of ``peak - end`` as ``DECAYS`` says, to ``end`` at ``decay_samples``, where

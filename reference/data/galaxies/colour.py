@@ -19,7 +19,9 @@ DARKEST_SKY_NOISE = -2.0  # black; a little below the sky's mean, so that noise 
 
 
 def compose_colours(stamps: np.ndarray, sky: SkyParameters) -> np.ndarray:
-    """Stamps as they are stored, (n, bands, y, x) in sky noise, as uint8 (n, y, x, 3).
+    """Compose colour pictures, uint8 (n, y, x, 3), from stored stamps.
+
+    ``stamps`` are (n, bands, y, x) in units of the sky noise.
 
     All are stretched alike, so brightness can be compared between them. Row 0 is the bottom one:
     draw with ``origin="lower"``. Raises ValueError where a band is missing.
@@ -50,7 +52,7 @@ def _compute_noise_flux(sky: SkyParameters) -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _compute_ab_zero_rates() -> np.ndarray:
-    """Photons per second and cm² that a source of AB magnitude 0 sends through each of BANDS."""
+    """Return the photons per second and cm² of AB magnitude 0 through each of BANDS, (3,)."""
     bandpasses = [
         galsim.Bandpass(f"LSST_{band}.dat", wave_type="nm").withZeropoint("AB") for band in BANDS
     ]

@@ -93,9 +93,9 @@ def export(
 
 
 def _append(path: Path, name: str, stored: np.ndarray, parameters: SkyParameters) -> Iterator[int]:
-    """Append an image extension chunk by chunk; yields the rows of each chunk once it is written.
+    """Append an image extension chunk by chunk; yield the rows of each chunk once it is written.
 
-    astropy takes of a Path its last part only, hence the string.
+    The path is passed as a string because astropy uses only the last part of a Path.
     """
     image = fits.StreamingHDU(str(path), _make_image_header(name, stored, parameters))
     for rows in split_rows(len(stored), CHUNK_ROWS):
@@ -105,7 +105,7 @@ def _append(path: Path, name: str, stored: np.ndarray, parameters: SkyParameters
 
 
 def compute_zero_points(parameters: SkyParameters) -> dict[str, float]:
-    """AB magnitude, in each band, of what gives one electron in the whole exposure."""
+    """Return the AB magnitude in each band that gives one electron in the whole exposure."""
     found = {}
     for band, seconds in zip(parameters.bands, parameters.exposure_seconds, strict=True):
         bandpass = galsim.Bandpass(f"LSST_{band}.dat", wave_type="nm").withZeropoint("AB")
@@ -115,7 +115,10 @@ def compute_zero_points(parameters: SkyParameters) -> dict[str, float]:
 
 
 def _make_primary(sky: Galaxies, parameters: SkyParameters) -> fits.PrimaryHDU:
-    """No data; how the sky was observed, with one keyword for each band where bands differ."""
+    """Make the primary unit, which has no data and describes how the sky was observed.
+
+    Quantities that differ between bands have one keyword for each band.
+    """
     header = fits.Header()
     header["ORIGIN"] = ("cepheid", "simulated galaxies, drawn with GalSim")
     header["NROWS"] = (len(sky.labels), "galaxies")
@@ -186,7 +189,7 @@ def _make_image_header(name: str, stored: np.ndarray, parameters: SkyParameters)
 
 
 def _add_frame(header: fits.Header, parameters: SkyParameters) -> None:
-    """Arcseconds from the centre of the stamp along both of its axes."""
+    """Add coordinates in arcseconds from the centre of the stamp along both axes."""
     for number, name in ((1, "X"), (2, "Y")):
         header[f"CTYPE{number}"] = name
         header[f"CUNIT{number}"] = "arcsec"
@@ -196,7 +199,10 @@ def _add_frame(header: fits.Header, parameters: SkyParameters) -> None:
 
 
 def _convert_to_electrons(stored: np.ndarray, parameters: SkyParameters) -> np.ndarray:
-    """float32, as FITS has it: the stored values are in units of the band's sky noise."""
+    """Return the values in electrons, float32 of the same shape.
+
+    The stored values are in units of the sky noise of their band.
+    """
     noise = np.sqrt(np.array(parameters.sky_electrons))[:, None, None]
     return np.asarray(stored.astype(np.float64) * noise, dtype=np.float32)
 

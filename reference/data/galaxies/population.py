@@ -82,7 +82,7 @@ class Galaxy:
 
 
 def describe_prior(catalogue: Path | None) -> dict[str, Any]:
-    """For the manifest: whoever changes one of these prepares another dataset."""
+    """Return the settings for the manifest; a change in any of them makes another dataset."""
     limits = {
         "magnitude_range": list(MAGNITUDE_RANGE),
         "redshift_range": list(REDSHIFT_RANGE),
@@ -111,7 +111,7 @@ def describe_prior(catalogue: Path | None) -> dict[str, Any]:
 def _draw_placement(
     random: np.random.Generator, shape: float, largest_offset_pixels: float
 ) -> dict[str, float]:
-    """Orientation, and place within a pixel: a galaxy does not know where pixels are."""
+    """Draw an orientation and a place within a pixel, both uniformly."""
     angle = random.uniform(0, math.pi)
     limit = largest_offset_pixels
     return {
@@ -156,7 +156,10 @@ def draw_from_prior(random: np.random.Generator, largest_offset_pixels: float) -
 
 
 def _draw_within(limits: tuple[float, float], one: Callable[[], float]) -> float:
-    """Draws until the value lies within the limits; all that are used hold most of the mass."""
+    """Draw until the value lies within the limits.
+
+    All limits in use hold most of the probability, so this ends soon.
+    """
     while not limits[0] <= (value := one()) <= limits[1]:
         pass
     return value
@@ -231,7 +234,10 @@ def draw_from_catalogue(
 
 
 def _make_components(record: Mapping[str, Any]) -> tuple[tuple[Component, ...], float, float]:
-    """Components, bulge fraction and half-light radius of a fit; templates by GalSim's rule."""
+    """Return components, bulge fraction and half-light radius (arcsec) of a fit.
+
+    The templates are chosen by GalSim's rule.
+    """
     if record["use_bulgefit"]:
         _, bulge_flux, disc_flux = (float(flux) for flux in record["flux"][:3])
         _, bulge_radius, disc_radius = (float(radius) for radius in record["hlr"][:3])
@@ -265,7 +271,7 @@ def find_catalogue(name: str) -> Path:
 
 
 def _digest_catalogue(path: Path) -> dict[str, str]:
-    """SHA-256 of the three files by name."""
+    """Return the SHA-256 digests of the three files by name."""
     stem, suffix = os.path.splitext(path.name)
     names = [path.name, f"{stem}_fits{suffix}", f"{stem}_selection{suffix}"]
     try:

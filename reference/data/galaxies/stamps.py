@@ -179,7 +179,7 @@ def parameters_of(data: Mapping[str, Any]) -> SkyParameters:
 
 
 def name_folder(parameters: SkyParameters) -> str:
-    """E.g. ``galaxies-8000-1f3a9c2e``: other parameters, another folder."""
+    """Return the name of the folder, such as ``galaxies-8000-1f3a9c2e``, for these parameters."""
     return dataset.name_folder(f"{GENERATOR}-{parameters.samples}", parameters.as_json)
 
 
@@ -273,7 +273,10 @@ def compute_electrons(
 
 
 def draw_with_galsim(parameters: SkyParameters, galaxy: Galaxy) -> np.ndarray:
-    """Draw the same with GalSim, one ``drawImage`` per band, for tests and timings."""
+    """Draw with GalSim what ``compute_electrons`` computes, float64 (bands, y, x).
+
+    It calls ``drawImage`` once per band; tests and timings compare with it.
+    """
     optics, profiles, electrons = _split_into_profiles(parameters, galaxy)
     return drawing.draw_with_galsim(
         optics, profiles, electrons, (galaxy.e1, galaxy.e2), (galaxy.dx_pixels, galaxy.dy_pixels)
@@ -283,7 +286,7 @@ def draw_with_galsim(parameters: SkyParameters, galaxy: Galaxy) -> np.ndarray:
 def _split_into_profiles(
     parameters: SkyParameters, galaxy: Galaxy, psf_shear: tuple[float, float] = (0.0, 0.0)
 ) -> tuple[Optics, list[Profile], np.ndarray]:
-    """Optics, profiles, and the electrons of each profile in each band, (bands, profiles)."""
+    """Return optics, profiles and the electrons of each profile per band, (bands, profiles)."""
     optics = Optics(
         parameters.pixels, parameters.pixel_scale_arcsec, parameters.psf_fwhm_arcsec, psf_shear
     )
@@ -320,7 +323,7 @@ def _scale_to_sky_noise(electrons: np.ndarray, sky: np.ndarray) -> np.ndarray:
 def _make_labels(
     parameters: SkyParameters, galaxy: Galaxy, signal: np.ndarray
 ) -> tuple[float, ...]:
-    """In the order of LABELS."""
+    """Return the labels of a galaxy in the order of LABELS."""
     r = parameters.bands.index("r")
     variance = signal[r] + parameters.sky_electrons[r]
     snr = math.sqrt(np.sum(signal[r] ** 2 / variance))
@@ -345,14 +348,14 @@ def _make_generator(parameters: SkyParameters, index: int, stream: int) -> np.ra
 
 
 def _interpolate_rates(bands: str, template: str, redshift: float) -> np.ndarray:
-    """Electrons per second and cm² of a galaxy of F814W = 0, (bands,)."""
+    """Return the electrons per second and cm² of a galaxy of F814W = 0, (bands,)."""
     redshifts, rates = _compute_rate_tables(bands)
     return np.array([np.interp(redshift, redshifts, rate) for rate in rates[template]])
 
 
 @lru_cache(maxsize=8)
 def _compute_rate_tables(bands: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Redshifts, and for each template the rates at them, (bands, redshifts).
+    """Return redshifts, (redshifts,), and the rates of each template there, (bands, redshifts).
 
     Photon integrals of redshifted templates over LSST's bands, over that in F814W, in which the
     template is normalised to AB = 0. All at once in less time than GalSim needs for a hundred.

@@ -100,7 +100,7 @@ def _find_largest_part(
 
 
 def _draw_numbers(seed: int, first: int, count: int) -> np.ndarray:
-    """Random numbers in [0, 1) of ``count`` positions, (count, 2 · ATTEMPTS + 3)."""
+    """Draw the random numbers in [0, 1) of ``count`` positions, (count, 2 · ATTEMPTS + 3)."""
     blocks = range(first // BLOCK, (first + count - 1) // BLOCK + 1)
     drawn = np.concatenate([_draw_block(seed, block) for block in blocks])
     start = first - blocks.start * BLOCK

@@ -77,7 +77,7 @@ class ImageNetParameters:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """For the manifest."""
+        """Return the parameters for the manifest."""
         drawn = {"seed": self.seed, "shapes_version": shapes.GENERATOR_VERSION}
         return {
             "generator_version": GENERATOR_VERSION,
@@ -127,7 +127,7 @@ def parameters_of(data: Mapping[str, Any]) -> ImageNetParameters:
 
 
 def folder(data: Mapping[str, Any], data_root: Path) -> Path:
-    """Where the dataset of a definition's ``data`` section is, prepared or not."""
+    """Return the folder of the dataset of a ``data`` section, prepared or not."""
     parameters = parameters_of(data)
     rows = parameters.train_samples + parameters.evaluation_samples
     title = f"{GENERATOR}-{parameters.source}-{rows}"
@@ -135,7 +135,7 @@ def folder(data: Mapping[str, Any], data_root: Path) -> Path:
 
 
 def find_source(folder: Path, parameters: ImageNetParameters) -> Path:
-    """Where the files are that ``folder`` is packed from."""
+    """Return the folder of the files that ``folder`` is packed from."""
     if parameters.source == REAL:
         return folder.with_name(REAL)
     return folder.with_name(f"{folder.name}-files")
@@ -147,7 +147,7 @@ def prepare(
     processes: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Manifest:
-    """Pack the dataset into ``folder``, go on where an interruption stopped it, or return at once.
+    """Pack the dataset into ``folder``; continue an interrupted one, or return if it is finished.
 
     Raises StoreError as ``preparation.prepare`` does, where the source is missing or not complete,
     and where images are damaged: all of those are named.
@@ -241,7 +241,7 @@ def _draw(
 
 
 def _split_progress(on_progress: OnProgress, half: int) -> OnProgress:
-    """Drawing is the first half of the work, packing the second."""
+    """Return the progress of one half: 0 for drawing files, 1 for packing them."""
     return lambda done, total: on_progress((half * total + done) // 2, total)
 
 

@@ -21,9 +21,9 @@ _BY_PILLOW = (KINDS.index("cmyk"), KINDS.index("other"))
 
 
 def examine(content: bytes) -> tuple[int, int, int]:
-    """Height, width and the code of the kind of an image, after decoding all of it.
+    """Return height, width and the code of the kind of an image, after decoding all of it.
 
-    Of a damaged one height and width are 0.
+    Height and width of a damaged image are 0.
     """
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(content)

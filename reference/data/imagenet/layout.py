@@ -58,7 +58,7 @@ class Listing:
 
 
 def list_files(source: Path, classes: int, train: int, validation: int) -> Listing:
-    """All files of the set in ``source``: names, classes and sizes, none is opened.
+    """List names, classes and sizes of all files in ``source`` without opening them.
 
     Raises StoreError where a folder is missing, or there are not as many ``classes``, ``train`` or
     ``validation`` images as there should be.
@@ -114,7 +114,7 @@ def _check_training(folder: Path, found: Mapping[str, Files], classes: int, imag
 def _list_validation(
     source: Path, classes: Sequence[str], images: int
 ) -> list[tuple[str, int, int]]:
-    """Names, labels and sizes."""
+    """Return names, labels and sizes of the validation images."""
     folder = source / VALIDATION
     folders, flat = _list_folders(folder), _list_images(folder)
     if folders and flat:
@@ -250,7 +250,7 @@ def _is_visible(entry: "os.DirEntry[str]") -> bool:
 
 
 def _format_names(names: Sequence[str], many: str, one: str) -> str:
-    """E.g. ``3 files (a, b, c) are``."""
+    """Format names for a message, such as ``3 files (a, b, c) are``."""
     shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
     noun, _, verb = (many if len(names) > 1 else one).partition(" ")
     return f"{len(names):,} {noun} ({shown}) {verb}"

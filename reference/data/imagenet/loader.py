@@ -125,7 +125,7 @@ class Loader:
 
 @dataclass(frozen=True)
 class _Batch:
-    """One that is being decoded."""
+    """A batch that is being decoded."""
 
     images: Tensor
     labels: Tensor

@@ -115,7 +115,7 @@ def draw_picture(seed: int, picture: Picture) -> np.ndarray:
 
 
 def _draw_colours(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Any two that can be told apart."""
+    """Draw two colours that differ clearly, (3,) each."""
     while True:
         ground, ink = random.uniform(20, 235, size=(2, 3))
         if np.abs(ground - ink).sum() > 240:
@@ -159,7 +159,7 @@ def _cover(random: np.random.Generator, inside: Inside, height: int, width: int)
 
 
 def _fold_into_cell(coordinate: Grid) -> Grid:
-    """Where in its cell of the lattice a point lies, from the centre of the cell."""
+    """Return the coordinate of a point from the centre of its cell of the lattice."""
     cells = coordinate / PERIOD
     return (cells - np.floor(cells) - 0.5) * PERIOD
 
@@ -200,7 +200,7 @@ def _plus(x: Grid, y: Grid) -> Mask:
 
 
 def _star(x: Grid, y: Grid) -> Mask:
-    """Five points: inside at least four of the five half planes of a pentagram."""
+    """Return True inside at least four of the five half planes of a pentagram."""
     count = np.zeros(x.shape, int)
     for point in range(5):
         angle = 2 * math.pi * point / 5
@@ -217,12 +217,12 @@ def _two_discs(x: Grid, y: Grid) -> Mask:
 
 
 def _bars(x: Grid, y: Grid) -> Mask:
-    """Three parallel bars."""
+    """Return True inside three parallel bars."""
     return (np.abs(y) < 0.8) & (np.abs(x) < 0.85) & ((np.abs(x) < 0.17) | (np.abs(x) > 0.51))
 
 
 def _arch(x: Grid, y: Grid) -> Mask:
-    """Three sides of a frame."""
+    """Return True on three sides of a frame."""
     return _frame(x, y) & ~((np.abs(x) < 0.45) & (y > 0))
 
 

@@ -93,7 +93,7 @@ class TextParameters:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """For the manifest."""
+        """Return the parameters for the manifest."""
         made = {"seed": self.seed, "grammar_version": grammar.GENERATOR_VERSION}
         files = {
             "train_files": list(self.train_files),
@@ -169,7 +169,7 @@ def folder(data: Mapping[str, Any], data_root: Path) -> Path:
 
 
 def find_source(folder: Path, parameters: TextParameters) -> Path:
-    """Where the text is that ``folder`` is made from."""
+    """Return the folder of the text that ``folder`` is made from."""
     if parameters.source == REAL:
         return folder.with_name(REAL)
     return folder.with_name(f"{folder.name}-text")
@@ -316,7 +316,7 @@ class _Rows:
 def _write_text(
     folder: Path, parameters: TextParameters, processes: int | None, on_progress: OnProgress
 ) -> None:
-    """Files of sentences of the grammar; files that are there are kept."""
+    """Write files of sentences from the grammar; existing files are kept."""
     counts = {
         grammar.TRAIN: parameters.train_samples,
         grammar.EVALUATION: parameters.evaluation_samples,

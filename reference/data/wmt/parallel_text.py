@@ -72,7 +72,7 @@ def open_corpus(folder: Path, names: Sequence[str]) -> Corpus:
 
 
 def compute_digest(corpus: Corpus) -> str:
-    """SHA-256 over the files' names and contents."""
+    """Return the SHA-256 over the names and contents of the files."""
     total = hashlib.sha256()
     for name in corpus.names:
         for language in LANGUAGES:
@@ -109,7 +109,7 @@ def _map_file(path: Path) -> np.memmap:
 
 @lru_cache(maxsize=16)
 def _find_line_ends(path: Path) -> np.ndarray:
-    """Where lines end: at a line feed, or at the end of the file."""
+    """Return the ends of the lines in bytes, (lines,): line feeds and the end of the file."""
     content = _map_file(path)
     ends = np.flatnonzero(content == ord("\n"))
     return ends if content[-1] == ord("\n") else np.append(ends, len(content))

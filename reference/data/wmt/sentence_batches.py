@@ -25,7 +25,7 @@ class Pass:
 
     @property
     def places(self) -> int:
-        """Tokens and padding."""
+        """The tokens of both languages and their padding."""
         return self.source.size + self.target.size
 
     @property
@@ -35,7 +35,7 @@ class Pass:
 
     @property
     def tokens(self) -> int:
-        """Without padding, of both languages."""
+        """The tokens of both languages, without padding."""
         return int(np.count_nonzero(self.source != PADDING)) + self.target_tokens
 
 
@@ -59,14 +59,17 @@ class Batches:
         self._lengths = pairs.source.lengths, pairs.target.lengths
 
     def make_batch(self, samples: int) -> Batch:
-        """Return the batch that follows after that many samples."""
+        """Make the batch that follows after that many samples."""
         rows, _ = self._stream.take(samples, self.batch)
         mine = sort_by_length(self.pairs, rows)[self.rank :: self.world_size]
         passes = tuple(pad(self.pairs, part) for part in self._cut(mine))
         return Batch(passes, int(self._lengths[1][rows].sum()))
 
     def _cut(self, rows: np.ndarray) -> Iterator[np.ndarray]:
-        """Consecutive parts, of as many sentences as ``pass_tokens`` allow, but at least one."""
+        """Yield consecutive parts of ``rows``, each of at most ``pass_tokens`` tokens.
+
+        Every part has at least one sentence.
+        """
         source, target = (lengths[rows] for lengths in self._lengths)
         first = 0
         while first < len(rows):
@@ -84,7 +87,7 @@ def sort_by_length(pairs: Pairs, rows: np.ndarray) -> np.ndarray:
 
 
 def pad(pairs: Pairs, rows: np.ndarray) -> Pass:
-    """Return pairs in one padded block."""
+    """Return the pairs ``rows``, int64 (rows,), in one padded block."""
     return Pass(_stack_padded(pairs.source, rows), _stack_padded(pairs.target, rows))
 
 

@@ -99,7 +99,7 @@ class Curvature:
         return self.exchange.start_sums(parts, owners, "factors", self.options.float21)
 
     def _compute_batch_mean(self, statistic: Statistic, loss_scale: float) -> Tensor:
-        """Over this rank's samples, divided by the number of ranks.
+        """Compute the mean over this rank's samples, divided by the number of ranks.
 
         The loss is the mean over samples, so the gradient of one of n samples is n times what the
         backward pass has.
@@ -227,7 +227,7 @@ class Curvature:
     def _schedule(
         self, due: list[Statistic], following: dict[Statistic, tuple[int, float]]
     ) -> None:
-        """When each factor is refreshed next; with stale ones its owner tells all ranks."""
+        """Schedule the next refresh of each factor; with ``stale`` its owner informs all ranks."""
         if not self.options.stale:
             told = [(1.0, math.inf)] * len(due)
         elif due:
@@ -279,7 +279,7 @@ class Curvature:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a ``state_dict``. Raises UserError where it is of another model."""
+        """Load a ``state_dict``. Raises UserError if it belongs to another model."""
         saved = state.get("factors", {})
         for statistic in self.layer_of:
             tensors = saved.get(statistic.name, {"tensors": []})["tensors"]

@@ -78,13 +78,13 @@ class Exchange:
             self._levels = (self._all,)
 
     def close(self) -> None:
-        """Give up the groups. Nothing travels afterwards."""
+        """Destroy the process groups; nothing can be sent afterwards."""
         for group in self._groups:
             dist.destroy_process_group(group)
         self._groups.clear()
 
     def _make_level(self, name: str, groups: Sequence[Iterable[int]]) -> Level:
-        """Every rank makes all groups, in the same order, as torch.distributed asks."""
+        """Make all groups in the same order on every rank, as torch.distributed requires."""
         mine: Level | None = None
         for members in map(tuple, groups):
             with self._guard():
@@ -184,7 +184,7 @@ class Exchange:
     def gather(
         self, parts: Sequence[Tensor], owners: Sequence[int], purpose: str, packed: bool = False
     ) -> list[Tensor]:
-        """Each part as its owner has it, on every rank (an all-gather of uneven shares).
+        """Return each part as its owner has it, on every rank (an all-gather of uneven shares).
 
         Parts are float32 and flat, equal in number and size on every rank; on ranks that do not own
         one, its values do not matter. With ``packed`` all ranks, the owner too, get what float21
@@ -221,7 +221,7 @@ class Exchange:
     def _gather_in_level(
         self, held: dict[int, Tensor], level: Level, lengths: Sequence[int], purpose: str
     ) -> dict[int, Tensor]:
-        """Every member of a level gets what each of them holds, by the rank it comes from."""
+        """Gather what each member of a level holds, by the rank that it comes from."""
         # Within a node each rank holds what came along its rail, else only its own.
         sources = {
             member: self._find_rail(member) if level.name == "node" else (member,)
@@ -250,7 +250,7 @@ class Exchange:
         return tuple(range(rank % per_node, self.world_size, per_node))
 
     def sum(self, values: Tensor, purpose: str) -> Tensor:
-        """``values`` summed over all ranks, on every rank (an all-reduce)."""
+        """Sum ``values`` over all ranks, on every rank (an all-reduce); the shape stays."""
         if self.world_size == 1:
             return values
         # A reduce-scatter and an all-gather of equal shares.
@@ -268,7 +268,7 @@ class Exchange:
 
 
 def _join(parts: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
-    """One flat tensor of all parts, empty where there are none, as on the device of ``like``."""
+    """Join all parts to one flat tensor on the device of ``like``; without parts it is empty."""
     if parts:
         return torch.cat([part.reshape(-1) for part in parts])
     return like[0].new_empty(0)

@@ -33,7 +33,7 @@ class Window:
     padding: tuple[int, int, int, int]  # left, right, top, bottom
 
     def count_outputs(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of the output for unpadded images."""
+        """Return rows and columns of the output for unpadded images."""
         left, right, top, bottom = self.padding
         spans = [self.dilation[axis] * (self.kernel[axis] - 1) + 1 for axis in (0, 1)]
         return (
@@ -80,13 +80,13 @@ def compute_linear_input_factor(inputs: Tensor, with_bias: bool) -> Tensor:
 
 
 def compute_linear_output_factor(gradients: Tensor) -> Tensor:
-    """B of a linear layer, summed over samples: (n, …, d) to (d, d)."""
+    """Return B of a linear layer, summed over samples: (n, …, d) to (d, d)."""
     rows = gradients.reshape(-1, gradients.shape[-1])
     return rows.T @ rows
 
 
 def compute_convolution_output_factor(gradients: Tensor) -> Tensor:
-    """B of a convolution, summed over samples: (n, c, y, x) to (c, c)."""
+    """Return B of a convolution, summed over samples: (n, c, y, x) to (c, c)."""
     return _multiply_shifted(gradients, gradients, (1, 1)).flatten(1)
 
 
@@ -159,7 +159,7 @@ def _find_covered(start: int, window: Window, axis: int, size: int) -> tuple[sli
 
 
 def _sum_unfolded(images: Tensor, window: Window) -> Tensor:
-    """Return the same from the columns themselves, for kernels without dilation."""
+    """Return Σ u uᵀ, (k, k), from the columns u themselves, for kernels without dilation."""
     (rows, columns), channels = window.kernel, images.shape[1]
     outputs = window.count_outputs(*images.shape[2:])
     padded = _pad(images, window).permute(0, 2, 3, 1).contiguous()
@@ -178,7 +178,7 @@ def _sum_unfolded(images: Tensor, window: Window) -> Tensor:
 
 
 def _sum_shifts(images: Tensor, window: Window) -> Tensor:
-    """Return the same from products of each row of the kernel with itself and those below."""
+    """Return Σ u uᵀ, (k, k), from products of each kernel row with itself and those below."""
     (rows, columns), channels = window.kernel, images.shape[1]
     outputs = window.count_outputs(*images.shape[2:])
     padded = _pad(images, window)
@@ -211,7 +211,7 @@ def _take_covered(
 
 
 def _sum_over_windows(images: Tensor, window: Window) -> Tensor:
-    """Σ u over all columns u of the unfolded images."""
+    """Return Σ u, (k,), over all columns u of the unfolded images."""
     outputs = window.count_outputs(*images.shape[2:])
     padded = _pad(images.sum(0, keepdim=True), window)
     places = [
@@ -223,7 +223,7 @@ def _sum_over_windows(images: Tensor, window: Window) -> Tensor:
 
 
 def _sum_correlations(images: Tensor, window: Window) -> Tensor:
-    """Return the same for windows that move by one pixel.
+    """Return Σ u uᵀ, (k, k), for windows that move by one pixel.
 
     The products of two positions of the kernel depend only on the shift between them, except at the
     borders of the image that one of the two does not reach. So each shift is summed once over the
@@ -288,7 +288,7 @@ class _Shifts:
         return total
 
     def _sum_row(self, row: int, down: int) -> Tensor:
-        """(shifts to the right, c, c): t in one row only."""
+        """Return the sums with t in one row only, (shifts to the right, c, c)."""
         if (row, down) not in self._of_row:
             reach = self._columns - 1
             other = functional.pad(self._images[:, :, row + down, None], (reach, reach))
@@ -297,7 +297,7 @@ class _Shifts:
         return self._of_row[row, down]
 
     def _sum_column(self, column: int, right: int) -> Tensor:
-        """(shifts downwards, c, c): t in one column only."""
+        """Return the sums with t in one column only, (shifts downwards, c, c)."""
         if (column, right) not in self._of_column:
             start = column + right
             other = functional.pad(self._images[..., start : start + 1], (0, 0, 0, self._rows - 1))
@@ -309,7 +309,7 @@ class _Shifts:
 
 
 def compute_moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of each channel: (n, c, …) to (c,) each."""
+    """Return mean and variance of each channel: (n, c, …) to (c,) each."""
     rows = _group_by_sample(inputs).flatten(0, 1)
     mean = rows.mean(0)
     return mean, (rows - mean).square_().mean(0)  # torch.var_mean takes ten times as long here
@@ -332,7 +332,7 @@ def compute_batch_norm_fisher(
 
 
 def _group_by_sample(images: Tensor) -> Tensor:
-    """(n, c, …) as (n, positions, c), without a copy where channels lie side by side."""
+    """Return (n, c, …) as (n, positions, c), without a copy if channels lie side by side."""
     return images.movedim(1, -1).reshape(len(images), -1, images.shape[1])
 
 
@@ -341,7 +341,10 @@ def _multiply_shifted(
     shifted: Tensor,
     kernel: tuple[int, int],
 ) -> Tensor:
-    """(c, c', rows, columns): Σ images[n, c, t] · shifted[n, c', t + place] over n and t."""
+    """Return Σ images[n, c, t] · shifted[n, c', t + place], (c, c', rows, columns).
+
+    The sum is over n and t.
+    """
     size = (images.shape[1], shifted.shape[1], *kernel)
     products: Tensor = conv2d_weight(shifted, size, images)
     return products

@@ -21,12 +21,15 @@ _MASK = (1 << _KEPT_BITS) - 1
 
 
 def count_words(numbers: int) -> int:
-    """How many words of 64 bits hold that many numbers."""
+    """Return how many words of 64 bits hold that many numbers."""
     return -(-numbers // NUMBERS_PER_WORD)
 
 
 def pack(numbers: Tensor) -> Tensor:
-    """float32 (n,) to int64 (⌈n / 3⌉,); the first of three numbers lies in the lowest bits."""
+    """Pack float32 (n,) to int64 (⌈n / 3⌉,).
+
+    The first of three numbers lies in the lowest bits.
+    """
     assert numbers.dtype == torch.float32
     words = count_words(numbers.numel())
     padding = words * NUMBERS_PER_WORD - numbers.numel()
@@ -36,7 +39,7 @@ def pack(numbers: Tensor) -> Tensor:
 
 
 def unpack(words: Tensor, numbers: int) -> Tensor:
-    """int64 (⌈n / 3⌉,) to float32 (n,), with n = ``numbers``."""
+    """Unpack int64 (⌈n / 3⌉,) to float32 (n,), with n = ``numbers``."""
     kept = torch.stack([words >> (place * _KEPT_BITS) & _MASK for place in range(3)], dim=1)
     bits = (kept << _CUT_BITS | _HALF_BIT).to(torch.int32)  # wraps round into the sign bit
     return bits.view(torch.float32).flatten()[:numbers]

@@ -63,9 +63,9 @@ def factorize_cholesky(
     dampings: Sequence[Tensor],
     products: torch.dtype = torch.float32,
 ) -> list[Factored]:
-    """Each matrix with its damping, factored, for products in that dtype.
+    """Factorize each matrix, (n, n), with its damping, for products in that dtype.
 
-    Where a matrix is not positive definite even so, its damping is raised tenfold, up to
+    If a damped matrix is not positive definite, its damping is raised tenfold, up to
     ``DAMPING_RAISES_MAX`` times, with a warning. Raises UserError that names the factor after that.
     """
     results: dict[int, Factored] = {}
@@ -96,7 +96,7 @@ def _factorize_damped(
     dampings: Sequence[Tensor],
     products: torch.dtype,
 ) -> dict[int, Factored]:
-    """Of those matrices that are positive definite with their damping, by index."""
+    """Return the factors of the matrices that are positive definite with damping, by index."""
     tried: list[int] = []
     factors: list[Tensor] = []
     failures: list[Tensor] = []
@@ -117,7 +117,10 @@ def _factorize_damped(
 
 
 def factorize_eigen(matrices: Sequence[Tensor], dampings: Sequence[Tensor]) -> list[Factored]:
-    """Each matrix in its eigenvectors; eigenvalues that rounding made negative are 0."""
+    """Decompose each matrix, (n, n), into eigenvectors and eigenvalues.
+
+    Eigenvalues that rounding made negative are set to 0.
+    """
     results: dict[int, Factored] = {}
     for batch in _group_by_size(range(len(matrices)), matrices):
         values, vectors = torch.linalg.eigh(torch.stack([matrices[index] for index in batch]))

@@ -40,11 +40,14 @@ class Statistic:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the factor."""
+        """The shape of the factor."""
         return (self.size if self.is_matrix else 3, self.size)
 
     def pack(self, values: Tensor, triangle: bool) -> Tensor:
-        """Flat float32, for sending."""
+        """Return the factor as a flat float32 tensor, for sending.
+
+        ``triangle`` keeps only the upper triangle of a matrix.
+        """
         return symmetric.pack(values) if self.is_matrix and triangle else values.flatten()
 
     def count_packed(self, triangle: bool) -> int:
@@ -70,12 +73,12 @@ class Statistic:
         return [damping, self.average, *self.before]
 
     def allocate_state(self, count: int, device: torch.device) -> list[Tensor]:
-        """Tensors of the shapes of ``kept()`` of another rank."""
+        """Return empty tensors of the ``count`` shapes that ``dump_state`` of another rank has."""
         shapes = [(), *[self.shape] * (count - 1)] if count else []
         return [torch.empty(shape, device=device) for shape in shapes]
 
     def forget(self) -> None:
-        """Nothing is known of it any more."""
+        """Forget everything about the factor, as before the first batch."""
         self.collected = self.average = self.factored = None
         self.before, self.non_finite = [], 0
 
@@ -96,12 +99,12 @@ class Layer(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where its parameters are."""
+        """The device of the parameters."""
         return self.parameters[0].device
 
     @property
     def cost(self) -> float:
-        """Of its inverses, up to a constant."""
+        """The cost of the inverses, up to a constant."""
         matrices = [statistic.size for statistic in self.statistics if statistic.is_matrix]
         return estimate_inversion_cost(matrices) + sum(
             parameter.numel() for parameter in self.parameters
@@ -109,7 +112,7 @@ class Layer(ABC):
 
     @property
     def has_gradient(self) -> bool:
-        """True after a backward pass that reached it."""
+        """True after a backward pass that reached the layer."""
         return all(parameter.grad is not None for parameter in self.parameters)
 
     @property
@@ -123,7 +126,7 @@ class Layer(ABC):
 
     @property
     def averages(self) -> list[Tensor]:
-        """Of those of its statistics that are known."""
+        """The running averages of the statistics that are known, each of its own shape."""
         return [stat.average for stat in self.statistics if stat.average is not None]
 
     @abstractmethod
@@ -160,7 +163,7 @@ class KroneckerLayer(Layer):
         self._window = factors.make_window(module) if isinstance(module, nn.Conv2d) else None
 
     def collect_inputs(self, inputs: Tensor) -> None:
-        """(n, c, y, x) or (n, …, d)."""
+        """Add the inputs, (n, c, y, x) or (n, …, d), to their factor."""
         if self._window:
             found = factors.compute_convolution_input_factor(inputs, self._window, self.with_bias)
         else:
@@ -168,11 +171,11 @@ class KroneckerLayer(Layer):
         self.inputs.collect(found)
 
     def summarize_inputs(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """Nothing."""
+        """Return nothing: the factor of the gradients needs no inputs."""
         return ()
 
     def collect_outputs(self, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
-        """(n, c, y, x) or (n, …, d)."""
+        """Add the gradients of the outputs, (n, c, y, x) or (n, …, d), to their factor."""
         if self._window:
             self.outputs.collect(factors.compute_convolution_output_factor(gradients))
         else:
@@ -190,7 +193,7 @@ class KroneckerLayer(Layer):
         return rows
 
     def split_gradient(self, gradient: Tensor) -> list[Tensor]:
-        """From (outputs, inputs)."""
+        """Return views of the gradient, (outputs, inputs), in the shapes of the parameters."""
         rows = gradient[:, :-1] if self.with_bias else gradient
         if self._window:
             outputs, channels, *kernel = self.parameters[0].shape
@@ -198,7 +201,7 @@ class KroneckerLayer(Layer):
         return [rows, gradient[:, -1]] if self.with_bias else [rows]
 
     def compute_direction(self, gradient: Tensor, damping: float) -> Tensor:
-        """B⁻¹ G A⁻¹."""
+        """Return B⁻¹ G A⁻¹, (outputs, inputs), for a gradient G of the same shape."""
         assert self.inputs.factored is not None
         assert self.outputs.factored is not None
         steps = self.inputs.interval.steps, self.outputs.interval.steps
@@ -227,10 +230,10 @@ class BatchNormLayer(Layer):
     def summarize_inputs(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the inputs, (n, c, …), with mean and deviation of each channel."""
         module = self._module
-        told = getattr(module, "batch_moments", None)
-        if module.training and told is not None:
+        moments = getattr(module, "batch_moments", None)
+        if module.training and moments is not None:
             mean, variance = (
-                each.repeat_interleave(len(inputs) // len(each), dim=0) for each in told
+                each.repeat_interleave(len(inputs) // len(each), dim=0) for each in moments
             )
         elif module.training or module.running_mean is None or module.running_var is None:
             mean, variance = factors.compute_moments(inputs.float())
@@ -239,19 +242,19 @@ class BatchNormLayer(Layer):
         return inputs, mean, torch.sqrt(variance + module.eps)
 
     def collect_outputs(self, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
-        """(n, c, …)."""
+        """Add the gradients with respect to the outputs, (n, c, …), to the factor."""
         inputs, mean, deviation = seen
         self.fisher.collect(
             factors.compute_batch_norm_fisher(inputs.float(), gradients, mean, deviation)
         )
 
     def gradient(self) -> Tensor:
-        """(2, channels): of scale and shift."""
+        """Return the gradient of scale and shift, (2, channels)."""
         gradients = [parameter.grad for parameter in self.parameters]
         return torch.stack([gradient.float() for gradient in gradients if gradient is not None])
 
     def split_gradient(self, gradient: Tensor) -> list[Tensor]:
-        """From (2, channels)."""
+        """Return views of the gradient, (2, channels), for scale and shift."""
         return list(gradient.unbind())
 
 
@@ -311,7 +314,7 @@ def _is_within(name: str, pattern: str) -> bool:
 
 
 def explain_unsupported(module: nn.Module) -> str | None:
-    """Why K-FAC has no factors for a module with parameters; None where it has."""
+    """Return why K-FAC has no factors for a module with parameters, or None if it has."""
     if not isinstance(module, nn.Linear | nn.Conv2d | _BatchNorm):
         return f"no factors for {type(module).__name__}"
     if module.weight is None or not module.weight.requires_grad:

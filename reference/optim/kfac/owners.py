@@ -13,12 +13,12 @@ class Owners:
 
     @property
     def imbalance(self) -> float:
-        """The work of the busiest rank over the mean of all: 1 where it is shared evenly."""
+        """The work of the busiest rank divided by the mean of all ranks: 1 if it is even."""
         mean = sum(self.cost_by_rank) / len(self.cost_by_rank)
         return max(self.cost_by_rank) / mean if mean else 1.0
 
     def format_table(self) -> str:
-        """One line per rank: layers, share of the work. For people to read."""
+        """Return a table for people, one line per rank: its layers and share of the work."""
         total = sum(self.cost_by_rank) or 1.0
         lines = [f"rank  layers  share of the inverses   (busiest / mean: {self.imbalance:.2f})"]
         for rank, cost in enumerate(self.cost_by_rank):

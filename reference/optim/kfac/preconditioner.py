@@ -21,7 +21,7 @@ from rules.errors import UserError
 
 
 class KFAC:
-    """Replaces gradients by the inverse of the (empirical) Fisher matrix times them.
+    """A preconditioner that multiplies gradients by the inverse of the Fisher matrix.
 
     Ueno et al. 2020 (doi:10.1145/3394486.3403265): block-diagonal by layer, Kronecker-factored for
     ``Linear`` and ``Conv2d``, unit-wise for batch normalisation. ::
@@ -40,7 +40,7 @@ class KFAC:
 
     ``guard`` is entered around every collective, to turn the loss of a rank into an error of the
     caller's; ``phase`` around the making of factors and of inverses, with "factors" or "inverse",
-    for somebody who times them. Raises UserError for a model or options that cannot be.
+    for a profiler. Raises UserError for a model or options that are not supported.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class KFAC:
         ]
 
     def remove(self) -> None:
-        """Take the hooks off the model, and give up the process groups; every rank does."""
+        """Remove the hooks from the model and destroy the process groups, on every rank."""
         for hook in self._hooks:
             hook.remove()
         self.exchange.close()
@@ -85,7 +85,7 @@ class KFAC:
 
     @property
     def owners(self) -> Owners:
-        """Who inverts what, and how well that is balanced."""
+        """The rank that inverts each layer, and the balance of the work."""
         return self.curvature.owners
 
     # What is observed while the model runs.
@@ -235,7 +235,7 @@ class KFAC:
         return found, torch.stack(products).sum() if products else torch.zeros((), device=device)
 
     def _average_gradients(self) -> dict[Layer, Tensor]:
-        """Over all ranks, of the layers that this rank preconditions."""
+        """Return the mean gradients over all ranks of the layers that this rank preconditions."""
         layers = [layer for layer in self.layers if layer.has_gradient]
         ranks = self.exchange.world_size
         if not self.options.average_gradients or ranks == 1:
@@ -268,7 +268,7 @@ class KFAC:
         product: Tensor,
         learning_rate: float | None,
     ) -> None:
-        """In place, by the norms of each layer's gradient or one bound for all."""
+        """Rescale the directions in place, by each layer's norm or by one bound for all."""
         if self.options.rescaling == "norm":
             for layer, direction in directions.items():
                 norm = direction.norm()
@@ -285,7 +285,7 @@ class KFAC:
         torch._foreach_mul_(list(directions.values()), bound)
 
     def _distribute(self, directions: dict[Layer, Tensor]) -> None:
-        """Into the gradients, of all ranks unless each updates its own weights only."""
+        """Write the directions into the gradients, on all ranks unless the update is sharded."""
         if self.options.shard_update:
             for layer in self.layers:
                 if not self.curvature.is_mine(layer):
@@ -335,12 +335,12 @@ class KFAC:
 
     @property
     def intervals(self) -> dict[str, Interval]:
-        """Of every factor: how often it is refreshed, and was; the same on all ranks."""
+        """The interval of every factor and its history; the same on all ranks."""
         return {statistic.name: statistic.interval for statistic in self.curvature.layer_of}
 
     @property
     def refreshed_share(self) -> float:
-        """The refreshes that were made, of all factors, over those without ``stale``."""
+        """The number of refreshes of all factors divided by that without ``stale``."""
         possible = self.curvature.steps * len(self.curvature.layer_of)
         made = sum(interval.refreshes for interval in self.intervals.values())
         return made / possible if possible else 1.0
@@ -358,7 +358,7 @@ class KFAC:
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a ``state_dict``. Raises UserError where it is of another model."""
+        """Load a ``state_dict``. Raises UserError if it belongs to another model."""
         self.curvature.load_state_dict(state)
 
 

@@ -20,11 +20,11 @@ class Interval:
     distance: float = field(default=math.inf, compare=False)
 
     def record_refresh(self, step: int, steps: int, distance: float = math.inf) -> "Interval":
-        """With ``steps`` to go from a refresh at ``step``."""
+        """Return the interval after a refresh at ``step``; the next one follows in ``steps``."""
         return Interval(steps, self.steps, step + steps, self.refreshes + 1, distance)
 
     def record_failure(self, step: int) -> "Interval":
-        """Due again at the next step."""
+        """Return the interval after a failure at ``step``; the next step tries again."""
         return replace(self, due=step + 1)
 
 

@@ -14,7 +14,7 @@ def count_packed(size: int) -> int:
 
 
 def pack(matrix: Tensor) -> Tensor:
-    """(n, n) to (n (n + 1) / 2,): what stands above and on the diagonal."""
+    """Pack the upper triangle with its diagonal: (n, n) to (n (n + 1) / 2,)."""
     half = matrix.shape[0] // 2
     rest = matrix.shape[0] - half
     folded = matrix.new_zeros(half + 1, rest)
@@ -28,7 +28,7 @@ def pack(matrix: Tensor) -> Tensor:
 
 
 def unpack(flat: Tensor, size: int) -> Tensor:
-    """(n (n + 1) / 2,) to the symmetric matrix (n, n), with n = ``size``."""
+    """Unpack (n (n + 1) / 2,) to the symmetric matrix (n, n), with n = ``size``."""
     half = size // 2
     rest = size - half
     top = flat[: half * rest].view(half, rest)

@@ -50,7 +50,7 @@ def write_german(sentence: Sentence) -> str:
 
 
 def _write_line(words: Sequence[str]) -> str:
-    """As a line of text: punctuation joined, never doubled, the first letter large."""
+    """Join words to a line: single punctuation marks and a capital first letter."""
     text = " ".join(words).replace(" ,", ",").replace(",,", ",")
     for mark in ".?":
         text = text.replace(f", {mark}", mark).replace(f" {mark}", mark)

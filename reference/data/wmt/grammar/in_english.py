@@ -80,7 +80,7 @@ def _write_adverbial(adverbial: Adverbial | None) -> list[str]:
 
 
 def _write_nominal(nominal: Nominal, role: int) -> list[str]:
-    """``role`` is 0 for a subject, 1 for an object."""
+    """Return the words of a nominal; ``role`` is 0 for a subject, 1 for an object."""
     if isinstance(nominal, Pronoun):
         return [nominal.english[role]]
     noun = nominal.noun.english_plural if nominal.plural else nominal.noun.english
