@@ -104,9 +104,9 @@ def _check_training(folder: Path, found: Mapping[str, Files], classes: int, imag
     count = sum(map(len, found.values()))
     if count != images:
         fewest = sorted(found, key=lambda name: len(found[name]))[:3]
-        told = ", ".join(f"{name} with {len(found[name])}" for name in fewest)
+        counts = ", ".join(f"{name} with {len(found[name])}" for name in fewest)
         raise StoreError(
-            f"{folder}: {count:,} images, expected {images:,}. The folders with fewest are {told}. "
+            f"{folder}: {count:,} images, expected {images:,}. The folders with fewest are {counts}. "
             f"Unpack again what is not complete."
         )
 

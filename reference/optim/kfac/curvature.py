@@ -229,7 +229,7 @@ class Curvature:
     ) -> None:
         """Schedule the next refresh of each factor; with ``stale`` its owner informs all ranks."""
         if not self.options.stale:
-            told = [(1.0, math.inf)] * len(due)
+            following_of_all = [(1.0, math.inf)] * len(due)
         elif due:
             known = [
                 following.get(statistic, (0, math.inf))
@@ -238,10 +238,12 @@ class Curvature:
                 for statistic in due
             ]
             device = self.layer_of[due[0]].device
-            told = self.exchange.sum(torch.tensor(known, device=device), "intervals").tolist()
+            following_of_all = self.exchange.sum(
+                torch.tensor(known, device=device), "intervals"
+            ).tolist()
         else:
-            told = []
-        for statistic, (steps, distance) in zip(due, told, strict=True):
+            following_of_all = []
+        for statistic, (steps, distance) in zip(due, following_of_all, strict=True):
             interval = statistic.interval
             statistic.interval = (
                 interval.record_refresh(self.steps, int(steps), distance)
