@@ -89,7 +89,7 @@ _GALAXY_STREAM, _NOISE_STREAM = 0, 1
 
 @dataclass(frozen=True)
 class SkyParameters:
-    """All that the images depend on.
+    """The parameters of everything that the images depend on.
 
     ``exposure_seconds`` and ``sky_electrons`` (mean per pixel) have a value for each band; empty
     stands for LSST's ten years. ``catalogue`` is a COSMOS catalogue file with its ``_fits`` and

@@ -42,7 +42,7 @@ def examine(content: bytes) -> tuple[int, int, int]:
 
 
 def decode(content: bytes | memoryview, kind: int) -> np.ndarray:
-    """Decode an image to RGB, uint8 (height, width, 3); ``kind`` is the result of ``examined``."""
+    """Decode an image to RGB, uint8 (height, width, 3); ``kind`` is the code from ``examine``."""
     if kind in _BY_PILLOW:
         with Image.open(io.BytesIO(content)) as image:
             return np.array(image.convert("RGB"))

@@ -36,7 +36,7 @@ Files = dict[str, int]
 
 @dataclass(frozen=True)
 class Listing:
-    """All files of a set, training first: names relative to its folder, labels, sizes."""
+    """A list of all files of a set, training first: names relative to its folder, labels, sizes."""
 
     classes: tuple[str, ...]
     names: tuple[str, ...]
@@ -50,7 +50,7 @@ class Listing:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of names, labels and sizes."""
+        """The SHA-256 of names, labels and sizes."""
         sha = hashlib.sha256("\n".join(self.names).encode())
         sha.update(self.labels.astype("<i8").tobytes())
         sha.update(self.sizes_bytes.astype("<i8").tobytes())
@@ -106,8 +106,8 @@ def _check_training(folder: Path, found: Mapping[str, Files], classes: int, imag
         fewest = sorted(found, key=lambda name: len(found[name]))[:3]
         counts = ", ".join(f"{name} with {len(found[name])}" for name in fewest)
         raise StoreError(
-            f"{folder}: {count:,} images, expected {images:,}. The folders with fewest are {counts}. "
-            f"Unpack again what is not complete."
+            f"{folder}: {count:,} images, expected {images:,}. The folders with fewest are "
+            f"{counts}. Unpack again what is not complete."
         )
 
 

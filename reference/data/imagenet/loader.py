@@ -42,7 +42,7 @@ class Share:
 
 
 class Loader:
-    """Crops, decodes and resizes for one rank, on ``workers`` threads of its own.
+    """A loader that crops, decodes and resizes for one rank, on ``workers`` threads of its own.
 
     Images come as uint8 (n, pixels, pixels, 3) and labels as int64 (n,), in pinned memory if
     ``pinned``. ``close`` ends the threads.

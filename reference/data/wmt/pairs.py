@@ -123,7 +123,7 @@ class Tokens:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Tokens of every row, END included; int64 (rows,)."""
+        """The number of tokens of every row, END included; int64 (rows,)."""
         return np.diff(self.ends, prepend=0)
 
 

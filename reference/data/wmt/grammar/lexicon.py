@@ -9,7 +9,10 @@ SIBILANTS = ("s", "ß", "z", "x", "sch")
 
 @dataclass(frozen=True)
 class Noun:
-    """``gender`` is m, f or n; a ``weak`` one takes -(e)n in all singular cases but the first."""
+    """A noun of both languages.
+
+    ``gender`` is m, f or n. A ``weak`` noun takes -(e)n in all singular cases but the first.
+    """
 
     english: str
     english_plural: str
@@ -66,7 +69,7 @@ class Verb:
 
 @dataclass(frozen=True)
 class Adjective:
-    """``stem`` is what German endings are added to."""
+    """An adjective of both languages; German endings are added to ``stem``."""
 
     english: str
     german: str

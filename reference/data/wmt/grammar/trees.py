@@ -8,7 +8,7 @@ from reference.data.wmt.grammar.lexicon import Adjective, Noun, Verb
 
 @dataclass(frozen=True)
 class Pronoun:
-    """``english`` as subject and object, ``german`` as nominative, accusative, dative."""
+    """A pronoun: ``english`` subject and object, ``german`` nominative, accusative, dative."""
 
     english: tuple[str, str]
     german: tuple[str, str, str]
