@@ -186,7 +186,7 @@ def _make_grid(optics: Optics, period: int) -> _Grid:
 def _find_highest_frequency(optics: Optics) -> float:
     """Return the highest frequency that the PSF passes, in radians per pixel.
 
-    Raises StoreError if it is beyond twice Nyquist, where ``_folded`` would have to fold twice.
+    Raises StoreError if it is beyond twice Nyquist, where ``_fold`` would have to fold twice.
     """
     round_psf, scale = _make_psf(replace(optics, psf_shear=(0.0, 0.0))), optics.pixel_scale_arcsec
     size = math.hypot(*optics.psf_shear)
@@ -248,7 +248,7 @@ def draw_with_galsim(
 ) -> np.ndarray:
     """Draw the sum of ``profiles`` with GalSim, one ``drawImage`` per band: float64 (bands, y, x).
 
-    ``electrons`` are (bands, profiles). Tests compare ``images`` with this direct method.
+    ``electrons`` are (bands, profiles). Tests compare ``draw_profiles`` with this direct method.
     """
     drawn = np.empty((len(electrons), optics.pixels, optics.pixels))
     psf = galsim.Kolmogorov(fwhm=optics.psf_fwhm_arcsec)

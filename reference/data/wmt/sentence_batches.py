@@ -18,7 +18,7 @@ from reference.data.wmt.vocabulary import PADDING
 
 @dataclass(frozen=True)
 class Pass:
-    """Source and target sentences, int64 (sentences, longest), PADDING after each sentence's END."""
+    """Source and target sentences, int64 (sentences, longest), PADDING after a final END."""
 
     source: np.ndarray
     target: np.ndarray
