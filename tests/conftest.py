@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from rules import definition, rcp
 from rules.definition import Definition
@@ -16,7 +16,9 @@ from tests.compliance.builder import reference_points
 # One thread for each of several worker processes; set before anything imports torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A busy machine is no reason to fail: an example may take as long as it likes.
-settings.register_profile("cepheid", deadline=None)
+settings.register_profile(
+    "cepheid", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("cepheid")
 
 
