@@ -16,9 +16,7 @@ from tests.compliance.builder import reference_points
 # One thread for each of several worker processes; set before anything imports torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A busy machine is no reason to fail: an example may take as long as it likes.
-settings.register_profile(
-    "cepheid", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("cepheid", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("cepheid")
 
 
