@@ -17,7 +17,7 @@ from compliance.finding import Finding, escape
 from compliance.read import records
 from compliance.read.reading import Reading
 from compliance.read.records import Event
-from compliance.read.runlog import PARTIAL, RunLog, read, run_log
+from compliance.read.runlog import PARTIAL, RunLog, make_run_log, read
 from rules.errors import UserError
 from rules.events import CLOCK_METADATA, STATUS_ABORTED, find_event_type
 from rules.rounds import Round
@@ -112,7 +112,7 @@ class GrowingLog:
 
     def log(self) -> RunLog:
         """Return the log as far as it has been read, whole lines only."""
-        return run_log(self.path or self.asked, self.reading)
+        return make_run_log(self.path or self.asked, self.reading)
 
     @property
     def is_partial(self) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from compliance.read.records import INTEGER_MAX
-from compliance.read.runlog import RunLog, repetitions_seconds
+from compliance.read.runlog import RunLog, read_repetitions
 from rules.events import is_integer
 
 SPANS_MAX = 600  # of one run on the time line; more would be thinner than a hair
@@ -109,6 +109,6 @@ def _describe(metadata: Mapping[str, object]) -> str:
 
 def _find_timings(run: RunLog) -> Iterator[Timing]:
     for event in run.all("generation_times"):
-        images, seconds = read_count(event.metadata.get("images_count")), repetitions_seconds(event)
+        images, seconds = read_count(event.metadata.get("images_count")), read_repetitions(event)
         if images and seconds:
             yield Timing(images, statistics.median(seconds), len(seconds))

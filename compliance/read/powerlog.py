@@ -53,7 +53,7 @@ class Sensor:
     lines: Sequence[int]
 
     def energy_joules(self, start_ms: float, stop_ms: float) -> float:
-        """Σ Pᵢ·Δtᵢ from start to stop: a reading stands until the next one."""
+        """Return Σ Pᵢ·Δtᵢ from start to stop in joules; a reading holds until the next one."""
         first = max(0, bisect_right(self.times_ms, start_ms) - 1)
         last = bisect_right(self.times_ms, stop_ms)
         ends = [*self.times_ms[first + 1 : last], stop_ms]
@@ -81,7 +81,7 @@ class PowerLog:
         return int(match.group(1))
 
     def energy_joules(self, start_ms: float, stop_ms: float) -> float:
-        """Energy of all sensors between two readings of the monotonic clock."""
+        """Return the energy of all sensors in joules between two times of the monotonic clock."""
         return math.fsum(sensor.energy_joules(start_ms, stop_ms) for sensor in self.sensors)
 
 

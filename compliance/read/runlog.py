@@ -69,33 +69,32 @@ class RunLog:
         return {key: tuple(events) for key, events in found.items()}
 
     def all(self, key: str) -> tuple[Event, ...]:
-        """Every event of a key."""
+        """Return all events of a key, in the order of the lines."""
         return self.by_key.get(key, ())
 
     def first(self, key: str) -> Event | None:
-        """The first event of a key, or None."""
+        """Return the first event of a key, or None."""
         events = self.all(key)
         return events[0] if events else None
 
     def value(self, key: str) -> Any:
-        """The value of the first event of a key, or None."""
+        """Return the value of the first event of a key, or None."""
         event = self.first(key)
         return None if event is None else event.value
 
     def text(self, key: str) -> str | None:
-        """The value of the first event of a key if it is a string."""
+        """Return the value of the first event of a key if it is a string, else None."""
         value = self.value(key)
         return value if isinstance(value, str) else None
 
     @property
     def is_complete(self) -> bool:
-        """False where a record was lost, or may still come: then nothing follows from what is not
-        there."""
+        """True when no record was lost and none may still come, so that missing ones count."""
         return self.ended and not self.has_lost_records
 
     @cached_property
     def has_lost_records(self) -> bool:
-        """True where a record is there that could not be read."""
+        """True when the file holds a record that could not be read."""
         return any(problem.lost for problem in self.problems)
 
     @property
@@ -105,7 +104,7 @@ class RunLog:
 
     @property
     def index(self) -> int | None:
-        """k of ``result_<k>.txt``, also while that is being written; None for another file name."""
+        """The number k of ``result_<k>.txt``, even while it is written; None for another name."""
         match = re.fullmatch(r"result_(0|[1-9][0-9]{0,5})\.txt(\.partial)?", self.path.name)
         return int(match.group(1)) if match else None
 
@@ -144,8 +143,11 @@ class RunLog:
 
     @property
     def update_time_ratio(self) -> float | None:
-        """The time of an update in the completed blocks over that of a plain one, which is
-        measured after the run where an update does more (K-FAC); else None."""
+        """The time of an update in the completed blocks divided by that of a plain update.
+
+        The plain update is measured after the run, by benchmarks whose updates do more (K-FAC). The
+        ratio is None for all others.
+        """
         plain_ms, batch = self.value("plain_update_ms"), self.value("global_batch_size")
         if not (_is_time(plain_ms) and plain_ms and is_integer(batch) and batch > 0):
             return None
@@ -160,7 +162,7 @@ class RunLog:
         """The scores of a run that generated and converged (rule T26), by name; else nothing."""
         images, seconds = [], []
         for event in self.all("generation_times"):
-            count, times = event.metadata.get("images_count"), repetitions_seconds(event)
+            count, times = event.metadata.get("images_count"), read_repetitions(event)
             if not is_integer(count) or times is None:
                 return {}
             images.append(count)
@@ -194,9 +196,11 @@ class RunLog:
         return tuple(points)
 
 
-def repetitions_seconds(event: Event) -> tuple[float, ...] | None:
-    """How long each repetition took by a ``generation_times`` record, sampling and decoding
-    together; None where that cannot be read off it."""
+def read_repetitions(event: Event) -> tuple[float, ...] | None:
+    """Return the seconds of each repetition in a ``generation_times`` record.
+
+    Each is the sum of sampling and decoding. Returns None if the record does not hold such times.
+    """
     parts: list[list[float]] = []
     for name in GENERATION_SECONDS:
         part = event.value.get(name) if isinstance(event.value, dict) else None
@@ -233,11 +237,11 @@ def read(path: Path, with_digest: bool = False) -> RunLog:
         reading.add_problem(None, "file", "the file cannot be read", str(error.strerror), lost=True)
     finally:
         os.close(descriptor)
-    return replace(run_log(path, reading), sha256=sha256)
+    return replace(make_run_log(path, reading), sha256=sha256)
 
 
-def run_log(path: Path, reading: Reading) -> RunLog:
-    """What has been read so far."""
+def make_run_log(path: Path, reading: Reading) -> RunLog:
+    """Make a run log of what has been read so far."""
     problems, not_finite = tuple(reading.problems), frozenset(reading.not_finite)
     return RunLog(path, tuple(reading.events), problems, not_finite, reading.dialects)
 

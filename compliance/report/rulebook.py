@@ -37,13 +37,13 @@ def explain_rule(rule_id: str) -> str:
     unknown rule.
     """
     rules = read_rules()
-    asked = rule_id.partition(".")[0].upper()
-    if asked not in rules:
+    wanted_id = rule_id.partition(".")[0].upper()
+    if wanted_id not in rules:
         raise UserError(
-            f'no rule "{rule_id}"{did_you_mean(asked, rules)} '
+            f'no rule "{rule_id}"{did_you_mean(wanted_id, rules)} '
             f"(all: {', '.join(rules)}; they are written in rules/)"
         )
-    rule = rules[asked]
+    rule = rules[wanted_id]
     return f"{rule.id} {rule.title}\n{rule.body}\n\n(rules/{rule.book})"
 
 
@@ -55,16 +55,16 @@ def list_codes(rule_id: str) -> dict[str, str]:
 
 @cache
 def read_rules() -> Mapping[str, RuleText]:
-    """Every numbered rule, by id, in the order of the books."""
-    found = {}
+    """Return every numbered rule by its id, in the order of the books."""
+    rules = {}
     for book in _find_books():
         for section in re.split(r"^(?=##)", book.read_text(encoding="utf-8"), flags=re.MULTILINE):
             heading = re.match(r"### ([A-Z]+[0-9]+) (.+)\n", section)
             if heading:
                 rule_id, title = heading.groups()
                 body = section[heading.end() :].strip()
-                found[rule_id] = RuleText(rule_id, title.strip(), book.name, body)
-    return found
+                rules[rule_id] = RuleText(rule_id, title.strip(), book.name, body)
+    return rules
 
 
 def _find_books() -> list[Path]:

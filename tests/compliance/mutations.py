@@ -14,7 +14,7 @@ from pathlib import Path
 from compliance.checks import Place, check_log
 from compliance.finding import sort_findings
 from compliance.read.reading import Reading
-from compliance.read.runlog import RunLog, run_log
+from compliance.read.runlog import RunLog, make_run_log
 from compliance.report import formats as report
 from rules import rounds
 
@@ -178,7 +178,7 @@ def parse(content: bytes, path: Path = PATHS[0]) -> RunLog:
     """The log that ``content`` is, without a file."""
     reading = Reading()
     reading.read_file(io.BytesIO(content))
-    return run_log(path, reading)
+    return make_run_log(path, reading)
 
 
 def judge(content: bytes, path: Path, place: Place, *, reported: bool = False) -> int:

@@ -40,13 +40,13 @@ def check_events(run: RunLog, place: Place) -> Iterator[Finding]:
     definition = find_log_definition(run, place)
     hyperparameters = definition.hyperparameters if definition else {}
     known_events = EVENTS[definition.kind if definition else "train"]
-    asked = {**known_events, **{name: make_hyperparameter_rule(name) for name in hyperparameters}}
-    known = set(asked)
+    rules = {**known_events, **{name: make_hyperparameter_rule(name) for name in hyperparameters}}
+    known = set(rules)
     if definition:
         yield from _check_unknown_keys(run, known)
     if run.is_complete:
-        yield from _check_counts(run, asked, misspelt=set(suggest_keys(run, known).values()))
-    yield from _check_records(run, asked)
+        yield from _check_counts(run, rules, misspelt=set(suggest_keys(run, known).values()))
+    yield from _check_records(run, rules)
     yield from _check_implementation(run)
 
 
@@ -88,29 +88,29 @@ def _check_counts(
         )
         return
     timed = run.all("run_start")[0].line if run.all("run_start") else math.inf
-    for key, asked in known.items():
+    for key, event_rule in known.items():
         events = run.all(key)
-        again = events[1:2] if asked.count != "at least once" else ()
+        again = events[1:2] if event_rule.count != "at least once" else ()
         if again and not (run.grows and again[0].line > timed):  # it may belong to another run
             yield make_finding(
                 run.path,
                 again[0].line,
                 "T2.repeated",
                 f"{key} appears {len(events):,} times, first on line {events[0].line}",
-                expected=f"{key} {asked.count}",
+                expected=f"{key} {event_rule.count}",
                 hint="write it once, from one rank, and each run to a file of its own",
             )
-        if events or key in misspelt or asked.count == "at most once":
+        if events or key in misspelt or event_rule.count == "at most once":
             continue
-        is_of_block = asked.phase is Phase.TIMED and key != "run_start"
+        is_of_block = event_rule.phase is Phase.TIMED and key != "run_start"
         if key == "run_stop" or (is_of_block and may_lack_blocks):
             continue  # T7 reports a run that did not end
         yield make_finding(
             run.path,
-            find_phase_end(run, asked.phase),
+            find_phase_end(run, event_rule.phase),
             "T2.missing",
-            f"{key} is missing ({asked.meaning})",
-            expected=f"{key} {asked.count}, {PHASE_PLACES[asked.phase]}",
+            f"{key} is missing ({event_rule.meaning})",
+            expected=f"{key} {event_rule.count}, {PHASE_PLACES[event_rule.phase]}",
             hint=f"write the event {key} there",
         )
 
@@ -136,8 +136,8 @@ def _check_implementation(run: RunLog) -> Iterator[Finding]:
         return
     wrong = [
         name
-        for name, asked in IMPLEMENTATION_TYPES.items()
-        if not has_type(event.value.get(name), asked)
+        for name, expected in IMPLEMENTATION_TYPES.items()
+        if not has_type(event.value.get(name), expected)
     ]
     if wrong:
         yield make_finding(

@@ -32,9 +32,9 @@ _FIXES: Mapping[ProblemKind, str] = {
 @rule("T1", Needs.RECORDS)
 def check_form(run: RunLog, place: Place) -> Iterator[Finding]:
     """Check that every record is one JSON object of the right fields on a line of its own (T1)."""
-    asked = rounds.load(place.round).log
-    yield from _check_dialects(run, asked.dialect)
-    tolerated = asked.tolerated
+    log_rules = rounds.load(place.round).log
+    yield from _check_dialects(run, log_rules.dialect)
+    tolerated = log_rules.tolerated
     for problem in [p for p in run.problems if p.lost or p.kind not in tolerated]:
         yield make_finding(
             run.path,
@@ -55,15 +55,15 @@ def check_form(run: RunLog, place: Place) -> Iterator[Finding]:
         )
 
 
-def _check_dialects(run: RunLog, asked: Dialect) -> Iterator[Finding]:
+def _check_dialects(run: RunLog, expected: Dialect) -> Iterator[Finding]:
     for dialect, line in run.dialects.items():
-        if dialect != asked:
+        if dialect != expected:
             yield make_finding(
                 run.path,
                 line,
                 "T1.dialect",
                 f"the record is in the dialect of {_DIALECTS[dialect]}",
-                expected=f"records in the dialect of {_DIALECTS[asked]}",
+                expected=f"records in the dialect of {_DIALECTS[expected]}",
                 hint="write the log with the mllog of the round, or check with --round",
             )
 

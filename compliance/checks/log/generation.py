@@ -7,7 +7,7 @@ from compliance.checks.definitions import find_division
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.records import Event
-from compliance.read.runlog import RunLog, repetitions_seconds
+from compliance.read.runlog import RunLog, read_repetitions
 from rules.definition import Definition
 from rules.events import GENERATION_SECONDS, REASON_METADATA, STATUS_ABORTED
 
@@ -19,9 +19,9 @@ UNTIMED_MS_MIN = 1000.0
 @rule("T24", Needs.TIMELINE, kinds=("generate",))
 def check_generation(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
     """Check what was generated, how often, and in what time (T24)."""
-    found = [*_check_counts(run, definition), *_check_times(run, definition)]
-    yield from found
-    if not found:
+    findings = [*_check_counts(run, definition), *_check_times(run, definition)]
+    yield from findings
+    if not findings:
         yield from _check_images(run, definition)
 
 
@@ -30,7 +30,7 @@ def _check_counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
     assert definition.generation is not None
     counts = definition.generation.counts
     stop = run.all("run_stop")[0]
-    asked_for = f"{', '.join(f'{count:,}' for count in counts)} images at a time, in this order"
+    expected = f"{', '.join(f'{count:,}' for count in counts)} images at a time, in this order"
     for key in ("generation_start", "generation_times", "generation_stop"):
         for event, count in zip_longest(run.all(key), counts):
             if event is None:
@@ -42,9 +42,10 @@ def _check_counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
                     stop.line,
                     "T24.missing",
                     f"{key} of {count:,} images at a time is missing",
-                    expected=asked_for,
+                    expected=expected,
                     got="run_stop" + (" without a reason" if run.status == STATUS_ABORTED else ""),
-                    hint="generate all of them; a run that cannot says why in metadata.reason",
+                    hint="generate all of them, or give the reason in metadata.reason if the run "
+                    "cannot",
                 )
                 return
             if event.metadata["images_count"] != count:
@@ -53,7 +54,7 @@ def _check_counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
                     event.line,
                     "T24.images_count",
                     f"{key} has an unexpected number of images",
-                    expected=asked_for,
+                    expected=expected,
                     got=format_value(event.metadata["images_count"]),
                     hint="images_count is the number of images that are generated at a time",
                 )
@@ -66,7 +67,7 @@ def _check_times(run: RunLog, definition: Definition) -> Iterator[Finding]:
     started, stopped = run.all("generation_start"), run.all("generation_stop")
     measured = zip(run.all("generation_times"), definition.generation.repetitions, strict=False)
     for number, (event, repetitions) in enumerate(measured):
-        seconds = repetitions_seconds(event)
+        seconds = read_repetitions(event)
         if seconds is None or len(seconds) != repetitions:
             yield make_finding(
                 run.path,
@@ -88,19 +89,19 @@ def _check_room(
     start, stop = between
     if start.monotonic_ms is None or stop.monotonic_ms is None:
         return  # T4 reports it
-    room_ms, told_ms = stop.monotonic_ms - start.monotonic_ms, 1000 * sum(seconds)
-    if told_ms > room_ms + CLOCK_TOLERANCE_MS:
+    room_ms, total_ms = stop.monotonic_ms - start.monotonic_ms, 1000 * sum(seconds)
+    if total_ms > room_ms + CLOCK_TOLERANCE_MS:
         yield make_finding(
             run.path,
             event.line,
             "T24.too_long",
             "the repetitions took longer than the interval that holds them",
             expected=f"at most {room_ms:,.1f} ms, from line {start.line} to line {stop.line}",
-            got=f"{told_ms:,.1f} ms",
+            got=f"{total_ms:,.1f} ms",
             hint="write generation_start before the first repetition and generation_stop after "
             "the last one",
         )
-    elif room_ms - told_ms > max(UNTIMED_MS_MIN, UNTIMED_SHARE_MAX * room_ms):
+    elif room_ms - total_ms > max(UNTIMED_MS_MIN, UNTIMED_SHARE_MAX * room_ms):
         yield make_finding(
             run.path,
             event.line,
@@ -108,7 +109,7 @@ def _check_room(
             "much of the time was spent outside of the repetitions",
             expected=f"repetitions that take most of the {room_ms:,.0f} ms from line {start.line} "
             f"to line {stop.line}",
-            got=f"{told_ms:,.0f} ms",
+            got=f"{total_ms:,.0f} ms",
             hint="a repetition lasts from drawing its noise until its images can be read; "
             "explain in the README what else takes so long",
             severity="warning",

@@ -107,8 +107,8 @@ def _check_end(run: RunLog) -> Iterator[Finding]:
 
 
 def _belongs_after(event: Event) -> bool:
-    asked = EVENTS["train"].get(event.key)
-    return asked is not None and asked.phase is Phase.AFTER
+    event_rule = EVENTS["train"].get(event.key)
+    return event_rule is not None and event_rule.phase is Phase.AFTER
 
 
 def _check_phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
@@ -166,27 +166,27 @@ def _describe_place(
 
 def _check_turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
     """Report the first event out of turn in each block; the next block_start begins anew."""
-    state, told, last_line = turns.begin, False, 0
+    state, is_reported, last_line = turns.begin, False, 0
     for event in run.events:
         if event.key in turns.of:
-            asked, leads_to = turns.of[event.key]
+            required, leads_to = turns.of[event.key]
             if event.key == turns.anew and state == turns.begin:
-                told = False
-            if state != asked and not told:
-                told = True
+                is_reported = False
+            if state != required and not is_reported:
+                is_reported = True
                 yield make_finding(
                     run.path,
                     event.line,
                     "T3.out_of_turn",
                     f"{event.key} is out of turn",
-                    expected=f"{event.key} {asked}",
+                    expected=f"{event.key} {required}",
                     got=f"{event.key} {state}" + (f" (line {last_line})" if last_line else ""),
                     hint=turns.fix,
                 )
             state, last_line = leads_to, event.line
         elif event.key == "run_stop":
             may_be_open = run.status == STATUS_ABORTED  # the run may have failed anywhere
-            if state != turns.end and not may_be_open and not told:
+            if state != turns.end and not may_be_open and not is_reported:
                 yield make_finding(
                     run.path,
                     event.line,

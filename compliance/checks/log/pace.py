@@ -1,4 +1,4 @@
-"""T4: whether the events of the timed part explain its time, as far as a log can show it.
+"""T4: check that the events of the timed part explain its time, as far as a log can show it.
 
 Only an interval that takes no time at all is certainly wrong. A block that is much faster than all
 others, or a long time between events, may have an honest reason, so these are warnings.

@@ -14,31 +14,31 @@ from rules.events import (
 )
 
 
-def check_record(run: RunLog, event: Event, asked: EventRule) -> Iterator[Finding]:
+def check_record(run: RunLog, event: Event, event_rule: EventRule) -> Iterator[Finding]:
     """Check the event type, the type of the value and the metadata of one record."""
-    if event.event_type in EVENT_TYPES and event.event_type != asked.event_type:
+    if event.event_type in EVENT_TYPES and event.event_type != event_rule.event_type:
         yield make_finding(
             run.path,
             event.line,
             "T2.event_type",
             f"{event.key} has the wrong event_type",
-            expected=asked.event_type,
+            expected=event_rule.event_type,
             got=event.event_type,
             hint="use mllog's start() and end() for intervals, event() for points in time",
         )
     allowed = CHOICES.get(event.key)
-    fits = has_type(event.value, asked.value) and (allowed is None or event.value in allowed)
+    fits = has_type(event.value, event_rule.value) and (allowed is None or event.value in allowed)
     if not fits and event.key != "cache_clear":  # T6 judges that value
         yield make_finding(
             run.path,
             event.line,
             "T2.value",
             f"{event.key} has a wrong value",
-            expected=_describe_choices(allowed) if allowed else asked.value,
+            expected=_describe_choices(allowed) if allowed else event_rule.value,
             got=format_value(event.value),
-            hint=f"{event.key} is {asked.meaning}",
+            hint=f"{event.key} is {event_rule.meaning}",
         )
-    wrong = [name for name in asked.metadata if not _has_right_metadata(event, name)]
+    wrong = [name for name in event_rule.metadata if not _has_right_metadata(event, name)]
     if wrong:
         yield make_finding(
             run.path,
@@ -50,7 +50,7 @@ def check_record(run: RunLog, event: Event, asked: EventRule) -> Iterator[Findin
                 format_value(event.metadata[name]) if name in event.metadata else "nothing"
                 for name in wrong
             ),
-            hint=f"give every {event.key} the metadata {', '.join(asked.metadata)}",
+            hint=f"give every {event.key} the metadata {', '.join(event_rule.metadata)}",
         )
 
 

@@ -13,14 +13,14 @@ def suggest_keys(run: RunLog, known: set[str]) -> Mapping[str, str]:
     import difflib
 
     missing = [key for key in known if not run.all(key)]
-    found: dict[str, str] = {}
+    suggestions: dict[str, str] = {}
     unknown = (key for key in run.by_key if key not in known)
     for key in islice(unknown, SUGGESTED_MAX):
         close = [other for other in missing if _looks_like(key, other)]
         close += difflib.get_close_matches(key[:100], missing, n=1)
         if close:
-            found[key] = close[0]
-    return found
+            suggestions[key] = close[0]
+    return suggestions
 
 
 def _looks_like(key: str, other: str) -> bool:

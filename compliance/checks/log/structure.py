@@ -38,8 +38,8 @@ def find_phase_end(run: RunLog, phase: Phase) -> int | None:
 
 _ONCE_EARLY = {
     key
-    for key, asked in EVENTS["train"].items()
-    if asked.count == "once" and asked.phase < Phase.TIMED
+    for key, event_rule in EVENTS["train"].items()
+    if event_rule.count == "once" and event_rule.phase < Phase.TIMED
 }
 
 
@@ -79,24 +79,24 @@ def is_whole(run: RunLog, definition: Definition) -> bool:
         return False
     may_lack_blocks = run.status == STATUS_ABORTED
     known = EVENTS[definition.kind]
-    for key, asked in known.items():
+    for key, event_rule in known.items():
         count = len(run.all(key))
-        is_of_block = asked.phase is Phase.TIMED and key not in ("run_start", "run_stop")
+        is_of_block = event_rule.phase is Phase.TIMED and key not in ("run_start", "run_stop")
         if may_lack_blocks and is_of_block and not count:
             continue
-        if asked.count == "once" and asked.phase is Phase.TIMED and count != 1:
+        if event_rule.count == "once" and event_rule.phase is Phase.TIMED and count != 1:
             return False
         if key in ("init_start", "init_stop") and count != 1:
             return False
-        if asked.count == "at least once" and not count:
+        if event_rule.count == "at least once" and not count:
             return False
     start = run.first("run_start")
     assert start is not None
     for event in run.events:
-        asked_of = known.get(event.key)
-        if asked_of is None:
+        rule_of_event = known.get(event.key)
+        if rule_of_event is None:
             if event.line > start.line and event.key not in definition.hyperparameters:
                 return False  # perhaps a misspelt block_stop
-        elif asked_of.phase is Phase.TIMED and any(check_record(run, event, asked_of)):
+        elif rule_of_event.phase is Phase.TIMED and any(check_record(run, event, rule_of_event)):
             return False
     return True

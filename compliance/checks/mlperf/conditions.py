@@ -19,12 +19,12 @@ def find_requirements(
 ) -> Sequence[tuple[Requirement, Requirements]]:
     """Return the requirements of the round that apply to a log, each with its conditions.
 
-    Of the requirements, only those that ask for one of ``parts``, names of their fields.
+    Only requirements that have one of the fields named in ``parts`` are returned.
     """
     return _keep_parts(place.round, _find_applicable(run, place.round), parts)
 
 
-@lru_cache(maxsize=1)  # every rule asks for the same log
+@lru_cache(maxsize=1)  # every rule of M looks up the same log
 def _find_applicable(run: RunLog, round_name: str) -> tuple[bool, ...]:
     """Return for each group of requirements of a round whether it applies to the log."""
     judged_in = rounds.load(round_name)
@@ -40,8 +40,12 @@ def _keep_parts(
     round_name: str, applies: tuple[bool, ...], parts: tuple[str, ...]
 ) -> Sequence[tuple[Requirement, Requirements]]:
     groups = compress(rounds.load(round_name).requirements, applies)
-    found = [(asked, group) for group in groups for asked in group.of_keys]
-    return [(asked, group) for asked, group in found if any(getattr(asked, p) for p in parts)]
+    return [
+        (requirement, group)
+        for group in groups
+        for requirement in group.of_keys
+        if any(getattr(requirement, part) for part in parts)
+    ]
 
 
 def _has_value(run: RunLog, key: str, value: object, judged_in: Round) -> bool:
@@ -76,9 +80,9 @@ def _list_lacking_fields(needs: Metadata, fields: Sequence[str]) -> str:
     return ", ".join(missing)
 
 
-def _find_wrong_value(needs: Metadata, found: Mapping[str, Any]) -> str:
+def _find_wrong_value(needs: Metadata, metadata: Mapping[str, Any]) -> str:
     for name, condition in needs.values.items():
-        if name in found and not condition.holds(found[name]):
+        if name in metadata and not condition.holds(metadata[name]):
             return f"{name} {condition}"
     return ""
 
@@ -89,4 +93,5 @@ def format_metadata(event: Event) -> str:
 
 
 def format_count(events: list[Event]) -> str:
+    """Return how many records are concerned, or nothing for a single one."""
     return f" (in {len(events):,} records)" if len(events) > 1 else ""

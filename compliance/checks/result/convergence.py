@@ -19,14 +19,14 @@ def check_convergence(
 ) -> Iterator[Finding]:
     """Check that the mean of samples to target is not implausibly small (T21)."""
     points = rcp.load(definition.name, definition.scale)
-    found = compare_convergence(result, definition, place, points)
-    if found is None or found.verdict == "pass":
+    comparison = compare_convergence(result, definition, place, points)
+    if comparison is None or comparison.verdict == "pass":
         return
     measure = (
         f"`cepheid rcp {definition.name} --scale {definition.scale} "
-        f"--batch-size {found.batch_size}`"
+        f"--batch-size {comparison.batch_size}`"
     )
-    if found.verdict == "not measured":
+    if comparison.verdict == "not measured":
         is_stale = points is not None and not points.belongs_to(definition)
         yield make_finding(
             result.path,
@@ -37,7 +37,7 @@ def check_convergence(
             hint=f"{measure} measures the reference at this batch size",
             severity="note",
         )
-    elif found.verdict == "missing point":
+    elif comparison.verdict == "missing point":
         assert points is not None
         yield make_finding(
             result.path,
@@ -45,19 +45,20 @@ def check_convergence(
             "T21.missing_point",
             "convergence was not compared: the reference was measured at smaller batch sizes only",
             expected=f"at most {max(p.batch_size for p in points.points if p.is_usable):,}",
-            got=f"{found.batch_size:,}",
+            got=f"{comparison.batch_size:,}",
             hint=f"{measure} measures the missing point; hand it in with the result",
             severity="note",
         )
-    elif found.expected is not None:
+    elif comparison.expected is not None:
         yield make_finding(
             result.path,
             None,
             "T21.too_fast",
-            f"implausibly few samples to target at batch size {found.batch_size:,}",
-            expected=f"a mean of at least {math.ceil(found.expected.least):,}; "
-            f"the reference needs {found.expected.mean:,.0f}",
-            got=f"{found.samples:,.0f}" + (f", factor {found.factor:.2f}" if found.factor else ""),
+            f"implausibly few samples to target at batch size {comparison.batch_size:,}",
+            expected=f"a mean of at least {math.ceil(comparison.expected.least):,}; "
+            f"the reference needs {comparison.expected.mean:,.0f}",
+            got=f"{comparison.samples:,.0f}"
+            + (f", factor {comparison.factor:.2f}" if comparison.factor else ""),
             hint="look for what is not the definition's: data, augmentation, optimizer, "
             "evaluation; where only the hyperparameters are better, measure the reference with "
             f"them: {measure} with --set, and hand in its rcp.json",

@@ -27,8 +27,8 @@ def check_copies(
     copied = list(_check_quality(runs, definition))
     copied += _check_traces(runs, {finding.path for finding in copied})
     yield from copied
-    told = {finding.path for finding in copied}
-    yield from _check_overlap([run for run in runs if run.path not in told])
+    reported = {finding.path for finding in copied}
+    yield from _check_overlap([run for run in runs if run.path not in reported])
 
 
 def _check_quality(runs: Sequence[RunLog], definition: Definition) -> Iterator[Finding]:
@@ -102,7 +102,7 @@ COPIED_INTERVALS_MIN = 5
 COPIED_INTERVAL_MS_MIN = 100.0  # shorter ones may agree by chance
 
 
-def _check_traces(runs: Sequence[RunLog], told: set[Path]) -> Iterator[Finding]:
+def _check_traces(runs: Sequence[RunLog], reported: set[Path]) -> Iterator[Finding]:
     """Report runs that share all losses, or all times between events, with an earlier run."""
     seen: dict[object, RunLog] = {}
     for run in runs:
@@ -111,9 +111,9 @@ def _check_traces(runs: Sequence[RunLog], told: set[Path]) -> Iterator[Finding]:
             ("time", _list_intervals_ms(run)): _TIMES,
             ("generation", _list_generation_times(run)): _GENERATION_TIMES,
         }
-        known = {trace: told_as for trace, told_as in traces.items() if trace[1]}
+        known = {trace: described for trace, described in traces.items() if trace[1]}
         same = next((trace for trace in known if trace in seen), None)
-        if same is not None and run.path not in told:
+        if same is not None and run.path not in reported:
             code, what, key = known[same]
             yield make_finding(
                 run.path,

@@ -51,8 +51,8 @@ def _check_seeds_of_history(result: ResultLogs, place: Place) -> Iterator[Findin
             if owner is not run:
                 yield _report_repeated_seed(run, event, owner)
                 break
-        asked = rounds.load(place.round).log.seed_required
-        if asked and place.in_result and not run.all("seed") and _is_closed(run, place):
+        is_required = rounds.load(place.round).log.seed_required
+        if is_required and place.in_result and not run.all("seed") and _is_closed(run, place):
             yield make_finding(
                 run.path,
                 None,

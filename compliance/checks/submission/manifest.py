@@ -42,14 +42,14 @@ def check_manifest(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
         )
         yield from _check_code_of_logs(who, summaries)
         return
-    found = [*_check_content(who, who.manifest, summaries)]
-    yield from found[:PROBLEMS_MAX]
-    if len(found) > PROBLEMS_MAX:
+    findings = [*_check_content(who, who.manifest, summaries)]
+    yield from findings[:PROBLEMS_MAX]
+    if len(findings) > PROBLEMS_MAX:
         yield make_finding(
             who.manifest.path,
             None,
             "S4.more_files",
-            f"{len(found) - PROBLEMS_MAX} more files are not as the manifest lists them",
+            f"{len(findings) - PROBLEMS_MAX} more files are not as the manifest lists them",
             hint=PACK,
         )
     yield from _check_code_of_logs(who, summaries)

@@ -190,6 +190,7 @@ class Scale:
     last: float
 
     def __call__(self, value: float) -> float:
+        """Return the place of a value."""
         low, high = self._transform(self.low), self._transform(self.high)
         share = (self._transform(value) - low) / (high - low)
         return round(self.first + share * (self.last - self.first), 1)

@@ -11,7 +11,7 @@ from compliance.finding import Finding
 from compliance.judge.follow import GrowingLog, check_growing_log, follow_log
 from compliance.read import records
 from compliance.read.reading import Reading
-from compliance.read.runlog import PARTIAL, read, run_log
+from compliance.read.runlog import PARTIAL, make_run_log, read
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError
@@ -53,7 +53,7 @@ def judge_growing_log(lines: list[str], path: Path, place: Place = PLACE) -> dic
     reading, told = Reading(), dict[Key, int]()
     for number, line in enumerate(lines, 1):
         reading.read_lines(line.encode("utf-8", "surrogatepass") + b"\n")
-        for finding in check_growing_log(run_log(path, reading), number, place, ROUND):
+        for finding in check_growing_log(make_run_log(path, reading), number, place, ROUND):
             told.setdefault(finding.identity, number)
     return told
 
