@@ -18,7 +18,7 @@ from reference.data.wmt.vocabulary import PADDING
 
 @dataclass(frozen=True)
 class Pass:
-    """Source and target sentences, int64 (sentences, longest), PADDING after a final END."""
+    """Source and target, int64 (sentences, longest): PADDING follows the END of a sentence."""
 
     source: np.ndarray
     target: np.ndarray
