@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # docs/cluster/hosts.sh "node1 node2" 8 submissions/acme/benchmarks/resnet50/run.sh
-# Machines that ssh reaches without a password, with this checkout at the same path; so many ranks on
-# each. The first machine is where the ranks meet. Ctrl-C here ends them all.
+# This starts the given number of ranks on each machine of the list. ssh must reach the machines without
+# a password, and this checkout must be at the same path on each. The ranks meet on the first machine.
+# Ctrl-C here ends them all.
 set -euo pipefail
 read -r -a hosts <<< "$1"
 ranks="$2"
 shift 2
-SSH="${SSH:-ssh -tt -o BatchMode=yes}" # -tt: what is started ends with the connection
+SSH="${SSH:-ssh -tt -o BatchMode=yes}" # -tt: the ranks end with the connection
 MASTER_ADDR="${hosts[0]}"
 MASTER_PORT="${MASTER_PORT:-29400}"
 command="$(printf '%q ' "$@")"
@@ -22,6 +23,6 @@ done
 trap 'kill "${pids[@]}" 2> /dev/null || true' INT TERM EXIT
 code=0
 for _ in "${pids[@]}"; do
-  wait -n || { code=$?; break; } # one that failed ends the others
+  wait -n || { code=$?; break; } # a rank that failed ends the others
 done
 exit "$code"
