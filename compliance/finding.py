@@ -99,15 +99,15 @@ def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
 def limit_findings(findings: Sequence[Finding], *, goes_on: bool = False) -> list[Finding]:
     """Keep the first ten findings of each rule in one log, then one that counts the others.
 
-    That one is as severe as the worst of the others and stands where the first such one does. Of
-    a log that goes on they are not counted yet.
+    The counting finding is as severe as the worst of the others, and stands at the line of the
+    first one of that severity. The others are not counted while a log goes on.
     """
     kept: list[Finding] = []
     others: dict[str, list[Finding]] = {}
-    told = Counter[str]()
+    counts = Counter[str]()
     for finding in findings:
-        told[finding.rule] += 1
-        if told[finding.rule] <= FINDINGS_PER_RULE_MAX:
+        counts[finding.rule] += 1
+        if counts[finding.rule] <= FINDINGS_PER_RULE_MAX:
             kept.append(finding)
         elif not goes_on:
             others.setdefault(finding.rule, []).append(finding)

@@ -85,10 +85,10 @@ class KnownFindings:
 class GrowingLog:
     """A run log that is being written. Only what is new is read, and only ``Reading`` is kept.
 
-    ``path`` is the file that is read: ``asked``, or the same name with ``.partial`` behind it.
+    ``path`` is the file that is read: ``given``, or the same name with ``.partial`` added.
     """
 
-    asked: Path
+    given: Path
     path: Path | None = None
     reading: Reading = field(default_factory=Reading)
     _descriptor: int = -1
@@ -112,7 +112,7 @@ class GrowingLog:
 
     def log(self) -> RunLog:
         """Return the log as far as it has been read, whole lines only."""
-        return make_run_log(self.path or self.asked, self.reading)
+        return make_run_log(self.path or self.given, self.reading)
 
     @property
     def is_partial(self) -> bool:
@@ -126,7 +126,7 @@ class GrowingLog:
         self._descriptor = -1
 
     def _open(self) -> bool:
-        for path in (self.asked, self.asked.with_name(self.asked.name + PARTIAL)):
+        for path in (self.given, self.given.with_name(self.given.name + PARTIAL)):
             try:
                 self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except (OSError, ValueError):
@@ -172,7 +172,7 @@ class GrowingLog:
 
     def _siblings(self) -> list[Path]:
         try:
-            return [path for path in self.asked.parent.iterdir() if path.is_file()]
+            return [path for path in self.given.parent.iterdir() if path.is_file()]
         except OSError:
             return []
 
@@ -232,9 +232,9 @@ def watch_states(
 
 def report_event(event: str, growing: GrowingLog, tell: Callable[[str], None]) -> None:
     """Report what happened to the file, where it concerns a person."""
-    name = escape(str(growing.path or growing.asked))
+    name = escape(str(growing.path or growing.given))
     messages = {
-        "waiting": f"waiting for {name} or {escape(growing.asked.name)}{PARTIAL}",
+        "waiting": f"waiting for {name} or {escape(growing.given.name)}{PARTIAL}",
         "opened": f"following {name} until its run ends; press Ctrl-C for the verdict now",
         "anew": f"{name} was replaced by another log, which is read from its first line",
         "renamed": f"the log was renamed to {name}",

@@ -50,8 +50,8 @@ class Reader:
 
     log_name = LOG_NAME
 
-    def __init__(self, asked: Path, keep_absolute: bool) -> None:
-        self.asked = asked
+    def __init__(self, given: Path, keep_absolute: bool) -> None:
+        self.given = given
         self.keep_absolute = keep_absolute
         self.refused: list[Refused] = []
 
@@ -100,8 +100,8 @@ class Reader:
     def has_results(self, folder: Path, only_system: str | None = None) -> bool:
         """Return True where a folder named ``results`` has result folders two levels down."""
         for system in self.list_folders(folder, quiet=True):
-            is_asked = only_system is None or system.name == only_system
-            inner = self.list_folders(system, quiet=True) if is_asked else []
+            is_wanted = only_system is None or system.name == only_system
+            inner = self.list_folders(system, quiet=True) if is_wanted else []
             if any(result.name.count("-") >= 2 for result in inner):
                 return True
         return False
@@ -280,7 +280,7 @@ class Reader:
         """
         kept: list[os.DirEntry[str]] = []
         refused: list[Refused] = []
-        if folder.is_symlink() and folder != self.asked:  # the given path itself may be a link
+        if folder.is_symlink() and folder != self.given:  # the given path itself may be a link
             self.refused += [] if quiet else [Refused(self.show(folder), "a link")]
             return []
         try:

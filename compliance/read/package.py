@@ -43,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Package:
-    """What lies under a path that was asked about: one log, or submitters' folders."""
+    """What lies under a given path: one log, or the folders of submitters."""
 
     path: Path
     submitters: tuple[Submitter, ...]

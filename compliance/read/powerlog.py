@@ -71,7 +71,7 @@ class PowerLog:
     not_measured: str
     sensors: tuple[Sensor, ...]
     problems: tuple[PowerProblem, ...] = ()
-    sha256: str = ""  # of the file, where the reader was asked for it and could read all of it
+    sha256: str = ""  # of the file, if it is wanted and all of the file could be read
 
     @property
     def index(self) -> int:
@@ -118,8 +118,8 @@ def _parse(path: Path, data: bytes) -> PowerLog:
     lines = data.split(b"\n", READINGS_MAX + 3)
     if lines[-1] == b"":
         lines.pop()
-    said = _NOT_MEASURED.fullmatch(_decode(lines[0]) if lines else "")
-    if said is None:
+    first_line = _NOT_MEASURED.fullmatch(_decode(lines[0]) if lines else "")
+    if first_line is None:
         expected = '"# not measured: …", what of the system no sensor measures, or "nothing"'
         return _make_broken(path, 1, "the first line does not say what was not measured", expected)
     header = _decode(lines[1]).split(",") if len(lines) > 1 else []
@@ -133,7 +133,7 @@ def _parse(path: Path, data: bytes) -> PowerLog:
         return _make_broken(path, None, "the log holds too many readings", bounds)
     sensors = tuple(Sensor(n, array("d"), array("d"), array("L")) for n in names)
     problem = _read_rows(lines[2:], sensors)
-    return PowerLog(path, said.group(1)[:200], sensors, (problem,) if problem else ())
+    return PowerLog(path, first_line.group(1)[:200], sensors, (problem,) if problem else ())
 
 
 def _decode(line: bytes) -> str:

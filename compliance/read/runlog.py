@@ -27,7 +27,7 @@ PARTIAL = ".partial"  # behind the name of a log until its run has ended
 
 
 class HasTexts(Protocol):
-    """A run log, or what remains of one, that can be asked for the texts of its records."""
+    """A run log, or what remains of one, that holds the texts of its records."""
 
     def text(self, key: str) -> str | None:
         """Return the value of the first record of a key if it is a string."""
@@ -45,10 +45,10 @@ class QualityPoint:
 
 @dataclass(frozen=True, eq=False)
 class RunLog:
-    """All that was read from one run log, in the order of its lines; equal to itself alone.
+    """All that was read from one run log, in the order of its lines; equal only to itself.
 
-    ``ended`` is False for a log that may still lack what its run has not come to; ``grows`` is True
-    for one that is still written: what takes all of its blocks to say is not said yet.
+    ``ended`` is False if records of the run may still follow. ``grows`` is True while the log is
+    still written; findings that need all of its blocks are not reported then.
     """
 
     path: Path
@@ -58,7 +58,7 @@ class RunLog:
     dialects: Mapping[Dialect, int] = field(default_factory=dict)  # and the first line of each
     ended: bool = True
     grows: bool = False
-    sha256: str = ""  # of the file, where the reader was asked for it and could read all of it
+    sha256: str = ""  # of the file, if it is wanted and all of the file could be read
 
     @cached_property
     def by_key(self) -> Mapping[str, tuple[Event, ...]]:

@@ -29,9 +29,9 @@ def format_verdict(findings: Sequence[Finding], logs: int) -> str:
         severity: sum(finding.severity == severity for finding in findings)
         for severity in ("error", "warning", "note")
     }
-    said = [_count(logs, "log"), _count(counts["error"], "error")]
-    said += [_count(counts[level], level) for level in ("warning", "note") if counts[level]]
-    return f"{decide_verdict(findings)}: {', '.join(said)}"
+    parts = [_count(logs, "log"), _count(counts["error"], "error")]
+    parts += [_count(counts[level], level) for level in ("warning", "note") if counts[level]]
+    return f"{decide_verdict(findings)}: {', '.join(parts)}"
 
 
 def decide_verdict(findings: Iterable[Finding]) -> str:
@@ -66,12 +66,12 @@ def format_github_command(finding: Finding) -> str:
     if finding.line is not None:
         properties["line"] = str(finding.line)
     properties["title"] = finding.code
-    said = ",".join(
+    listed = ",".join(
         f"{name}={_escape(value).replace(':', '%3A').replace(',', '%2C')}"
         for name, value in properties.items()
     )
     message = finding.message + "".join(f"\n{line}" for line in finding.details())
-    return f"::{_COMMANDS[finding.severity]} {said}::{_escape(message)}"
+    return f"::{_COMMANDS[finding.severity]} {listed}::{_escape(message)}"
 
 
 def _escape(text: str) -> str:

@@ -132,7 +132,7 @@ def _draw_figure(
             description=f"Time of the {second} over that of the {first}: above 1 the {first} wins.",
         ),
     )
-    yield from (found for found in drawn if found)
+    yield from (plot for plot in drawn if plot)
 
 
 def _read_paper(path: Path) -> ReportedSet:
@@ -148,7 +148,7 @@ def _read_paper(path: Path) -> ReportedSet:
         )
         for name, entry in raw.items()
     ]
-    made = [_draw_paper(path.stem, asked, raw) for asked in document.get("plots", ())]
+    drawn = [_draw_paper(path.stem, settings, raw) for settings in document.get("plots", ())]
     return ReportedSet(
         name=path.stem.replace("_", "-"),
         title=document["title"],
@@ -156,43 +156,46 @@ def _read_paper(path: Path) -> ReportedSet:
         source=document["source"],
         caveats=tuple(document["caveats"]),
         tables=tuple(tables),
-        plots=tuple(found for found in made if found),
+        plots=tuple(plot for plot in drawn if plot),
     )
 
 
 def _draw_paper(
-    name: str, asked: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]
+    name: str, settings: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]
 ) -> Plot | None:
     """Draw a plot of a paper.
 
     ``scaling`` is time against devices, with a line for each value of a column. ``throughput`` is
     the same for rates, with a line for each table; as times they have the same ideal line.
     """
-    if asked["kind"] == "throughput":
+    if settings["kind"] == "throughput":
         families = [
             Family(
                 label,
-                {n: 1e6 / rate for n, rate in _pair_columns(raw[table], asked["x"], asked["y"])},
+                {
+                    n: 1e6 / rate
+                    for n, rate in _pair_columns(raw[table], settings["x"], settings["y"])
+                },
             )
-            for table, label in zip(asked["tables"], asked["labels"], strict=True)
+            for table, label in zip(settings["tables"], settings["labels"], strict=True)
         ]
-        return plot_scaling(families, name, asked["x"], "seconds for a million images")
-    entry = raw[asked["table"]]
-    by = entry["columns"].index(asked["by"])
+        return plot_scaling(families, name, settings["x"], "seconds for a million images")
+    entry = raw[settings["table"]]
+    by = entry["columns"].index(settings["by"])
     families = [
         Family(
             label,
             dict(
                 _pair_columns(
                     {**entry, "rows": [row for row in entry["rows"] if row[by] == label]},
-                    asked["x"],
-                    asked["y"],
+                    settings["x"],
+                    settings["y"],
                 )
             ),
         )
         for label in dict.fromkeys(row[by] for row in entry["rows"])
     ]
-    return plot_scaling(families, name, asked["x"], asked["y"])
+    return plot_scaling(families, name, settings["x"], settings["y"])
 
 
 def _pair_columns(entry: Mapping[str, Any], x: str, y: str) -> list[tuple[int, float]]:
@@ -325,7 +328,7 @@ def _draw_tpus(members: Sequence[PublishedScore]) -> Iterator[Plot]:
         ),
         plot_scaling(families, "tpu-seconds", "TPU v3 cores", "seconds"),
     )
-    yield from (found for found in drawn if found)
+    yield from (plot for plot in drawn if plot)
 
 
 def _tabulate(series: Sequence[Series], header: tuple[str, ...]) -> Table:

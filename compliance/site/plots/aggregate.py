@@ -69,9 +69,9 @@ def _collect_levels(entries: Iterable[Entry]) -> dict[Key, dict[str, Level]]:
     return found
 
 
-def _find_reference(levels: Mapping[Key, Mapping[str, Level]], asked: str) -> Key | None:
-    wanted = asked or f"{REFERENCE_SUBMITTER}/"
-    mine = [k for k in levels if k[0] == asked or (not asked and k[0].startswith(wanted))]
+def _find_reference(levels: Mapping[Key, Mapping[str, Level]], reference: str) -> Key | None:
+    wanted = reference or f"{REFERENCE_SUBMITTER}/"
+    mine = [k for k in levels if k[0] == reference or (not reference and k[0].startswith(wanted))]
     return min(mine, key=lambda system: (-len(levels[system]), system), default=None)
 
 

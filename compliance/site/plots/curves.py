@@ -50,7 +50,7 @@ def plot_quality(
             for entry in drawn
             for run in entry.runs
         ]
-        told = [entry for entry in drawn if colours[entry.id] < COLOURS]
+        shown = [entry for entry in drawn if colours[entry.id] < COLOURS]
         made = make_plot(
             f"{name}-{target.metric}",
             f"{target.metric} against time",
@@ -58,7 +58,7 @@ def plot_quality(
             Axis(f"{target.metric}, {target.better} is better", is_log=False),
             series,
             guides=[Guide(target.target, f"target {target.target:g}")],
-            table=_tabulate_numbers(told, target.metric),
+            table=_tabulate_numbers(shown, target.metric),
             description=(
                 f"Each line is one run. The dashed horizontal line is the target, {target}. "
                 f"To read off another target, see where the lines cross it."
@@ -103,10 +103,10 @@ def tabulate_other_targets(entries: Sequence[Entry], target: QualityTarget) -> T
 
     The levels lie on the way from the worst first evaluation to the target, in this metric alone.
     """
-    told = [entry for entry in entries if entry.row.has_score][:COLOURS]
+    shown = [entry for entry in entries if entry.row.has_score][:COLOURS]
     firsts = [
         run.course.curve[0].metrics[target.metric]
-        for entry in told
+        for entry in shown
         for run in entry.runs
         if run.course.curve and target.metric in run.course.curve[0].metrics
     ]
@@ -120,7 +120,7 @@ def tabulate_other_targets(entries: Sequence[Entry], target: QualityTarget) -> T
         ("result", *(f"{target.metric} {sign} {value:g}" for value in levels)),
         (
             (name_entry(entry), *(_format_median_minutes(entry, target, value) for value in levels))
-            for entry in told
+            for entry in shown
         ),
     )
 
@@ -130,8 +130,8 @@ def _round(value: float) -> float:
 
 
 def _format_median_minutes(entry: Entry, target: QualityTarget, level: float) -> str:
-    asked = QualityTarget(target.metric, target.better, level)
-    times = [compute_minutes_to(run, asked) for run in entry.runs]
+    quality_target = QualityTarget(target.metric, target.better, level)
+    times = [compute_minutes_to(run, quality_target) for run in entry.runs]
     reached = [value for value in times if value is not None]
     if len(reached) * 2 <= len(times):
         return "–"
