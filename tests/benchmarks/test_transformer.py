@@ -362,7 +362,7 @@ def test_a_pass_beyond_all_memory_is_told_with_what_to_do(
 
     task = create(small_config(data_root, "pass_tokens=1024"), ALONE)
     task.build()
-    monkeypatch.setattr(task, "_loss", too_much)
+    monkeypatch.setattr(task, "compiled_loss", too_much)
     with pytest.raises(UserError, match=r"pass of 1,024 tokens .* --set pass_tokens"):
         task.warm_up()
 
