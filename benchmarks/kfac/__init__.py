@@ -1,0 +1,1 @@
+"""ImageNet classification with K-FAC, a second-order optimizer."""

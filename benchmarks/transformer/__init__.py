@@ -1,0 +1,1 @@
+"""Translation from English to German with a Transformer."""
