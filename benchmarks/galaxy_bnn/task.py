@@ -44,9 +44,7 @@ class GalaxyBnn(BayesianTask, TorchShapeTask):
     def loss_and_gradients(self) -> Tensor:
         """Run forward and backward with one draw of the weights for the whole global batch."""
         self.draw_weights("weights", self.samples)
-        self.sample_noise.draw(
-            self.config.seed, self.samples + self.ranks.rank * self.batch_per_rank
-        )
+        self.sample_noise.draw(self.config.seed, self.first_sample)
         return super().loss_and_gradients()
 
     def compute_loss(self, stamps: Tensor, labels: Tensor, /) -> Tensor:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor, nn
@@ -82,10 +81,8 @@ class Translation(ParallelTask):
         """Map the sentences."""
         self.pairs = wmt.load(self.folder)
         self.batches = self.make_batches()
-        train, count = self.definition.train_samples, self.definition.evaluation_samples
-        rows = sort_by_length(self.pairs, np.arange(train, train + count))
-        self.evaluation_rows = rows[self.ranks.rank :: self.ranks.world_size]
-        longest = int(self.pairs.source.lengths[train:].max())
+        self.sorted_rows = sort_by_length(self.pairs, self.evaluation_rows)
+        longest = int(self.pairs.source.lengths[self.evaluation_rows].max())
         self.longest_hypothesis = longest + self.search.extra_tokens
         self.bleu = _make_bleu(self.pairs.references)
 
@@ -169,8 +166,7 @@ class Translation(ParallelTask):
         shape = (self.definition.evaluation_samples, self.longest_hypothesis)
         tokens_of_all = torch.zeros(shape, dtype=torch.int64, device=self.ranks.device)
         sums = torch.zeros(2, dtype=torch.float64, device=self.ranks.device)
-        for first in range(0, len(self.evaluation_rows), self.evaluation_batch):
-            rows = self.evaluation_rows[first : first + self.evaluation_batch]
+        for rows in self.split_for_evaluation(self.sorted_rows):
             source, target = self.move_pass(pad(self.pairs, rows))
             sums += self._sum_losses(source, target)
             for row, tokens in zip(rows, self.compiled_predict(source), strict=True):

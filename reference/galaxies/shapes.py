@@ -60,9 +60,9 @@ class ShapeTask(GalaxyTask):
 
         parameters = galaxies.parameters_of(self.definition.data)
         sky = galaxies.load(self.folder)
-        first = self.definition.train_samples
-        rows = np.arange(first, first + self.definition.evaluation_samples)
-        return pictures.draw_posteriors(parameters, sky, rows, self.estimate, self.means_of_draws)
+        return pictures.draw_posteriors(
+            parameters, sky, self.evaluation_rows, self.estimate, self.means_of_draws
+        )
 
     means_of_draws: Callable[[np.ndarray], np.ndarray] | None = None
     """Of a Bayesian network: the mean of each draw of its weights, (draws, n, d) for n stamps."""

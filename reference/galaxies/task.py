@@ -54,15 +54,12 @@ class GalaxyTask(BenchmarkTask):
         self.order = SampleStream(config.seed, config.definition.train_samples)
 
     def open_data(self) -> None:
-        """Map stamps and labels; rows [0, train) are for training, the rest for evaluation."""
+        """Map stamps and labels."""
         sky = galaxies.load(self.folder)
-        train, total = self.definition.train_samples, len(sky.labels)
-        assert total == train + self.definition.evaluation_samples
+        assert len(sky.labels) == len(self.training_rows) + len(self.evaluation_rows)
         self.stamps: np.ndarray = sky.stamps
         targets = self.definition.model["targets"]
         self.labels = np.stack([sky.labels[target] for target in targets], axis=1)
-        self.training_rows = np.arange(train)
-        self.evaluation_rows = np.arange(train, total)
 
     def next_arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """Return this rank's share of the global batch that follows ``samples``.
@@ -80,8 +77,8 @@ class GalaxyTask(BenchmarkTask):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return stamps (rows, bands, pixels, pixels) and labels (rows, d).
 
-        Stamps are in units of the sky noise, float16 as stored. Both are reorient if there are
-        ``orientations`` (rows,); see ``reorient``.
+        Stamps are in units of the sky noise, float16 as stored. Both are reoriented if there
+        are ``orientations`` (rows,); see ``reorient``.
         """
         if orientations is None:
             return self.stamps[rows], self.labels[rows]

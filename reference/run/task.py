@@ -1,6 +1,9 @@
 """The base of all tasks: configuration, typed hyperparameters and the prepared dataset."""
 
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from reference import data
 from reference.data import store
@@ -29,6 +32,17 @@ class BenchmarkTask:
         self.folder = data.folder(config.definition.data, config.data_root)
         self.data_digest = store.read_manifest(self.folder).digest
         self.samples = 0
+
+    @cached_property
+    def training_rows(self) -> np.ndarray:
+        """The rows of the dataset to train on, (train_samples,): the first ones."""
+        return np.arange(self.definition.train_samples)
+
+    @cached_property
+    def evaluation_rows(self) -> np.ndarray:
+        """The rows of the dataset to evaluate on, (evaluation_samples,): those that follow."""
+        train = self.definition.train_samples
+        return np.arange(train, train + self.definition.evaluation_samples)
 
     def drop_caches(self) -> None:
         """Drop the dataset from the file caches of the operating system (rule T6)."""

@@ -3,7 +3,6 @@
 import numpy as np
 
 from reference.run.seeding import make_generator
-from reference.torch.galaxies import TorchGalaxyTask
 from reference.torch.task import TorchTask
 
 
@@ -16,8 +15,10 @@ class Frozen(TorchTask):
         self.optimizer.zero_grad()
 
 
-class ShuffledLabels(TorchGalaxyTask):
-    """Training labels belong to other galaxies: only the prior can be learnt."""
+class ShuffledLabels(TorchTask):
+    """Training labels belong to other samples: only the prior can be learnt."""
+
+    labels: np.ndarray
 
     def open_data(self) -> None:
         """Open the data, then permute the training labels."""

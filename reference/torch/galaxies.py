@@ -61,8 +61,7 @@ class TorchShapeTask(ShapeTask, TorchGalaxyTask):
 
     def predict(self, stamps: Tensor, /) -> tuple[Tensor, Tensor]:
         """Return means (n, d) and scale matrices (n, d, d) for stamps (n, bands, y, x)."""
-        with self.autocast():
-            mean, scale = self.model(stamps)
+        mean, scale = super().predict(stamps)
         return mean, scale
 
     @torch.no_grad()

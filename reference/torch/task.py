@@ -1,6 +1,6 @@
 """The base of all tasks that train on torch; benchmarks differ in model, data and metrics."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any
@@ -60,10 +60,6 @@ class TorchTask(BenchmarkTask):
         """Return the mean loss of a batch of ``next_batch``, a scalar with gradients."""
         raise NotImplementedError
 
-    def predict(self, inputs: Tensor, /) -> Any:
-        """Return what an evaluation computes for a batch of inputs."""
-        raise NotImplementedError
-
     def open_data(self) -> None:
         """Touch the dataset for the first time."""
         raise NotImplementedError
@@ -87,6 +83,11 @@ class TorchTask(BenchmarkTask):
         self.compiled_predict = Compiled(self.predict, enabled=insist, insist=insist)
         self.use_execution(requested)
         return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def predict(self, inputs: Tensor, /) -> Any:
+        """Return what an evaluation computes for a batch of inputs: here what ``model`` returns."""
+        with self.autocast():
+            return self.model(inputs)
 
     def warm_up(self) -> None:
         """Choose the execution settings, then run one step and one prediction on noise.
@@ -210,6 +211,17 @@ class TorchTask(BenchmarkTask):
         return self.compiled_loss.failure
 
     # For all:
+
+    def split_for_evaluation(self, rows: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield this rank's share of ``rows`` (n,) in batches of ``evaluation_batch`` at most."""
+        share = rows[self.ranks.rank :: self.ranks.world_size]
+        for first in range(0, len(share), self.evaluation_batch):
+            yield share[first : first + self.evaluation_batch]
+
+    @property
+    def first_sample(self) -> int:
+        """The place of this rank's first sample of the next global batch among all that train."""
+        return self.samples + self.ranks.rank * self.batch_per_rank
 
     def draw_noise(self, count: int) -> tuple[Tensor, Tensor]:
         """Return the noise batch on this rank's device; torch's global generator stays as it is."""
