@@ -65,7 +65,10 @@ def assume_event(key: str, line: int, last: Event, samples: int) -> Event:
         metadata[CLOCK_METADATA] = last.monotonic_ms
     if key == "run_stop":
         metadata |= {"status": STATUS_ABORTED, "samples_count": samples, "reason": "not yet over"}
-    return Event(line, last.time_ms, last.monotonic_ms, find_event_type(key), key, None, metadata)
+    return Event(
+        line=line, time_ms=last.time_ms, event_type=find_event_type(key), key=key, value=None,
+        metadata=metadata,
+    )  # fmt: skip
 
 
 class KnownFindings:

@@ -1,6 +1,6 @@
 """The JSON of a single record: read quickly where nothing about it is odd, otherwise with care.
 
-``orjson`` is quick, but keeps the last of two equal keys and refuses NaN. ``parse_plain`` returns
+``msgspec`` is quick, but keeps the last of two equal keys and refuses NaN. ``parse_plain`` returns
 None where that could matter. ``make_decoder`` then reads what it can and reports what is odd.
 """
 
@@ -8,20 +8,31 @@ import json
 import math
 from typing import Any
 
-import orjson
+import msgspec
 
 NESTING_MAX = 32
+
+_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_MANY_DIGITS = b"0" * 19  # 2**63 has so many
+_decode = msgspec.json.Decoder().decode
 
 
 def parse_plain(text: bytes) -> object | None:
     """Return the JSON of a record, or None where something about it needs a closer look."""
     try:
-        record = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        record = _decode(text)
+    except (ValueError, RecursionError):  # not UTF-8 is a ValueError, too
+        return None
+    if _may_have_large_integer(text):
         return None
     keys = count_keys(record)
     # None: nested deeply. Another count: a colon in a string, or a key that is there twice.
     return record if keys is not None and keys == text.count(b":") else None
+
+
+def _may_have_large_integer(text: bytes) -> bool:
+    """Return False if no number has so many digits that it might need more than 64 bits."""
+    return _MANY_DIGITS in text.translate(_ZEROS)
 
 
 def make_decoder(duplicates: list[str]) -> json.JSONDecoder:
@@ -40,7 +51,7 @@ def make_decoder(duplicates: list[str]) -> json.JSONDecoder:
 
     def integer(digits: str) -> float:
         number = int(digits) if len(digits) <= 20 else 2**64
-        return number if -(2**63) <= number < 2**64 else float(digits)  # as in orjson
+        return number if -(2**63) <= number < 2**64 else float(digits)
 
     return json.JSONDecoder(object_pairs_hook=pairs, parse_int=integer)
 
@@ -64,7 +75,7 @@ def count_keys(record: object) -> int | None:
 
 
 def is_finite(value: object) -> bool:
-    """Return False if a value holds NaN or an infinite number, which ``orjson`` refuses."""
+    """Return False if a value holds NaN or an infinite number, which is not JSON."""
     if isinstance(value, float):
         return math.isfinite(value)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -8,7 +8,6 @@ records are read all the same. Blocks of lines without surprises are read by ``b
 """
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,7 @@ from compliance.read import records
 from compliance.read.blocks import PLAIN, STEM, V06_HEAD, Block, parse_block
 from compliance.read.jsontext import count_keys, is_finite, make_decoder, parse_plain
 from compliance.read.records import EVENT_TYPES, FIELDS, Event, Problem, names_its_source
-from rules.events import CLOCK_METADATA, MARKER, is_integer, is_number
+from rules.events import MARKER, is_integer, is_number
 from rules.rounds import Dialect, ProblemKind
 
 BLOCK_BYTES = 16 * 2**10  # of lines that are parsed together
@@ -293,15 +292,12 @@ class Reading:
             self.check_schema(number, record)
         if not isinstance(metadata, dict):
             metadata = {}
-        monotonic_ms = metadata.get(CLOCK_METADATA)
-        if not is_number(monotonic_ms) or not math.isfinite(monotonic_ms):
-            monotonic_ms = None
         event_type = record.get("event_type")
         self.events.append(
             Event(
                 line=number,
+                namespace=record.get("namespace", ""),
                 time_ms=time_ms,
-                monotonic_ms=monotonic_ms,
                 event_type=event_type if isinstance(event_type, str) else "",
                 key=key,
                 value=record.get("value"),

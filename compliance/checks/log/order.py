@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter
 
 from compliance.checks.log.structure import PHASE_PLACES, find_whole_definition
 from compliance.checks.registry import Needs, Place, make_finding, rule
@@ -92,7 +92,7 @@ def check_order(run: RunLog, place: Place) -> Iterator[Finding]:
 
 def _check_end(run: RunLog) -> Iterator[Finding]:
     stop = run.first("run_stop")
-    first_after = bisect_right(run.events, stop.line, key=itemgetter(0)) if stop else 0
+    first_after = bisect_right(run.events, stop.line, key=attrgetter("line")) if stop else 0
     after = [event for event in run.events[first_after:] if not _belongs_after(event)]
     if stop and after:
         yield make_finding(

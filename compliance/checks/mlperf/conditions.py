@@ -25,19 +25,19 @@ def find_requirements(
 
 
 @lru_cache(maxsize=1)  # every rule of M looks up the same log
-def _find_applicable(run: RunLog, round_name: str) -> tuple[bool, ...]:
-    """Return for each group of requirements of a round whether it applies to the log."""
+def _find_applicable(run: RunLog, round_name: str) -> bytes:
+    """Return 1 for each group of requirements of a round that applies to the log, else 0."""
     judged_in = rounds.load(round_name)
-    return tuple(
-        all(_has_value(run, key, value, judged_in) for key, value in group.when.items())
-        and not any(_has_value(run, key, value, judged_in) for key, value in group.unless.items())
+    return bytes(
+        all([_has_value(run, key, value, judged_in) for key, value in group.when.items()])
+        and not any([_has_value(run, key, value, judged_in) for key, value in group.unless.items()])
         for group in judged_in.requirements
     )
 
 
 @lru_cache(maxsize=1000)  # most logs are of few kinds
 def _keep_parts(
-    round_name: str, applies: tuple[bool, ...], parts: tuple[str, ...]
+    round_name: str, applies: bytes, parts: tuple[str, ...]
 ) -> Sequence[tuple[Requirement, Requirements]]:
     groups = compress(rounds.load(round_name).requirements, applies)
     return [
@@ -53,12 +53,12 @@ def _has_value(run: RunLog, key: str, value: object, judged_in: Round) -> bool:
     if key == "submission_benchmark":
         known = judged_in.benchmark(run.text(key))
         return known is not None and known.name == value
-    return any(event.value == value for event in run.all(key))
+    return value in [event.value for event in run.all(key)]
 
 
 def find_lacking(needs: Metadata, events: Sequence[Event]) -> list[tuple[Event, str]]:
     """Return the records whose metadata are not as required, and what they should have."""
-    different = {tuple(event.metadata) for event in events}  # most records have the same fields
+    different = set(map(tuple, [event.metadata for event in events]))  # most have the same fields
     lacks_of = {fields: _list_lacking_fields(needs, fields) for fields in different}
     if not needs.values and not any(lacks_of.values()):
         return []
