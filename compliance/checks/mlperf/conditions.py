@@ -29,8 +29,8 @@ def _find_applicable(run: RunLog, round_name: str) -> bytes:
     """Return 1 for each group of requirements of a round that applies to the log, else 0."""
     judged_in = rounds.load(round_name)
     return bytes(
-        all([_has_value(run, key, value, judged_in) for key, value in group.when.items()])
-        and not any([_has_value(run, key, value, judged_in) for key, value in group.unless.items()])
+        all(_has_value(run, key, value, judged_in) for key, value in group.when.items())
+        and not any(_has_value(run, key, value, judged_in) for key, value in group.unless.items())
         for group in judged_in.requirements
     )
 
