@@ -10,7 +10,7 @@ as `srun --label` writes it, nested metadata, and both dialects.
 
 import re
 from collections.abc import Sequence
-from itertools import compress
+from itertools import compress, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -80,10 +80,13 @@ def parse_block(number: int, text: bytes, *, is_text: bool) -> Block | int:
 def _parse_block(number: int, text: bytes, is_text: bool) -> Block:
     dialect: Dialect = "mllog" if PLAIN in text else "mll"
     marker = PLAIN if dialect == "mllog" else _V06
-    contents: Sequence[bytes] = text.removeprefix(marker).split(b"\n" + marker)
-    numbers: Sequence[int] = range(number, number + len(contents))
+    line_count = text.count(b"\n", 0, -1) + 1
+    contents: Sequence[bytes] = ()
+    if text.startswith(marker):
+        contents = text[len(marker) :].split(b"\n" + marker)
+    numbers: Sequence[int] = range(number, number + line_count)
     problems, record_bytes = list[Problem](), len(text)
-    if not text.startswith(marker) or len(contents) != text.count(b"\n", 0, -1) + 1:
+    if len(contents) != line_count:
         contents, numbers, labels, record_bytes = _split(number, text, marker, is_text)
         problems = _find_labels(numbers, labels)
     if len(text) > records.VALUES_PER_RECORD_MAX:
@@ -148,15 +151,26 @@ def _check_others(others: bytes, is_text: bool) -> None:
 
 def _find_labels(numbers: Sequence[int], labels: Sequence[bytes]) -> list[Problem]:
     """Return a problem for each record that does not begin its line."""
-    described = {}
-    for label in set(labels):
-        got = label.decode()
-        is_blank = not got.strip()
-        message = f"{'blanks' if is_blank else 'text'} stand{'' if is_blank else 's'}"
-        got = "" if is_blank else got[: records.GOT_CHARACTERS_MAX]
-        described[label] = ("around", f"{message} before the marker", got, False)
-    labelled = zip(numbers, labels, strict=True)
-    return [_new_tuple(Problem, (number, *described[label])) for number, label in labelled if label]
+    texts = {label: label.decode() for label in set(labels)}
+    if b"" in texts:
+        numbers, labels = list(compress(numbers, labels)), list(filter(None, labels))
+    messages = {
+        label: f"{'text stands' if text.strip() else 'blanks stand'} before the marker"
+        for label, text in texts.items()
+    }
+    got = {
+        label: text[: records.GOT_CHARACTERS_MAX] if text.strip() else ""
+        for label, text in texts.items()
+    }
+    rows = zip(
+        numbers,
+        repeat("around"),
+        [messages[label] for label in labels],
+        [got[label] for label in labels],
+        repeat(False),
+        strict=False,
+    )
+    return list(map(_new_tuple, repeat(Problem), rows))
 
 
 def _find_broken(contents: Sequence[bytes]) -> int:
@@ -177,7 +191,7 @@ def _demand_different_keys(text: bytes, colons: int, objects: object) -> None:
     number of ``colons`` must be there when the objects are written again. What msgspec dropped held
     at least one, and only an escape, ``\u003a``, makes more of them.
     """
-    _demand(b"\\u003" not in text)
+    _demand(b"\\" not in text or b"\\u003" not in text)  # most blocks have no "\\" at all
     _demand(_encode(objects).count(b":") == colons)
 
 

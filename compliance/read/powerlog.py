@@ -150,7 +150,7 @@ def _read_rows(rows: Sequence[bytes], sensors: Sequence[Sensor]) -> PowerProblem
             return PowerProblem(line, "the row does not fit the header", expected, f"{len(cells)}")
         time_ms = _parse_number(cells[0])
         if time_ms is None or time_ms < 0:
-            return PowerProblem(line, f"{CLOCK_COLUMN} is no time in milliseconds")
+            return PowerProblem(line, f"{CLOCK_COLUMN} is not a time in milliseconds")
         if time_ms <= before_ms:
             expected = f"more than {before_ms:,.3f}, as on the line above"
             message = f"{CLOCK_COLUMN} does not advance"
@@ -162,7 +162,7 @@ def _read_rows(rows: Sequence[bytes], sensors: Sequence[Sensor]) -> PowerProblem
             watts = _parse_number(cell)
             if watts is None or not 0 <= watts <= WATTS_MAX:
                 expected = f"from 0 to {WATTS_MAX:,.0f}"
-                return PowerProblem(line, f"{sensor.name} is no power in watts", expected)
+                return PowerProblem(line, f"{sensor.name} is not a power in watts", expected)
             sensor.times_ms.append(time_ms)  # type: ignore[attr-defined]
             sensor.watts.append(watts)  # type: ignore[attr-defined]
             sensor.lines.append(line)  # type: ignore[attr-defined]

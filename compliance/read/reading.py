@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, BinaryIO
 
 from compliance.read import records
@@ -131,7 +132,7 @@ class Reading:
         self.dialects.setdefault(block.dialect, block.events[0].line)
         if not block.problems:
             return
-        counts = Counter([problem.kind for problem in block.problems])
+        counts = Counter(map(itemgetter(1), block.problems))  # a kind of problem each
         if all(self.problem_counts[kind] + counts[kind] <= records.PROBLEMS_MAX for kind in counts):
             self.problems += block.problems
             self.problem_counts += counts
