@@ -77,7 +77,7 @@ def _average_cells(images: Tensor, scaling: FluxScaling) -> Tensor:
 
 def _find_nearest_other(cells: Tensor) -> Tensor:
     """Return the distance of each image from the nearest other one, (n,)."""
-    squares = _squared_distances(cells, cells)
+    squares = _compute_squared_distances(cells, cells)
     squares.fill_diagonal_(math.inf)
     return squares.amin(1).sqrt()
 
@@ -88,7 +88,7 @@ def _find_nearest_known(cells: Tensor, known: Tensor) -> Tensor:
     for turned in _list_orientations(
         cells
     ):  # rotating the others instead is equivalent, but they are more
-        nearest = torch.minimum(nearest, _squared_distances(turned, known).amin(1))
+        nearest = torch.minimum(nearest, _compute_squared_distances(turned, known).amin(1))
     return nearest.sqrt()
 
 
@@ -98,7 +98,7 @@ def _list_orientations(cells: Tensor) -> list[Tensor]:
     return turns + [turned.transpose(2, 3) for turned in turns]
 
 
-def _squared_distances(first: Tensor, second: Tensor) -> Tensor:
+def _compute_squared_distances(first: Tensor, second: Tensor) -> Tensor:
     """Return all squared distances, (n, m), by matrix products; at least 0."""
     a, b = first.flatten(1), second.flatten(1)
     norms = a.square().sum(1)[:, None] + b.square().sum(1)

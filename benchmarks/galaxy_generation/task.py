@@ -189,7 +189,7 @@ class GalaxyGeneration(BenchmarkTask):
     def decode_images(self, latents: Tensor) -> Tensor:
         """Return the images of latents on their device, (n, bands, pixels, pixels)."""
         with precision.autocast(self.precision, self.ranks.device):
-            return self.model.decoder.images(latents)
+            return self.model.decoder.make_images(latents)
 
     def use_execution(self, settings: Execution) -> None:
         """Compute with these execution settings from now on; on CPUs compile=on samples in C++."""

@@ -65,9 +65,11 @@ class PlainShapeNetwork(nn.Module):
         self.head = nn.Linear(channels * side * side, targets + targets * (targets + 1) // 2)
 
     @torch.no_grad()
-    def start_as(self, other: ShapeNetwork) -> None:
+    def copy_parameters(self, other: ShapeNetwork) -> None:
         """Copy the parameters of ``other``."""
-        for ours, theirs in zip(self.parameters(), published(other.parameters()), strict=True):
+        for ours, theirs in zip(
+            self.parameters(), rotate_as_published(other.parameters()), strict=True
+        ):
             ours.copy_(theirs)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,7 +80,7 @@ class PlainShapeNetwork(nn.Module):
         return mean, make_lower_triangular(entries, self.targets)
 
 
-def published(values: Iterable[Tensor]) -> list[Tensor]:
+def rotate_as_published(values: Iterable[Tensor]) -> list[Tensor]:
     """Return parameters of a ``ShapeNetwork``, or gradients, in order, rotated as published."""
     turned, side = [], 1
     for value in values:
@@ -95,7 +97,7 @@ def published(values: Iterable[Tensor]) -> list[Tensor]:
 def make_network_like_reference(**options: Any) -> PlainShapeNetwork:
     """Return a ``PlainShapeNetwork`` with the first weights of a ``ShapeNetwork``."""
     network = PlainShapeNetwork(**options)
-    network.start_as(ShapeNetwork(**options))
+    network.copy_parameters(ShapeNetwork(**options))
     return network
 
 

@@ -79,11 +79,11 @@ class MaskedAutoregressiveFlow(nn.Module):
 
     def log_prob(self, latents: Tensor) -> Tensor:
         """Return the log density in nats, (batch,), of (batch, features), in one pass."""
-        noise, log_determinant = self.noise(latents)
+        noise, log_determinant = self.compute_noise(latents)
         normal = -0.5 * (noise.square() + math.log(2 * math.pi)).sum(-1)
         return normal + log_determinant
 
-    def noise(self, latents: Tensor) -> tuple[Tensor, Tensor]:
+    def compute_noise(self, latents: Tensor) -> tuple[Tensor, Tensor]:
         """Return the noise of ``latents``, (batch, features), and log |∂noise/∂latents|, (batch,).
 
         It is the inverse of ``sample``.

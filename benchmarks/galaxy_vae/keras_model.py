@@ -58,12 +58,12 @@ class FluxScaling:
         """The divisors of the images, (bands,)."""
         return np.array(self.mean_maxima, np.float32) / np.float32(FLUX_DIVISOR)
 
-    def scaled(self, images: Tensor) -> Tensor:
+    def scale(self, images: Tensor) -> Tensor:
         """Scale images (…, y, x, bands) in units of the sky noise to (−1, 1)."""
         values = images / self.scales
         return values * ops.rsqrt(1 + ops.square(values))
 
-    def images(self, logits: Tensor) -> Tensor:
+    def inverse(self, logits: Tensor) -> Tensor:
         """Return the images whose scaled values are sigmoid(logits), (…, y, x, bands)."""
         logits = ops.minimum(logits, LARGEST_LOGIT)
         share = ops.sigmoid(logits)
@@ -195,14 +195,14 @@ class GalaxyVae:
         self.decoder = _make_decoder(bands, pixels, filters, latents, prelu)
         self.flow = Flow(latents, flow_layers, flow_hidden)
 
-    def scaled(self, images: Tensor) -> Tensor:
+    def scale_images(self, images: Tensor) -> Tensor:
         """Scale images (batch, bands, pixels, pixels) to (batch, pixels, pixels, bands)."""
-        return self.flux_scaling.scaled(ops.transpose(ops.cast(images, "float32"), (0, 2, 3, 1)))
+        return self.flux_scaling.scale(ops.transpose(ops.cast(images, "float32"), (0, 2, 3, 1)))
 
-    def images(self, latents: Tensor) -> Tensor:
+    def make_images(self, latents: Tensor) -> Tensor:
         """Return images in units of the sky noise, (batch, bands, y, x), of (batch, latents)."""
         logits = self.decoder(latents, training=False)
-        return ops.transpose(self.flux_scaling.images(logits), (0, 3, 1, 2))
+        return ops.transpose(self.flux_scaling.inverse(logits), (0, 3, 1, 2))
 
     @property
     def layers(self) -> list[Any]:

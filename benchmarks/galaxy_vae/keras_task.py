@@ -47,7 +47,7 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyTask):
         return {
             "train": self.train_on,
             "encode": self._encode_scaled,
-            "decode": self.model.images,
+            "decode": self.model.make_images,
             "flow_nll": self._flow_nll,
             "sample": self._sample,
         }
@@ -57,7 +57,7 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyTask):
 
         ``images`` are (n, bands, pixels, pixels); ``normal``, (n, latents), draws the latents.
         """
-        scaled = self.model.scaled(images)
+        scaled = self.model.scale_images(images)
         mean, scale = self.model.encoder(scaled, training=True)
         latents = mean + scale * normal
         logits = self.model.decoder(latents, training=True)
@@ -113,7 +113,7 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyTask):
         self.sample(np.resize(normal, (self.definition.evaluation_samples, normal.shape[1])))
 
     def _encode_scaled(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        mean, scale = self.model.encoder(self.model.scaled(images), training=False)
+        mean, scale = self.model.encoder(self.model.scale_images(images), training=False)
         return mean, scale
 
     def _flow_nll(self, latents: Tensor) -> Tensor:

@@ -164,7 +164,7 @@ class Decoder(nn.Module):
         logits: Tensor = self.blocks(images.permute(0, 3, 1, 2))
         return logits.float()
 
-    def images(self, latents: Tensor) -> Tensor:
+    def make_images(self, latents: Tensor) -> Tensor:
         """Return images in units of the sky noise, (batch, bands, y, x), of (batch, latents)."""
         return self.flux_scaling.inverse(self(latents))
 

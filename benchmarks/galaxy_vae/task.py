@@ -73,7 +73,7 @@ class GalaxyVaeTask(VaeTask, TorchGalaxyTask):
     def decode_images(self, latents: Tensor) -> Tensor:
         """Return the images of latents, (n, latents) to (n, bands, pixels, pixels)."""
         with self.autocast():
-            return self.model.decoder.images(latents)
+            return self.model.decoder.make_images(latents)
 
     def compute_loss(self, images: Tensor, normal: Tensor, /) -> Tensor:
         """Return the mean loss of autoencoder and flow, whose gradients are independent.

@@ -104,12 +104,12 @@ def _select_hypotheses(
 ) -> tuple[Tensor, Tensor]:
     """Return the caches of other hypotheses; only the first ``places`` are filled."""
 
-    def taken(part: Tensor) -> Tensor:
+    def take(part: Tensor) -> Tensor:
         result = part.new_empty((len(hypotheses), *part.shape[1:]))
         result[:, :, :places] = part[:, :, :places].index_select(0, hypotheses)
         return result
 
-    return taken(cache[0]), taken(cache[1])
+    return take(cache[0]), take(cache[1])
 
 
 def _extend(going: _Hypotheses, logits: Tensor, search: Search, length: int) -> Tensor:

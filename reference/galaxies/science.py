@@ -153,7 +153,7 @@ def draw_sheared_stamps(
     """
     shears = (SHEAR + 0j, -SHEAR + 0j, SHEAR * 1j, -SHEAR * 1j)
     drawn = [galaxies.compute_electrons(parameters, apply_shear(galaxy, shear)) for shear in shears]
-    upright = observe(parameters, _by_component_and_sign(drawn), normal)
+    upright = observe(parameters, _arrange_by_component_and_sign(drawn), normal)
     turned = np.rot90(upright[:, ::-1], axes=(-2, -1))
     return np.stack([upright, turned], axis=2)
 
@@ -167,10 +167,10 @@ def draw_leakage_stamps(
     """
     shears = ((SHEAR, 0.0), (-SHEAR, 0.0), (0.0, SHEAR), (0.0, -SHEAR))
     drawn = [galaxies.compute_electrons(parameters, galaxy, shear) for shear in shears]
-    return observe(parameters, _by_component_and_sign(drawn), normal)
+    return observe(parameters, _arrange_by_component_and_sign(drawn), normal)
 
 
-def _by_component_and_sign(drawn: Sequence[np.ndarray]) -> np.ndarray:
+def _arrange_by_component_and_sign(drawn: Sequence[np.ndarray]) -> np.ndarray:
     """Stack images with the shears +γ1, −γ1, +γ2, −γ2 as (2, 2, bands, y, x)."""
     return np.stack(drawn).reshape(2, 2, *drawn[0].shape)
 
@@ -206,22 +206,26 @@ def measure_responses(
     lensed, leaked = [], []
     for chunk in split_rows(len(indices), CHUNK_GALAXIES):
         shown = [
-            (galaxies.draw_galaxy(parameters, index), _noise(parameters, index))
+            (galaxies.draw_galaxy(parameters, index), _draw_noise(parameters, index))
             for index in indices[chunk.start : chunk.stop]
         ]
-        lensed.append(_means(estimate, [draw_sheared_stamps(parameters, *one) for one in shown]))
-        leaked.append(_means(estimate, [draw_leakage_stamps(parameters, *one) for one in shown]))
+        lensed.append(
+            _estimate_means(estimate, [draw_sheared_stamps(parameters, *one) for one in shown])
+        )
+        leaked.append(
+            _estimate_means(estimate, [draw_leakage_stamps(parameters, *one) for one in shown])
+        )
         on_progress(chunk.stop, len(indices))
     return Responses.from_estimates(np.concatenate(lensed), np.concatenate(leaked))
 
 
-def _noise(parameters: SkyParameters, index: int) -> np.ndarray:
+def _draw_noise(parameters: SkyParameters, index: int) -> np.ndarray:
     stream = np.random.SeedSequence([parameters.seed, index, _NOISE_STREAM])
     shape = (len(parameters.bands), parameters.pixels, parameters.pixels)
     return np.random.default_rng(stream).standard_normal(shape)
 
 
-def _means(estimate: Estimate, stamps: Sequence[np.ndarray]) -> np.ndarray:
+def _estimate_means(estimate: Estimate, stamps: Sequence[np.ndarray]) -> np.ndarray:
     """Return estimated e1 and e2 of each galaxy's stamps in their layout, (galaxies, …, 2)."""
     layout = (len(stamps), *stamps[0].shape[:-3])
     flat = np.concatenate([of_one.reshape(-1, *of_one.shape[-3:]) for of_one in stamps])

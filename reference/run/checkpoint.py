@@ -46,7 +46,7 @@ def load(path: Path) -> dict[str, Any]:
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as arrays:
-                return _nested(arrays)
+                return _nest(arrays)
         import torch
 
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -70,7 +70,7 @@ def _flat(state: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     state: dict[str, Any] = {}
     for name, value in flat.items():
         *outer, key = name.split(BETWEEN_KEYS)

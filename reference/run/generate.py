@@ -120,7 +120,7 @@ def run(
             task.warm_up(schedule.warm_up_images)
             log.event("implementation", dict(task.implementation()))
         task.synchronize()
-    with log.timed_run() as timed:
+    with log.time_run() as timed:
         times, images = [], None
         for count, repetitions in zip(schedule.counts, schedule.repetitions, strict=True):
             images = None  # memory may not hold two batches of images at a time

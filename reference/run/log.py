@@ -78,7 +78,7 @@ class RunLogWriter:
             self.event(key, value)
 
     @contextmanager
-    def timed_run(self) -> Iterator["TimedRun"]:
+    def time_run(self) -> Iterator["TimedRun"]:
         """Enclose the block in run_start and exactly one run_stop, also on errors and Ctrl-C."""
         timed = TimedRun()
         self.event("run_start")

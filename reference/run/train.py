@@ -86,7 +86,7 @@ def run(
             task.warm_up()
             log.event("implementation", dict(task.implementation()))
         task.synchronize()
-    with log.timed_run() as timed:
+    with log.time_run() as timed:
         task.open_data()
         outcome = _train_until_reached(definition, task, config, log, on_progress)
         task.synchronize()

@@ -18,7 +18,7 @@ from benchmarks.galaxy_shape.model import (
     sum_metrics,
     whiten,
 )
-from benchmarks.galaxy_shape.plain import PlainShapeNetwork, published
+from benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_published
 from reference.galaxies.science import RADIUS_SQUARED
 from reference.galaxies.task import reorient
 
@@ -59,7 +59,7 @@ def test_the_published_network_has_the_same_loss_and_gradients(training: bool) -
         parameter.data += 0.02 * torch.randn_like(parameter)  # slopes and biases start at 0
     ours.head.weight.data *= 0.1  # no posterior so narrow that its likelihood is all rounding
     plain = PlainShapeNetwork(**FULL, targets=2, prelu="position")
-    plain.start_as(ours)
+    plain.copy_parameters(ours)
     stamps, labels = 30 * torch.randn(4, 6, 64, 64), torch.rand(4, 2)
     losses = []
     for network, images in ((ours, stamps.flip(2, 3)), (plain, stamps)):
@@ -69,7 +69,7 @@ def test_the_published_network_has_the_same_loss_and_gradients(training: bool) -
         loss.backward()
         losses.append(loss.item())
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    gradients = published(gradients_of(ours))
+    gradients = rotate_as_published(gradients_of(ours))
     for theirs, (name, parameter) in zip(gradients, plain.named_parameters(), strict=True):
         assert parameter.grad is not None
         # An activation that rounding moves across zero takes another slope: 1e-3 here and there.

@@ -46,7 +46,7 @@ def test_images_and_latents_have_the_shapes_of_the_definition() -> None:
     mean, scale = model.encode(torch.rand(2, 6, 64, 64))
     assert mean.shape == scale.shape == (2, 32)
     assert (scale > 0).all()
-    assert model.decoder.images(mean).shape == (2, 6, 64, 64)
+    assert model.decoder.make_images(mean).shape == (2, 6, 64, 64)
 
 
 def test_fluxes_are_scaled_as_published() -> None:

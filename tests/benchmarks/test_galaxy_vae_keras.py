@@ -99,7 +99,7 @@ def test_values_losses_and_gradients_agree(prelu: str, training: bool) -> None:
     expected = convert_to_keras(gradients)
 
     with tf.GradientTape() as tape:
-        scaled = theirs.scaled(images.numpy())
+        scaled = theirs.scale_images(images.numpy())
         found_mean, found_scale = theirs.encoder(scaled, training=training)
         found_latents = found_mean + found_scale * normal.numpy()
         found_logits = theirs.decoder(found_latents, training=training)
@@ -124,10 +124,10 @@ def test_samples_and_images_agree() -> None:
     noise = torch.randn(5, 32)
     with torch.no_grad():
         latents = ours.flow.sample(noise)
-        images = ours.decoder.images(latents).flip(2, 3)
+        images = ours.decoder.make_images(latents).flip(2, 3)
     found = tf.function(theirs.flow.sample)(noise.numpy())
     np.testing.assert_allclose(found, latents, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(theirs.images(latents.numpy()), images, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(theirs.make_images(latents.numpy()), images, rtol=1e-3, atol=1e-4)
 
 
 def test_a_flow_starts_as_the_identity_in_another_order() -> None:
