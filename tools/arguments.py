@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 
-def command_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
+def make_command_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
     """Make the parser of `cepheid COMMAND`; description and epilog keep their line breaks."""
     return argparse.ArgumentParser(
         prog=f"cepheid {command}",

@@ -16,7 +16,7 @@ from compliance.read.runlog import RunLog
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError
-from tools.arguments import add_data_option, command_parser
+from tools.arguments import add_data_option, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 TOLERANCE = 0.1
@@ -65,7 +65,7 @@ class Comparison:
 
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of `cepheid audit`."""
-    parser = command_parser(
+    parser = make_command_parser(
         "audit", "Repeat one logged run and compare its quality with that in the log.", EXAMPLES
     )
     add = parser.add_argument

@@ -15,7 +15,7 @@ from compliance.judge.judgement import judge
 from compliance.read import package
 from rules import rounds
 from rules.errors import UserError
-from tools.arguments import add_paths, command_parser
+from tools.arguments import add_paths, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
@@ -39,7 +39,7 @@ BEFORE = {"index.html", "leaderboard.csv", "leaderboard.json"}
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid leaderboard`."""
-    parser = command_parser(
+    parser = make_command_parser(
         "leaderboard",
         "Write the results as a site: tables, spread of the runs, curves, comparisons.",
         EXAMPLES,

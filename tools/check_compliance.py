@@ -20,7 +20,7 @@ from compliance.report import formats as report
 from compliance.report import rulebook
 from rules import rounds
 from rules.errors import UserError
-from tools.arguments import add_paths, command_parser
+from tools.arguments import add_paths, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
@@ -52,7 +52,7 @@ GARBAGE_OBJECTS = 100_000  # logs have no reference cycles: looking for them onl
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid check`."""
-    parser = command_parser(
+    parser = make_command_parser(
         "check",
         "Check run logs, results and submissions against the rules of a round.",
         EXAMPLES,

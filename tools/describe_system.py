@@ -13,7 +13,7 @@ from reference.run.placement import end_rank, find_placement
 from rules.definition import NAME
 from rules.documents import FILL_IN, find_unfilled
 from rules.errors import UserError
-from tools.arguments import add_data_option, command_parser
+from tools.arguments import add_data_option, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from tools.writing import write_new
 
@@ -43,7 +43,7 @@ exit codes: 0 described; 1 described, but the nodes differ; 2 wrong use
 
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of `cepheid describe-system`."""
-    parser = command_parser(
+    parser = make_command_parser(
         "describe-system",
         "Describe the hardware and software of this machine, or of all nodes (rule S2).",
         EXAMPLES,

@@ -13,7 +13,7 @@ if __package__ in (None, ""):  # run as a file of a checkout that is not install
 
 from compliance.report import formats as report
 from compliance.site import index
-from tools.arguments import command_parser
+from tools.arguments import make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
@@ -30,7 +30,7 @@ exit codes: 0 nothing changed; 1 something did; 2 wrong use
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid diff`."""
-    parser = command_parser(
+    parser = make_command_parser(
         "diff", "List what changed between two builds of the leaderboard.", EXAMPLES
     )
     parser.add_argument("old", type=Path, metavar="OLD", help="a leaderboard, or its results.json")

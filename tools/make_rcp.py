@@ -9,7 +9,7 @@ from rules import rcp
 from rules.definition import Definition
 from rules.errors import UserError
 from rules.rcp import BATCH_SIZE, Point, ReferencePoints
-from tools.arguments import add_benchmark, add_data_option, add_set_option, command_parser
+from tools.arguments import add_benchmark, add_data_option, add_set_option, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 DESCRIPTION = """\
@@ -35,9 +35,9 @@ exit codes: 0 every run reached the targets; 1 a run did not, or was interrupted
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid rcp`."""
-    parser = command_parser("rcp", DESCRIPTION, EXAMPLES)
+    parser = make_command_parser("rcp", DESCRIPTION, EXAMPLES)
     add_benchmark(parser)
     add = parser.add_argument
     add(
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure what is missing and print the table; exit code 1 if a run missed its targets."""
     from reference.run.config import parse_override
 
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
     if definition.kind != "train":
         raise UserError(

@@ -10,7 +10,7 @@ from string import Template
 
 from rules import definition
 from rules.errors import UserError
-from tools.arguments import command_parser
+from tools.arguments import make_command_parser
 from tools.cli import EXIT_FINE, run_tool
 from tools.writing import make_new_folder
 
@@ -40,9 +40,9 @@ Replace it by your problem step by step. After each step these commands pass:
 CONTRIBUTING.md, "How to add a benchmark", explains each step."""
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid new-benchmark`."""
-    made = command_parser(
+    made = make_command_parser(
         "new-benchmark", "Create a benchmark: a folder with a small working example.", EXAMPLES
     )
     made.add_argument("name", help="lower-case letters, digits and '_', e.g. star_colour")
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the folder and print the next steps."""
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     name, title = arguments.name, arguments.title or arguments.name.replace("_", " ").capitalize()
     if not NAME.fullmatch(name) or keyword.iskeyword(name):
         raise UserError(

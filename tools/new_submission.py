@@ -12,7 +12,7 @@ from rules.definition import Definition
 from rules.documents import FILL_IN, find_unfilled
 from rules.errors import UserError, did_you_mean
 from rules.events import CHOICES
-from tools.arguments import add_data_option, command_parser
+from tools.arguments import add_data_option, make_command_parser
 from tools.cli import EXIT_FINE, run_tool
 from tools.writing import make_new_folder, write_new
 
@@ -35,7 +35,7 @@ exit codes: 0 written; 2 wrong use, for example an invalid name
 
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of `cepheid new-submission`."""
-    parser = command_parser(
+    parser = make_command_parser(
         "new-submission",
         "Begin a submission: a description of this machine, a task to change, a script to run it.",
         EXAMPLES,

@@ -14,7 +14,7 @@ from compliance.report import formats as report
 from rules import rounds
 from rules.errors import UserError
 from tools import writing
-from tools.arguments import command_parser
+from tools.arguments import make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
@@ -30,7 +30,7 @@ exit codes: 0 packed; 1 at least one error, nothing was written; 2 wrong use
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid pack`."""
-    parser = command_parser(
+    parser = make_command_parser(
         "pack", "Check a submission and write its manifest: the last step before review.", EXAMPLES
     )
     parser.add_argument("path", type=Path, metavar="FOLDER", help="the submitter's folder")

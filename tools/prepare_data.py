@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
-from tools.arguments import add_data_option, command_parser
+from tools.arguments import add_data_option, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ exit codes: 0 these are the reference's data; 1 these are other data; 2 wrong us
 
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of `cepheid data`."""
-    parser = command_parser(
+    parser = make_command_parser(
         "data",
         "Prepare the dataset of a benchmark, verify one that is there, or export it.",
         EXAMPLES,

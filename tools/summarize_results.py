@@ -14,7 +14,7 @@ from compliance.read import package
 from compliance.report import formats as report
 from rules import rounds
 from rules.errors import UserError
-from tools.arguments import add_paths, command_parser
+from tools.arguments import add_paths, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
@@ -48,7 +48,7 @@ FORMATS = {
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid summary`."""
-    parser = command_parser(
+    parser = make_command_parser(
         "summary",
         "One row for each result: the time to train, or why there is none.",
         EXAMPLES,

@@ -27,11 +27,11 @@ class Placement:
 
 
 class RankEndedError(UserError):
-    """The end of another rank; ``is_told`` where that rank itself prints the reason."""
+    """The end of another rank; ``is_reported`` where that rank itself prints the reason."""
 
-    def __init__(self, message: str, *, is_told: bool) -> None:
+    def __init__(self, message: str, *, is_reported: bool) -> None:
         super().__init__(message)
-        self.is_told = is_told
+        self.is_reported = is_reported
 
 
 def find_placement() -> Placement:

@@ -66,7 +66,7 @@ class Session:
         if not self.ranks.is_first:
             missing = self.ranks.broadcast(None)
             if isinstance(missing, UserError):
-                raise RankEndedError("the first rank could not begin", is_told=True)
+                raise RankEndedError("the first rank could not begin", is_reported=True)
             yield None, missing
             return
         with ExitStack() as stack:

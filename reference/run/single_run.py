@@ -57,7 +57,7 @@ class SingleRun:
             problem = error
         if ranks.is_true_everywhere(problem is None):
             return task
-        raise problem or RankEndedError("another rank could not begin", is_told=True)
+        raise problem or RankEndedError("another rank could not begin", is_reported=True)
 
     def time(self, task: Any, config: RunConfig) -> Outcome:
         """Run the timed loop, close the log, and keep what belongs to a run that counts."""

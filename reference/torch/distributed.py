@@ -192,7 +192,7 @@ def _join_ranks(place: Placement, backend: str) -> Iterator[None]:
     try:
         yield
     except RankEndedError as error:
-        if error.is_told or place.rank > 0:
+        if error.is_reported or place.rank > 0:
             leave_quietly(EXIT_CODE_OF_FAILURE)
         raise
     except BaseException as error:
@@ -280,14 +280,14 @@ def detect_lost_rank() -> Iterator[None]:
     except RuntimeError as error:
         report = _failure_report.read() if _failure_report else ""
         if report:
-            raise RankEndedError(report, is_told=True) from error
+            raise RankEndedError(report, is_reported=True) from error
         reason = _first_line(error)
         if not SIGNS_OF_LOSS.search(reason):
             raise
         raise RankEndedError(
             f"another rank has ended without a message, or cannot be reached ({reason}). If it was "
             "killed, perhaps for lack of memory, the launcher reports it",
-            is_told=False,
+            is_reported=False,
         ) from error
 
 

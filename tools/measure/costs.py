@@ -12,7 +12,7 @@ from reference.run.placement import end_rank, find_placement
 from rules import definition as definitions
 from rules.errors import UserError
 from tools import writing
-from tools.arguments import add_benchmark, add_data_option, add_set_option, command_parser
+from tools.arguments import add_benchmark, add_data_option, add_set_option, make_command_parser
 from tools.cli import EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ exit codes: 0 fine; 2 wrong use
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid measure costs`."""
-    parser = command_parser("measure costs", DESCRIPTION, EXAMPLES)
+    parser = make_command_parser("measure costs", DESCRIPTION, EXAMPLES)
     add_benchmark(parser, "which benchmark; it needs a costs.yaml")
     add = parser.add_argument
     add("--rounds", type=int, default=5, metavar="N", help="turns of each side (default: 5)")
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from reference.measure.costs import Setup, load_costs, load_parts
     from reference.measure.figures.drawing import make_folder
 
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
     costs = load_costs(definition.name)
     if arguments.rounds < 3:

@@ -12,7 +12,7 @@ from reference.measure.epochs import Arm, Comparison, Run
 from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError
-from tools.arguments import add_benchmark, add_data_option, command_parser
+from tools.arguments import add_benchmark, add_data_option, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 DESCRIPTION = """\
@@ -36,9 +36,9 @@ exit codes: 0 fine; 1 a run missed the targets; 2 wrong use
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid measure epochs`."""
-    parser = command_parser("measure epochs", DESCRIPTION, EXAMPLES)
+    parser = make_command_parser("measure epochs", DESCRIPTION, EXAMPLES)
     add_benchmark(parser, "which benchmark; it must train")
     add = parser.add_argument
     add("--compare", metavar="NAME", help="a comparison of epochs.yaml (default: by batch size)")
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure what is missing, print a table, draw a figure."""
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
     if definition.kind != "train":
         raise UserError(f"{definition.name} generates and does not train, so it has no epochs")

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from rules.errors import UserError
-from tools.arguments import add_data_option, command_parser
+from tools.arguments import add_data_option, make_command_parser
 from tools.cli import EXIT_FINE, run_tool
 
 DESCRIPTION = """\
@@ -28,9 +28,9 @@ exit codes: 0 fine; 2 wrong use
 FEWEST_FILES = 10
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid measure formats`."""
-    parser = command_parser("measure formats", DESCRIPTION, EXAMPLES)
+    parser = make_command_parser("measure formats", DESCRIPTION, EXAMPLES)
     add = parser.add_argument
     add("--files", type=int, default=5000, metavar="N", help="how many files (default: 5000)")
     add("--rounds", type=int, default=3, metavar="N", help="measurements of each (default: 3)")
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write, read and print a table; delete what was written."""
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     if arguments.files < FEWEST_FILES or arguments.rounds < 1:
         raise UserError(
             f"--files {arguments.files} --rounds {arguments.rounds}: expected {FEWEST_FILES} files "

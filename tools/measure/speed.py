@@ -13,7 +13,7 @@ from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError
 from tools import writing
-from tools.arguments import add_benchmark, add_data_option, add_set_option, command_parser
+from tools.arguments import add_benchmark, add_data_option, add_set_option, make_command_parser
 from tools.cli import EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ CODE_FACTS = ("training_step", "sampling", "decoding")
 """The facts about an implementation that say how its code is compiled."""
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid measure speed`."""
-    parser = command_parser("measure speed", DESCRIPTION, EXAMPLES)
+    parser = make_command_parser("measure speed", DESCRIPTION, EXAMPLES)
     add_benchmark(parser)
     add = parser.add_argument
     add("--list", action="store_true", help="list what can be measured of this benchmark, and stop")
@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print a table."""
     from reference.measure import speed
 
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
     if arguments.list:
         print(_list_measurements(definition))

@@ -10,7 +10,7 @@ from reference.run.placement import find_placement
 from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError
-from tools.arguments import add_data_option, add_set_option, command_parser
+from tools.arguments import add_data_option, add_set_option, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ exit codes: 0 fine; 1 a size could not be measured; 2 wrong use
 LARGEST_SIZE = 10**7
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid measure sweep`."""
-    parser = command_parser("measure sweep", DESCRIPTION, EXAMPLES)
+    parser = make_command_parser("measure sweep", DESCRIPTION, EXAMPLES)
     add = parser.add_argument
     add("benchmark", help="which benchmark")
     sizes = parser.add_mutually_exclusive_group()
@@ -90,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure what is missing, print a table, write tables and figure."""
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     if find_placement().world_size > 1:
         raise UserError("`cepheid measure sweep` measures one device: start it without a launcher")
     definition = definitions.load(arguments.benchmark, arguments.scale)

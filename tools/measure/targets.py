@@ -10,7 +10,7 @@ from rules import evidence
 from rules.definition import Definition
 from rules.errors import UserError
 from rules.evidence import Curve, Evidence
-from tools.arguments import add_benchmark, add_data_option, command_parser
+from tools.arguments import add_benchmark, add_data_option, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 DESCRIPTION = """\
@@ -30,9 +30,9 @@ exit codes: 0 the targets separate correct from broken; 1 they do not; 2 wrong u
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return the parser of `cepheid measure targets`."""
-    parser = command_parser("measure targets", DESCRIPTION, EXAMPLES)
+    parser = make_command_parser("measure targets", DESCRIPTION, EXAMPLES)
     add_benchmark(parser)
     add = parser.add_argument
     add(
@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure what is missing and print a line for each run."""
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
     seeds = arguments.seeds
     if seeds is None:

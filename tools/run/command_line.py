@@ -10,7 +10,7 @@ from reference.run.request import Request, WantedRuns
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError
-from tools.arguments import add_data_option, add_set_option, command_parser
+from tools.arguments import add_data_option, add_set_option, make_command_parser
 
 EXAMPLES = """\
 examples:
@@ -33,7 +33,7 @@ exit codes: 0 every run reached its targets; 1 a run did not, or was interrupted
 
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of `cepheid run`."""
-    parser = command_parser(
+    parser = make_command_parser(
         "run",
         "Run a benchmark and write run logs that can be checked. Most benchmarks train to their "
         "quality targets; galaxy_generation generates images and evaluates them.",
