@@ -255,7 +255,7 @@ LARGEST_RATE = 0.002  # so that what differs by rounding stays so
 def _train_on_this_rank(
     name: str, data_root: Path
 ) -> tuple[list[float], list[dict[str, float]], list[float]]:
-    """Losses and qualities of three blocks, and some of the weights they lead to."""
+    """Return losses of three blocks, and the quality and some of the weights they lead to."""
     torch.set_num_threads(1)
     losses, qualities = [], []
     with start_ranks() as ranks:
@@ -265,7 +265,7 @@ def _train_on_this_rank(
         task.evaluation_batch = 4  # neither it nor the ranks divide the evaluation set evenly
         for number in (1, 2, 3):
             losses.append(task.train(Block(number, 16 * number - 16, 16 * number), lambda _: None))
-            qualities.append(task.evaluate())
+        qualities.append(task.evaluate())
         flat = torch.cat([parameter.detach().flatten() for parameter in task.model.parameters()])
     return losses, qualities, flat[:: max(1, len(flat) // 1000)].tolist()
 

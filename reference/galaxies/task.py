@@ -47,7 +47,6 @@ class GalaxyTask(BenchmarkTask):
 
     hyperparameter_type: type[Any] = GalaxyHyperparameters
     hyperparameters: GalaxyHyperparameters
-    evaluation_batch = 256
 
     def __init__(self, config: RunConfig, ranks: Ranks) -> None:
         super().__init__(config, ranks)

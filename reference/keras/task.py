@@ -22,8 +22,6 @@ class KerasTask(BenchmarkTask):
     A subclass must implement the methods of the first section, ``open_data`` and ``evaluate``.
     """
 
-    evaluation_batch: int
-
     # A benchmark implements:
 
     def make_network(self) -> keras.Model:

@@ -17,8 +17,10 @@ class BenchmarkTask:
 
     A subclass sets ``hyperparameter_type`` to its dataclass of hyperparameters and annotates
     ``hyperparameters`` with it. ``samples`` counts the samples trained over all ranks.
+    An evaluation takes ``evaluation_batch`` samples at a time, or the whole set if it is smaller.
     """
 
+    evaluation_batch = 256
     hyperparameter_type: type[Any] | None = None
     hyperparameters: Any
     ranks: Any
@@ -31,6 +33,7 @@ class BenchmarkTask:
             )
         self.folder = data.folder(config.definition.data, config.data_root)
         self.data_digest = store.read_manifest(self.folder).digest
+        self.evaluation_batch = min(self.evaluation_batch, config.definition.evaluation_samples)
         self.samples = 0
 
     @cached_property

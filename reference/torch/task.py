@@ -30,7 +30,6 @@ class TorchTask(BenchmarkTask):
     """
 
     ranks: TorchRanks
-    evaluation_batch: int
     has_varying_shapes = False  # from batch to batch
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
