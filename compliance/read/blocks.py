@@ -207,7 +207,7 @@ def _parse_v06(
     contents: Sequence[bytes], heads: Sequence[re.Match[bytes]]
 ) -> tuple[list[Event], int]:
     """Return the records, and how many keys all of them hold, without those of inner objects."""
-    objects = [_decode_content(content) for content in contents]
+    objects: list[dict[str, Any]] = [_decode_content(content) for content in contents]
     events = [
         Event(
             namespace=fields.get("namespace", ""),
