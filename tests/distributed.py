@@ -8,7 +8,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from reference.run.placement import end_rank
+from reference.machine.placement import end_rank
 from tests.processes import take_place, warm_context
 
 JOIN_SECONDS = 180

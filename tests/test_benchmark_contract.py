@@ -18,7 +18,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
 
 from compliance.checks import Place, check_log
-from compliance.read.runlog import read
+from compliance.read.log.runlog import read
 from reference.run import checkpoint
 from reference.run.config import RunConfig, configure
 from reference.run.log import RunLogWriter

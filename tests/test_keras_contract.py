@@ -18,12 +18,12 @@ pytest.importorskip("torch", reason="the small definitions are those of the cont
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from compliance.checks import Place, check_log
-from compliance.read.runlog import read
+from compliance.read.log.runlog import read
 from reference.keras.backend import FRAMEWORK
+from reference.machine.ranks import SingleProcess
 from reference.run import checkpoint
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
-from reference.run.ranks import SingleProcess
 from reference.run.train import run
 from rules import definition, rounds
 from rules.definition import Block

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from compliance.read import package, runlog
+from compliance.read import package
+from compliance.read.log import runlog
+from compliance.read.log.runlog import RunLog
 from compliance.read.logs import read_logs
-from compliance.read.runlog import RunLog
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError
-from tools.arguments import add_data_option, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from tools.console.arguments import add_data_option, make_command_parser
 
 TOLERANCE = 0.1
 SCATTERS = 2  # the tolerance in units of the scatter between the runs of the result
@@ -179,7 +180,7 @@ def _list_own_code(logged: RunLog, chosen: Definition) -> Iterator[str]:
     digest = logged.text("task_digest")
     if digest is None:
         return
-    from reference.run.code_digest import digest_own_code
+    from reference.session.code_digest import digest_own_code
 
     parents = logged.path.resolve().parents
     code = parents[min(3, len(parents) - 1)] / "benchmarks" / chosen.name

@@ -15,8 +15,8 @@ from compliance.judge.judgement import judge
 from compliance.read import package
 from rules import rounds
 from rules.errors import UserError
-from tools.arguments import add_paths, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from tools.console.arguments import add_paths, make_command_parser
 
 EXAMPLES = """\
 examples:

@@ -20,8 +20,8 @@ from compliance.report import formats as report
 from compliance.report import rulebook
 from rules import rounds
 from rules.errors import UserError
-from tools.arguments import add_paths, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from tools.console.arguments import add_paths, make_command_parser
 
 EXAMPLES = """\
 examples:
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(rulebook.explain_rule(arguments.explain))
         return EXIT_FINE
     if arguments.changed:
-        from tools import changed  # here: only --changed needs git
+        from tools.console import changed  # here: only --changed needs git
 
         arguments.paths = changed.find_submissions(arguments.changed, arguments.paths)
         if not arguments.paths:

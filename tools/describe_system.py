@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.run.placement import end_rank, find_placement
+from reference.machine.placement import end_rank, find_placement
 from rules.definition import NAME
 from rules.documents import FILL_IN, find_unfilled
 from rules.errors import UserError
-from tools.arguments import add_data_option, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.writing import write_new
+from tools.console.arguments import add_data_option, make_command_parser
+from tools.console.writing import write_new
 
 if TYPE_CHECKING:
-    from reference.run.ranks import Ranks
+    from reference.machine.ranks import Ranks
 
 NOBODY = "local"  # as `cepheid run` has it
 CHOICES = (
@@ -81,7 +81,7 @@ def _start_ranks() -> Iterator["Ranks"]:
     try:
         from reference.torch import distributed
     except ModuleNotFoundError:
-        from reference.run.ranks import SingleProcess
+        from reference.machine.ranks import SingleProcess
 
         yield SingleProcess(FILL_IN + "framework and version")
         return

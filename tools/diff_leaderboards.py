@@ -13,8 +13,8 @@ if __package__ in (None, ""):  # run as a file of a checkout that is not install
 
 from compliance.report import formats as report
 from compliance.site import index
-from tools.arguments import make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from tools.console.arguments import make_command_parser
 
 EXAMPLES = """\
 examples:

@@ -9,8 +9,13 @@ from rules import rcp
 from rules.definition import Definition
 from rules.errors import UserError
 from rules.rcp import BATCH_SIZE, Point, ReferencePoints
-from tools.arguments import add_benchmark, add_data_option, add_set_option, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from tools.console.arguments import (
+    add_benchmark,
+    add_data_option,
+    add_set_option,
+    make_command_parser,
+)
 
 DESCRIPTION = """\
 Train the reference with several seeds at each batch size, and record in benchmarks/<name>/rcp.json
@@ -98,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measure(definition: Definition, arguments: argparse.Namespace) -> None:
     from reference.measure import convergence_points
-    from tools.terminal import Terminal
+    from tools.console.terminal import Terminal
 
     request = convergence_points.Request(
         arguments.batch_sizes, arguments.runs, arguments.data, arguments.overrides

@@ -43,7 +43,7 @@ OURS = """
 import gc
 from pathlib import Path
 from compliance.checks import Place, check_log
-from compliance.read import runlog
+from compliance.read.log import runlog
 from rules import rounds
 from tools.check_compliance import GARBAGE_OBJECTS
 gc.set_threshold(GARBAGE_OBJECTS)

@@ -10,9 +10,9 @@ from string import Template
 
 from rules import definition
 from rules.errors import UserError
-from tools.arguments import make_command_parser
 from tools.cli import EXIT_FINE, run_tool
-from tools.writing import make_new_folder
+from tools.console.arguments import make_command_parser
+from tools.console.writing import make_new_folder
 
 TEMPLATES = Path(__file__).parent / "templates" / "benchmark"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")

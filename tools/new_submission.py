@@ -12,9 +12,9 @@ from rules.definition import Definition
 from rules.documents import FILL_IN, find_unfilled
 from rules.errors import UserError, did_you_mean
 from rules.events import CHOICES
-from tools.arguments import add_data_option, make_command_parser
 from tools.cli import EXIT_FINE, run_tool
-from tools.writing import make_new_folder, write_new
+from tools.console.arguments import add_data_option, make_command_parser
+from tools.console.writing import make_new_folder, write_new
 
 TEMPLATES = Path(__file__).parent / "templates" / "submission"
 DIVISIONS = CHOICES["submission_division"]

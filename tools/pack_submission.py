@@ -13,9 +13,9 @@ from compliance.read.manifest import FILE_NAME, Manifest
 from compliance.report import formats as report
 from rules import rounds
 from rules.errors import UserError
-from tools import writing
-from tools.arguments import make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from tools.console import writing
+from tools.console.arguments import make_command_parser
 
 EXAMPLES = """\
 examples:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
-from tools.arguments import add_data_option, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from tools.console.arguments import add_data_option, make_command_parser
 
 if TYPE_CHECKING:
-    from tools.terminal import Terminal
+    from tools.console.terminal import Terminal
 
 EXPORTS = ("fits",)
 EXAMPLES = """\
@@ -63,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from reference import data
     from reference.data import store
-    from reference.run.observer import prepare_data
-    from tools.terminal import Terminal
+    from reference.session.observer import prepare_data
+    from tools.console.terminal import Terminal
 
     terminal = Terminal()
     if arguments.verify:

@@ -8,14 +8,14 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
-from reference.run.placement import end_rank, find_placement, leave_quietly
+from reference.machine.placement import end_rank, find_placement, leave_quietly
 from rules import definition
 from rules.errors import UserError
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
 from tools.run.command_line import make_parser, read_request
 
 if TYPE_CHECKING:
-    from reference.run.session import Session
+    from reference.session.session import Session
 
 EARLIER_RUNS, REACHED, MISSED = "CEPHEID_EARLIER_RUNS", "reached", "missed"
 """This variable is set for a process that continues the runs of an earlier one."""
@@ -30,8 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return EXIT_FINE
         request = read_request(arguments, is_continued=EARLIER_RUNS in os.environ)
 
-    from reference.run.session import start_session
-    from tools.terminal import Terminal
+    from reference.session.session import start_session
+    from tools.console.terminal import Terminal
 
     terminal = Terminal(quiet=find_placement().rank != 0)
     with start_session(request, terminal) as session:
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _print_plan(session: "Session", division: str) -> int:
     """Print what would be run. Exit code 1 where the closed division refuses something."""
-    from reference.run.result_folder import find_result_folder
+    from reference.session.result_folder import find_result_folder
     from tools.run.plan import Plan, find_refusals
 
     config = replace(session.config, division=division)

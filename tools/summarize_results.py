@@ -14,8 +14,8 @@ from compliance.read import package
 from compliance.report import formats as report
 from rules import rounds
 from rules.errors import UserError
-from tools.arguments import add_paths, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from tools.console.arguments import add_paths, make_command_parser
 
 EXAMPLES = """\
 examples:

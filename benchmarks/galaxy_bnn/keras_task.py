@@ -17,8 +17,8 @@ from benchmarks.galaxy_shape.keras_model import (
 from reference.keras.backend import keras
 from reference.keras.galaxies import KerasShapeTask
 from reference.keras.task import Tensor
+from reference.machine.ranks import Ranks
 from reference.run.config import RunConfig
-from reference.run.ranks import Ranks
 from rules.errors import UserError
 
 PLAIN = "reparameterisation"

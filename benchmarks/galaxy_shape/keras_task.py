@@ -11,8 +11,8 @@ from reference.galaxies.shapes import sum_metrics
 from reference.keras.backend import keras
 from reference.keras.galaxies import KerasShapeTask
 from reference.keras.task import Tensor
+from reference.machine.ranks import Ranks
 from reference.run.config import RunConfig
-from reference.run.ranks import Ranks
 
 
 def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyShape":

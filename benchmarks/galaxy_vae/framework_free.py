@@ -15,7 +15,7 @@ from reference.galaxies.task import (
     crop_middle,
     reorient_stamps,
 )
-from reference.run.ranks import Ranks, SingleProcess
+from reference.machine.ranks import Ranks, SingleProcess
 from reference.run.report import Table
 from reference.run.seeding import make_generator
 

@@ -17,8 +17,8 @@ from benchmarks.galaxy_vae.quality import Examined
 from reference.keras.backend import keras, tf
 from reference.keras.galaxies import KerasGalaxyTask
 from reference.keras.task import Tensor
+from reference.machine.ranks import Ranks
 from reference.run.config import RunConfig
-from reference.run.ranks import Ranks
 
 
 def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyVae":

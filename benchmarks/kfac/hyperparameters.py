@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchmarks.resnet50.hyperparameters import ImageHyperparameters
+from reference.machine.ranks import Ranks
 from reference.optim.kfac import Options
 from reference.optim.kfac.options import Inverse, Rescaling
 from reference.optim.schedules import Schedule, linear_warmup
 from reference.run.config import RunConfig
 from reference.run.hyperparameters import parse_hyperparameters
-from reference.run.ranks import Ranks
 from rules.errors import UserError
 
 

@@ -41,8 +41,8 @@ from compliance.checks.result import (  # noqa: F401
 from compliance.checks.submission import files, layout, manifest, waivers  # noqa: F401
 from compliance.finding import Finding, limit_findings, sort_findings
 from compliance.read.contents import ResultFolder, Submitter
+from compliance.read.log.runlog import RunLog
 from compliance.read.logs import ResultLogs
-from compliance.read.runlog import RunLog
 from compliance.read.summary import ResultSummary
 from rules.definition import Definition
 from rules.rounds import Round, RoundBenchmark

@@ -1,7 +1,7 @@
 """Find what a log is judged by: its definition, benchmark, division and batch size."""
 
 from compliance.checks.registry import Place
-from compliance.read.runlog import HasTexts, RunLog
+from compliance.read.log.runlog import HasTexts, RunLog
 from rules import definition, rounds
 from rules.definition import Definition
 from rules.events import CHOICES, is_integer

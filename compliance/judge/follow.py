@@ -14,10 +14,10 @@ from pathlib import Path
 
 from compliance.checks import Place, check_log
 from compliance.finding import Finding, escape
-from compliance.read import records
-from compliance.read.reading import Reading
-from compliance.read.records import Event
-from compliance.read.runlog import PARTIAL, RunLog, make_run_log, read
+from compliance.read.log import records
+from compliance.read.log.reading import Reading
+from compliance.read.log.records import Event
+from compliance.read.log.runlog import PARTIAL, RunLog, make_run_log, read
 from rules.errors import UserError
 from rules.events import CLOCK_METADATA, STATUS_ABORTED, find_event_type
 from rules.rounds import Round

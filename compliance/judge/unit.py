@@ -7,8 +7,8 @@ from compliance.checks import Place, check_log, check_result, find_log_definitio
 from compliance.checks.result.convergence import compare_convergence
 from compliance.finding import Finding
 from compliance.read.contents import ResultFolder
+from compliance.read.log.runlog import HasTexts
 from compliance.read.logs import ResultLogs, read_logs
-from compliance.read.runlog import HasTexts
 from compliance.read.summary import ResultSummary, summarize
 from compliance.score.convergence import Convergence
 from rules import rcp

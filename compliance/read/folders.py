@@ -26,9 +26,9 @@ from compliance.read.contents import (
     Submitter,
     SystemFile,
 )
+from compliance.read.log.records import FILE_BYTES_MAX as DIGESTED_BYTES_MAX
 from compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
 from compliance.read.powerlog import POWER_NAME
-from compliance.read.records import FILE_BYTES_MAX as DIGESTED_BYTES_MAX
 from rules import digests
 from rules.documents import FILL_IN
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from compliance.read import powerlog, runlog
+from compliance.read import powerlog
 from compliance.read.contents import ResultFolder
+from compliance.read.log import runlog
+from compliance.read.log.runlog import RunLog
 from compliance.read.powerlog import PowerLog
-from compliance.read.runlog import RunLog
 
 
 @dataclass(frozen=True)

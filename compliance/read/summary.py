@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from compliance.finding import escape, format_value
-from compliance.read.course import Course, read_count, trace_course
+from compliance.read.log.course import Course, read_count, trace_course
+from compliance.read.log.runlog import RunLog
 from compliance.read.logs import ResultLogs
 from compliance.read.powerlog import PowerLog
-from compliance.read.runlog import RunLog
 from rules.events import CHOICES, STATUS_SUCCESS
 
 TEXT_MAX = 200  # characters of a text that are kept: no name that we accept is as long

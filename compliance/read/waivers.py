@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from compliance.finding import Finding, escape, format_value
-from compliance.read.runlog import PARTIAL
+from compliance.read.log.runlog import PARTIAL
 from rules.documents import find_schema_problem
 from rules.rounds import Round, Severity
 

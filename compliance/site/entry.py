@@ -12,7 +12,7 @@ from pathlib import Path
 from compliance.finding import escape
 from compliance.judge.judgement import JudgedResult, Judgement
 from compliance.leaderboard import Row, make_row, place_in_table
-from compliance.read.course import Course
+from compliance.read.log.course import Course
 from compliance.read.summary import RunSummary
 from compliance.score.comparison import Level, measure_level
 from compliance.score.convergence import Convergence

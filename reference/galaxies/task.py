@@ -8,10 +8,10 @@ import numpy as np
 
 from reference.data import galaxies
 from reference.data.order import SampleStream
+from reference.machine.ranks import Ranks
 from reference.optim.schedules import warmup_then_cosine
 from reference.run.config import RunConfig
 from reference.run.hyperparameters import AdamHyperparameters
-from reference.run.ranks import Ranks
 from reference.run.task import BenchmarkTask
 
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from reference.machine.ranks import Ranks, SingleProcess
 from reference.run.autotune import Step, pick_fastest
 from reference.run.config import Execution
-from reference.run.ranks import Ranks, SingleProcess
 from rules.errors import UserError
 from rules.host import usable_processors
 

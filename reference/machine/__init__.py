@@ -1,1 +1,1 @@
-"""Describe and observe the machine: processors, accelerators, memory, energy."""
+"""Describe and observe what runs: ranks, processors, accelerators, memory, energy."""

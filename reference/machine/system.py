@@ -16,7 +16,7 @@ from rules.documents import FILL_IN, SCHEMAS, find_schema_problem
 from rules.errors import UserError
 
 if TYPE_CHECKING:
-    from reference.run.ranks import Ranks
+    from reference.machine.ranks import Ranks
 
 SOFTWARE = ("torch", "triton", "keras", "tensorflow-cpu", "tensorflow", "jax", "numpy", "GalSim",
             "mlperf-logging")  # fmt: skip

@@ -8,8 +8,8 @@ from typing import Any
 from reference.measure import trainings
 from reference.measure.trainings import CORRECT, Training
 from reference.run.config import configure
-from reference.run.frameworks import import_task
-from reference.run.observer import Observer
+from reference.session.frameworks import import_task
+from reference.session.observer import Observer
 from rules import evidence, rcp, recorded
 from rules.definition import Definition
 from rules.errors import UserError

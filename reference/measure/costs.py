@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from reference.run.frameworks import import_task
+from reference.session.frameworks import import_task
 from rules.definition import Definition, locate_benchmarks
 from rules.errors import UserError
 

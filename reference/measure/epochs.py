@@ -17,8 +17,8 @@ import yaml
 from reference.measure import trainings
 from reference.measure.trainings import Training
 from reference.run.config import configure
-from reference.run.frameworks import import_task
-from reference.run.observer import Observer
+from reference.session.frameworks import import_task
+from reference.session.observer import Observer
 from rules import rcp, recorded
 from rules.definition import Definition, locate_benchmarks
 from rules.errors import UserError, did_you_mean

@@ -23,8 +23,8 @@ from reference.measure.turns import (
     time_steps,
 )
 from reference.run.config import Execution, RunConfig, configure
-from reference.run.frameworks import import_task
 from reference.run.progress import OnProgress
+from reference.session.frameworks import import_task
 from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
@@ -32,7 +32,7 @@ from rules.events import Kind
 from rules.hyperparameters import EVAL_OFFSET
 
 if TYPE_CHECKING:
-    from reference.run.ranks import Ranks
+    from reference.machine.ranks import Ranks
     from reference.torch.distributed import TorchRanks
 
 STEPS = 10  # of each turn

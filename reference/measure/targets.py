@@ -6,7 +6,7 @@ from pathlib import Path
 from reference.measure import trainings
 from reference.measure.trainings import CORRECT, TaskFactory, Training
 from reference.run.config import configure
-from reference.run.observer import Observer
+from reference.session.observer import Observer
 from rules import evidence
 from rules.definition import Definition
 from rules.evidence import Evidence

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reference.run.config import RunConfig
-from reference.run.observer import Observer, prepare_data
+from reference.session.observer import Observer, prepare_data
 from rules.definition import Definition
 from rules.evidence import Curve
 

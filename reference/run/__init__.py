@@ -1,1 +1,1 @@
-"""Run a benchmark: the timed loops, the run log, the result folder."""
+"""Run a benchmark once: configuration, the timed loops, the run log."""

@@ -4,8 +4,8 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from reference.machine.ranks import Ranks
 from reference.run.config import Execution
-from reference.run.ranks import Ranks
 
 ROUNDS, FEWEST_ROUNDS, ENOUGH_SECONDS = 5, 3, 2.0
 # A candidate replaces the first one only if it is faster by this share: less is noise.

@@ -7,9 +7,9 @@ import numpy as np
 
 from reference import data
 from reference.data import store
+from reference.machine.ranks import Ranks
 from reference.run.config import RunConfig
 from reference.run.hyperparameters import parse_hyperparameters
-from reference.run.ranks import Ranks
 
 
 class BenchmarkTask:

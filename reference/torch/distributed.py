@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
-from reference.run.placement import Placement, RankEndedError, find_placement, leave_quietly
+from reference.machine.placement import Placement, RankEndedError, find_placement, leave_quietly
 from rules.errors import UserError
 
 TIMEOUT = timedelta(minutes=30)  # the first rank may have data to prepare

@@ -23,8 +23,8 @@ from benchmarks.galaxy_shape.keras_model import negative_log_likelihood as keras
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
 from reference.keras.backend import FRAMEWORK, tf
 from reference.keras.galaxies import set_precision
+from reference.machine.ranks import SingleProcess
 from reference.run.config import configure
-from reference.run.ranks import SingleProcess
 from reference.torch.distributed import TorchRanks
 from rules import definition
 from rules.errors import UserError

@@ -14,7 +14,7 @@ from benchmarks.galaxy_shape import keras_model, keras_task, task
 from benchmarks.galaxy_shape.keras_weights import convert_to_keras, convert_to_torch
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
 from reference.keras.backend import FRAMEWORK, tf
-from reference.run.ranks import SingleProcess
+from reference.machine.ranks import SingleProcess
 from reference.torch.distributed import TorchRanks
 from tests.test_benchmark_contract import configuration
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from compliance.checks import Place, check_log
 from compliance.finding import sort_findings
-from compliance.read.reading import Reading
-from compliance.read.runlog import RunLog, make_run_log
+from compliance.read.log.reading import Reading
+from compliance.read.log.runlog import RunLog, make_run_log
 from compliance.report import formats as report
 from rules import rounds
 

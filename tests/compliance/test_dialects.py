@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compliance.checks import Place, check_log
-from compliance.read import records, runlog
-from compliance.read.runlog import RunLog
+from compliance.read.log import records, runlog
+from compliance.read.log.runlog import RunLog
 from rules import rounds
 from tests.compliance.history import gnmt_06, mll_lines
 

@@ -120,7 +120,7 @@ def prepare(data: object, root: object, on_progress: object) -> None:
 def main() -> None:
     """Run the command with the scripted task."""
     from reference import data
-    from reference.run import frameworks
+    from reference.session import frameworks
     from reference.torch import backend
 
     backend.free_earlier_tasks = lambda: None  # it takes longer than all the rest

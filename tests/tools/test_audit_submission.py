@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-from compliance.read.runlog import read
+from compliance.read.log.runlog import read
 from rules import definition
 from rules.definition import ROOT
 from rules.errors import UserError

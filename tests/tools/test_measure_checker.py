@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from compliance.read.records import Event
-from compliance.read.runlog import read
+from compliance.read.log.records import Event
+from compliance.read.log.runlog import read
 from rules import definition
 from rules.errors import UserError
 from tests.compliance.builder import run_records, write_log

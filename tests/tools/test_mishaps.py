@@ -22,7 +22,7 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 
 from compliance.checks import Place, check_log
-from compliance.read.runlog import read
+from compliance.read.log.runlog import read
 from rules import rounds
 from tests import tiny
 from tests.distributed import find_free_port

@@ -13,8 +13,8 @@ pytest.importorskip("galsim", reason="runs need the extra galsim")
 from compliance.judge.judgement import judge
 from compliance.read import package
 from reference.machine import system
-from reference.run.code_digest import digest_own_code
-from reference.run.frameworks import find_own_task, import_own_task
+from reference.session.code_digest import digest_own_code
+from reference.session.frameworks import find_own_task, import_own_task
 from rules import definition, rounds
 from rules.errors import UserError
 from tests.tools.test_run_benchmark import FAST, cepheid_run, events

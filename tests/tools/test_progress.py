@@ -10,7 +10,7 @@ from rich.console import Console
 
 from reference.run.progress import Progress, Stage
 from rules import definition
-from tools.progress import RunDisplay, show_count
+from tools.console.progress import RunDisplay, show_count
 
 MINI = definition.load("galaxy_shape", "mini")
 

@@ -3,7 +3,7 @@
 import math
 
 from reference.run.report import Table
-from tools.terminal import format_table
+from tools.console.terminal import format_table
 
 TABLE = Table(
     "Bias",

@@ -8,12 +8,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.run.placement import end_rank, find_placement
+from reference.machine.placement import end_rank, find_placement
 from rules import definition as definitions
 from rules.errors import UserError
-from tools import writing
-from tools.arguments import add_benchmark, add_data_option, add_set_option, make_command_parser
 from tools.cli import EXIT_FINE, run_tool
+from tools.console import writing
+from tools.console.arguments import (
+    add_benchmark,
+    add_data_option,
+    add_set_option,
+    make_command_parser,
+)
 
 if TYPE_CHECKING:
     from reference.measure.costs import MeasuredCosts, Setup, Update
@@ -96,9 +101,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measure(setup: "Setup", output: Path | None, figures: Path | None) -> None:
     from reference.measure.costs import measure_costs
-    from reference.run.observer import prepare_data
+    from reference.session.observer import prepare_data
     from reference.torch.distributed import start_ranks
-    from tools.terminal import Terminal
+    from tools.console.terminal import Terminal
 
     load = os.getloadavg()[0]
     with start_ranks() as ranks:

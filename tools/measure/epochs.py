@@ -12,8 +12,8 @@ from reference.measure.epochs import Arm, Comparison, Run
 from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError
-from tools.arguments import add_benchmark, add_data_option, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from tools.console.arguments import add_benchmark, add_data_option, make_command_parser
 
 DESCRIPTION = """\
 Show the epochs to the quality target, as figure 8 and table 1 of Kumar et al. 2019 do:
@@ -99,7 +99,7 @@ def _show_batch_sizes(definition: Definition, figure: Path | None) -> int:
 def _compare_settings(definition: Definition, arguments: argparse.Namespace) -> int:
     from tabulate import tabulate
 
-    from tools.terminal import Terminal
+    from tools.console.terminal import Terminal
 
     comparison = epochs.load_comparison(definition.name, arguments.compare)
     runs = epochs.measure_missing(

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 
 from rules.errors import UserError
-from tools.arguments import add_data_option, make_command_parser
 from tools.cli import EXIT_FINE, run_tool
+from tools.console.arguments import add_data_option, make_command_parser
 
 DESCRIPTION = """\
 Measure how many images a second one process reads from the disk of --data, packed in several ways:
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         make_contents,
         measure_reading,
     )
-    from tools.terminal import Terminal
+    from tools.console.terminal import Terminal
 
     terminal = Terminal()
     rows = []

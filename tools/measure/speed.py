@@ -7,14 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.run.frameworks import import_task
-from reference.run.placement import end_rank, find_placement
+from reference.machine.placement import end_rank, find_placement
+from reference.session.frameworks import import_task
 from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError
-from tools import writing
-from tools.arguments import add_benchmark, add_data_option, add_set_option, make_command_parser
 from tools.cli import EXIT_FINE, run_tool
+from tools.console import writing
+from tools.console.arguments import (
+    add_benchmark,
+    add_data_option,
+    add_set_option,
+    make_command_parser,
+)
 
 if TYPE_CHECKING:
     from reference.measure.speed import Measure
@@ -126,9 +131,9 @@ def _measure(
 
     from reference.measure.speed import Subject, make_ready_task, pick_create
     from reference.run.config import configure
-    from reference.run.observer import prepare_data
+    from reference.session.observer import prepare_data
     from reference.torch.distributed import start_ranks
-    from tools.terminal import Terminal
+    from tools.console.terminal import Terminal
 
     config = configure(definition, overrides=arguments.overrides, data_root=arguments.data, seed=1)
     with start_ranks() as ranks:

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reference.measure.sweep_jobs import BATCH_SIZE, Job
-from reference.run.placement import find_placement
+from reference.machine.placement import find_placement
+from reference.measure.sweep.jobs import BATCH_SIZE, Job
 from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError
-from tools.arguments import add_data_option, add_set_option, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from tools.console.arguments import add_data_option, add_set_option, make_command_parser
 
 if TYPE_CHECKING:
     from reference.measure.published import Published
-    from reference.measure.sweep import Point
-    from reference.measure.sweep_records import Sweep
+    from reference.measure.sweep.points import Point
+    from reference.measure.sweep.records import Sweep
 
 DESCRIPTION = """\
 Measure as Arcelin 2021 did (figures 2 to 4), and set this machine beside those of the paper:
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _refuse_options(arguments, definition)
 
     from reference.measure.published import load_published
-    from reference.measure.sweep_records import SIZE_NAMES, read_sweep
+    from reference.measure.sweep.records import SIZE_NAMES, read_sweep
 
     published = load_published(definition.name)
     text = arguments.batch_sizes if measure == "training" else arguments.images
@@ -172,9 +172,10 @@ def _sweep(
     other: "Sweep | None",
 ) -> int:
     from reference.machine import energy
-    from reference.measure import sweep_jobs, sweep_records
     from reference.measure.figures.sweep import draw_sweep
-    from tools.terminal import Terminal
+    from reference.measure.sweep import jobs as sweep_jobs
+    from reference.measure.sweep import records as sweep_records
+    from tools.console.terminal import Terminal
 
     terminal = Terminal()
     configuration, has_gpu = sweep_jobs.prepare_sweep(definition, jobs[0], terminal)
@@ -203,8 +204,8 @@ def _sweep(
 
 def measure_on_terminal(job: Job) -> "Point":
     """Measure one size in this process, which was started for it."""
-    from reference.measure.sweep_jobs import measure_size
-    from tools.terminal import Terminal
+    from reference.measure.sweep.jobs import measure_size
+    from tools.console.terminal import Terminal
 
     return measure_size(job, Terminal())
 

@@ -4,14 +4,14 @@ import argparse
 import importlib
 from collections.abc import Sequence
 
-from reference.run.frameworks import import_task
+from reference.session.frameworks import import_task
 from rules import definition as definitions
 from rules import evidence
 from rules.definition import Definition
 from rules.errors import UserError
 from rules.evidence import Curve, Evidence
-from tools.arguments import add_benchmark, add_data_option, make_command_parser
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from tools.console.arguments import add_benchmark, add_data_option, make_command_parser
 
 DESCRIPTION = """\
 Train the reference with several seeds, and each broken variant (shuffled labels, frozen weights, …)
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
 
     from reference.measure import targets
-    from tools.terminal import Terminal
+    from tools.console.terminal import Terminal
 
     create = import_task(definition, "torch").create
     variants = importlib.import_module(f"benchmarks.{definition.name}.broken").VARIANTS

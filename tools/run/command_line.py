@@ -3,14 +3,14 @@
 import argparse
 from pathlib import Path
 
+from reference.machine.placement import find_placement
 from reference.run.config import configure
-from reference.run.frameworks import find_framework, find_own_task, find_task_module
-from reference.run.placement import find_placement
-from reference.run.request import Request, WantedRuns
+from reference.session.frameworks import find_framework, find_own_task, find_task_module
+from reference.session.request import Request, WantedRuns
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError
-from tools.arguments import add_data_option, add_set_option, make_command_parser
+from tools.console.arguments import add_data_option, add_set_option, make_command_parser
 
 EXAMPLES = """\
 examples:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from reference import data
 from reference.run.config import RunConfig
-from reference.run.result_folder import ResultFolder, find_result_folder, find_weights_folder
+from reference.session.result_folder import ResultFolder, find_result_folder, find_weights_folder
 from rules import evidence
 
 BYTES_PER_PARAMETER = 12  # of the weights that are kept, with the two moments of Adam

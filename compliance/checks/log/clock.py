@@ -7,8 +7,8 @@ from compliance.checks.log.pace import check_pace
 from compliance.checks.log.structure import find_whole_definition
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
-from compliance.read.records import Event
-from compliance.read.runlog import RunLog
+from compliance.read.log.records import Event
+from compliance.read.log.runlog import RunLog
 from rules import rounds
 from rules.events import CLOCK_METADATA
 

@@ -10,7 +10,7 @@ from compliance.checks.log.spelling import SUGGESTED_MAX, suggest_keys
 from compliance.checks.log.structure import PHASE_PLACES, find_phase_end, find_second_run
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
-from compliance.read.runlog import RunLog
+from compliance.read.log.runlog import RunLog
 from rules.errors import did_you_mean
 from rules.events import (
     EVENTS,

@@ -6,8 +6,8 @@ from typing import Any
 
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, escape, format_value
-from compliance.read.records import Problem
-from compliance.read.runlog import RunLog
+from compliance.read.log.records import Problem
+from compliance.read.log.runlog import RunLog
 from rules import rounds
 from rules.events import (
     MARKER,

@@ -6,8 +6,8 @@ from itertools import zip_longest
 from compliance.checks.definitions import find_division
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
-from compliance.read.records import Event
-from compliance.read.runlog import RunLog, read_repetitions
+from compliance.read.log.records import Event
+from compliance.read.log.runlog import RunLog, read_repetitions
 from rules.definition import Definition
 from rules.events import GENERATION_SECONDS, REASON_METADATA, STATUS_ABORTED
 

@@ -7,7 +7,7 @@ from compliance.checks.log.spelling import suggest_keys
 from compliance.checks.log.structure import find_phase_end
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
-from compliance.read.runlog import RunLog
+from compliance.read.log.runlog import RunLog
 from rules.definition import Definition
 from rules.events import EVENTS, Phase, is_number
 from rules.hyperparameters import Hyperparameter

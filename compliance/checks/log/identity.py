@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from compliance.checks.definitions import DIVISIONS, find_log_definition, has_digest_of
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
-from compliance.read.runlog import RunLog
+from compliance.read.log.runlog import RunLog
 from rules import definition
 from rules.errors import did_you_mean
 

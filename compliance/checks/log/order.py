@@ -8,8 +8,8 @@ from operator import attrgetter
 from compliance.checks.log.structure import PHASE_PLACES, find_whole_definition
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
-from compliance.read.records import Event
-from compliance.read.runlog import RunLog
+from compliance.read.log.records import Event
+from compliance.read.log.runlog import RunLog
 from rules import rounds
 from rules.definition import Definition
 from rules.events import EVENTS, STATUS_ABORTED, Kind, Phase

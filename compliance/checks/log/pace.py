@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from compliance.checks.registry import make_finding
 from compliance.finding import Finding
-from compliance.read.records import Event
-from compliance.read.runlog import RunLog
+from compliance.read.log.records import Event
+from compliance.read.log.runlog import RunLog
 from rules.events import is_integer
 
 GAP_SECONDS_MIN = 10.0  # shorter gaps are a checkpoint or a barrier

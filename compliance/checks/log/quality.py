@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from compliance.checks.definitions import find_division, read_batch_size
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
-from compliance.read.records import Event
-from compliance.read.runlog import RunLog
+from compliance.read.log.records import Event
+from compliance.read.log.runlog import RunLog
 from rules.definition import Definition
 from rules.errors import did_you_mean
 from rules.events import STATUS_ABORTED, STATUS_SUCCESS, is_number

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from compliance.checks.registry import make_finding
 from compliance.finding import Finding, format_value
-from compliance.read.records import EVENT_TYPES, Event
-from compliance.read.runlog import RunLog
+from compliance.read.log.records import EVENT_TYPES, Event
+from compliance.read.log.runlog import RunLog
 from rules.events import (
     CHOICES,
     METADATA_TYPES,

@@ -5,8 +5,8 @@ from functools import lru_cache
 from compliance.checks.definitions import find_log_definition
 from compliance.checks.log.record import check_record
 from compliance.checks.registry import Place
-from compliance.read.records import Event
-from compliance.read.runlog import RunLog
+from compliance.read.log.records import Event
+from compliance.read.log.runlog import RunLog
 from rules.definition import Definition
 from rules.events import (
     EVENTS,

@@ -6,8 +6,8 @@ from itertools import zip_longest
 from compliance.checks.definitions import read_batch_size
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
-from compliance.read.records import Event
-from compliance.read.runlog import RunLog
+from compliance.read.log.records import Event
+from compliance.read.log.runlog import RunLog
 from rules.definition import Block, Definition
 from rules.events import REASON_METADATA, STATUS_ABORTED
 from rules.hyperparameters import EVAL_OFFSET

@@ -7,8 +7,8 @@ from typing import Any
 
 from compliance.checks.registry import Place
 from compliance.finding import format_value
-from compliance.read.records import Event
-from compliance.read.runlog import RunLog
+from compliance.read.log.records import Event
+from compliance.read.log.runlog import RunLog
 from rules import rounds
 from rules.requirements import Metadata, Requirement, Requirements
 from rules.rounds import Round

@@ -10,9 +10,9 @@ from compliance.checks.mlperf.conditions import (
 )
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
+from compliance.read.log.records import Event
+from compliance.read.log.runlog import RunLog
 from compliance.read.logs import ResultLogs
-from compliance.read.records import Event
-from compliance.read.runlog import RunLog
 from rules.definition import Definition
 from rules.events import is_number
 from rules.requirements import Requirement, Requirements

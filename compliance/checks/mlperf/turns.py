@@ -6,8 +6,8 @@ from typing import Any
 from compliance.checks.mlperf.conditions import format_count, format_metadata
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding
-from compliance.read.records import Event
-from compliance.read.runlog import RunLog
+from compliance.read.log.records import Event
+from compliance.read.log.runlog import RunLog
 from rules.events import is_number
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, encode_canonically, format_value
+from compliance.read.log.runlog import QualityPoint, RunLog
 from compliance.read.logs import ResultLogs
-from compliance.read.runlog import QualityPoint, RunLog
 from rules.definition import Definition
 from rules.events import is_number
 from rules.rounds import RoundBenchmark

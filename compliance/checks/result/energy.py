@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, escape
+from compliance.read.log.runlog import RunLog
 from compliance.read.logs import ResultLogs
 from compliance.read.powerlog import PowerLog, Sensor
-from compliance.read.runlog import RunLog
 from rules.definition import Definition
 
 GAP_MS_MAX = 2_000.0  # a sampler with one reading per second is sometimes late

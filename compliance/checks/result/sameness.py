@@ -7,8 +7,8 @@ from compliance.checks.definitions import BATCH_SIZE, find_division
 from compliance.checks.log.structure import find_phase_end
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, encode_canonically, format_value
+from compliance.read.log.runlog import RunLog
 from compliance.read.logs import ResultLogs
-from compliance.read.runlog import RunLog
 from rules.definition import Definition
 from rules.events import Phase
 

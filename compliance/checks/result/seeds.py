@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from compliance.checks.definitions import find_division, has_digest_of
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, encode_canonically, format_value
+from compliance.read.log.records import Event
+from compliance.read.log.runlog import RunLog
 from compliance.read.logs import ResultLogs
-from compliance.read.records import Event
-from compliance.read.runlog import RunLog
 from rules import rounds
 from rules.definition import Definition
 from rules.digests import derive_seed

@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 
 from compliance.checks.registry import Needs, make_finding, rule
 from compliance.finding import Finding, escape, format_value
+from compliance.read.log.records import FILE_BYTES_MAX as LOG_BYTES_MAX
 from compliance.read.package import README, SubmittedFile, Submitter
 from compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
-from compliance.read.records import FILE_BYTES_MAX as LOG_BYTES_MAX
 from rules import definition
 from rules.documents import FILL_IN
 

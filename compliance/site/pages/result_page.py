@@ -7,7 +7,7 @@ from pathlib import Path
 from compliance.finding import Finding
 from compliance.leaderboard.numbers import format_minutes, format_number, format_reference
 from compliance.leaderboard.runs import list_metrics
-from compliance.read.course import Span
+from compliance.read.log.course import Span
 from compliance.site.entry import Entry, Run
 from compliance.site.kinds import PAGES
 from compliance.site.plots import scaling

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from reference.measure.figures.drawing import save_figure
 from reference.measure.published import Machine, Published
-from reference.measure.sweep import EPOCHS, MEASURES
-from reference.measure.sweep_records import Sweep
+from reference.measure.sweep.points import EPOCHS, MEASURES
+from reference.measure.sweep.records import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

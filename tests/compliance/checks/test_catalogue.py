@@ -12,7 +12,7 @@ import pytest
 
 from compliance.checks import Place, check_log
 from compliance.finding import Finding
-from compliance.read import runlog
+from compliance.read.log import runlog
 from rules import definition, rounds
 from tests.compliance.builder import (
     IMPLEMENTATION,

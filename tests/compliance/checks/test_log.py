@@ -8,7 +8,7 @@ import pytest
 from compliance.checks import CHECKS, Place, check_log
 from compliance.checks.log.hyperparameters import check_closed_division
 from compliance.checks.registry import Needs, rule
-from compliance.read import runlog
+from compliance.read.log import runlog
 from rules import definition, rounds
 from tests.compliance.builder import edit, line_number, line_of, run_records, write_log
 from tests.compliance.checks.log import test_generation

@@ -10,7 +10,8 @@ import pytest
 from compliance.checks import CHECKS, Needs, Place, check_log
 from compliance.finding import Finding
 from compliance.judge.judgement import Judgement, judge
-from compliance.read import package, runlog
+from compliance.read import package
+from compliance.read.log import runlog
 from rules import rounds
 from tests.compliance.history import (
     Entry,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from compliance.checks import Place, check_log
 from compliance.finding import Finding
-from compliance.read import runlog
+from compliance.read.log import runlog
 from rules import definition, rounds
 from tests.compliance.builder import edit, line_of, run_records
 

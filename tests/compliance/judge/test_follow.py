@@ -9,9 +9,9 @@ import pytest
 from compliance.checks import Place, check_log
 from compliance.finding import Finding
 from compliance.judge.follow import GrowingLog, check_growing_log, follow_log
-from compliance.read import records
-from compliance.read.reading import Reading
-from compliance.read.runlog import PARTIAL, make_run_log, read
+from compliance.read.log import records
+from compliance.read.log.reading import Reading
+from compliance.read.log.runlog import PARTIAL, make_run_log, read
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError

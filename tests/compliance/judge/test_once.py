@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from compliance.judge import parallel
-from compliance.read import powerlog, runlog
-from compliance.read.runlog import RunLog
+from compliance.read import powerlog
+from compliance.read.log import runlog
+from compliance.read.log.runlog import RunLog
 from rules import definition
 from rules.definition import Definition
 from tests.compliance.builder import SYSTEM, power_lines, run_records, write_log, write_result
@@ -116,7 +117,7 @@ def test_the_digest_is_that_of_all_bytes(tmp_path: Path, monkeypatch: pytest.Mon
     """Also where the parser stops early, or skips what is too long."""
     import hashlib
 
-    from compliance.read import records
+    from compliance.read.log import records
 
     monkeypatch.setattr(records, "LINE_BYTES_MAX", 1000)
     monkeypatch.setattr(records, "EVENTS_MAX", 3)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from compliance import leaderboard
 from compliance.judge.judgement import judge
-from compliance.read import package, powerlog, runlog
+from compliance.read import package, powerlog
+from compliance.read.log import runlog
 from compliance.read.summary import summarize_run
 from compliance.score.standing import average_joules
 from compliance.score.trimmed import trim

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from msgspec.structs import astuple
 
 from compliance.checks import Place, check_log
-from compliance.read import reading, records, runlog
-from compliance.read.reading import Reading
-from compliance.read.records import Event
-from compliance.read.runlog import RunLog
+from compliance.read.log import reading, records, runlog
+from compliance.read.log.reading import Reading
+from compliance.read.log.records import Event
+from compliance.read.log.runlog import RunLog
 from rules import definition, rounds
 from rules.definition import ROOT
 from rules.documents import SCHEMAS

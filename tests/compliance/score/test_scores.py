@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from compliance.finding import Finding
-from compliance.read import runlog
+from compliance.read.log import runlog
 from compliance.read.summary import RunSummary, summarize_run
 from compliance.score.kinds import MINUTES, TRAINING
 from compliance.score.standing import Provisional, Rejected, Scored, judge_result

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from reference.machine.energy import Counter, Sensors
-from reference.measure import sweep, sweep_records
 from reference.measure.published import load_published
-from reference.measure.sweep import Point
+from reference.measure.sweep import points
+from reference.measure.sweep import records as sweep_records
+from reference.measure.sweep.points import Point
 from reference.run import generate
 from rules.definition import BENCHMARKS, Block
 from rules.errors import UserError
@@ -35,7 +36,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     manual = Clock()
-    monkeypatch.setattr(sweep, "time", SimpleNamespace(perf_counter=manual, monotonic=manual))
+    monkeypatch.setattr(points, "time", SimpleNamespace(perf_counter=manual, monotonic=manual))
     return manual
 
 
@@ -88,7 +89,7 @@ class TrainingTask:
 def test_a_part_of_the_epochs_is_scaled_to_all(clock: Clock) -> None:
     task = TrainingTask(clock, 8)
     reports: list[tuple[int, int]] = []
-    point = sweep.measure_training(
+    point = points.measure_training(
         task, 8, CPU, Sensors(), 0.5, lambda done, total: reports.append((done, total))
     )
     assert task.prepared == ["build", "warm_up", "open_data"]
@@ -107,14 +108,14 @@ def test_a_part_of_the_epochs_is_scaled_to_all(clock: Clock) -> None:
 
 def test_the_whole_measure_is_100_epochs_after_10(clock: Clock) -> None:
     task = TrainingTask(clock, 14)
-    point = sweep.measure_training(task, 14, CPU, Sensors(), 100)
+    point = points.measure_training(task, 14, CPU, Sensors(), 100)
     assert task.steps == 110 * (8000 // 14)
     assert point.fraction == 1
 
 
 def test_a_minute_is_timed_where_nothing_is_said(clock: Clock) -> None:
     task = TrainingTask(clock, 2)
-    point = sweep.measure_training(task, 2, CPU, Sensors())
+    point = points.measure_training(task, 2, CPU, Sensors())
     assert point.counts["timed_steps"] == pytest.approx(60 / STEP_SECONDS, rel=0.01)
     warm_up = point.counts["warm_up_steps"]
     assert warm_up is not None
@@ -135,7 +136,7 @@ def test_energy_is_scaled_alike(clock: Clock, monkeypatch: pytest.MonkeyPatch) -
 
     with monkeypatch.context() as patch:
         patch.setattr(energy.Meter, "__exit__", _read_twice(clock))
-        point = sweep.measure_training(TrainingTask(clock, 8), 8, CPU, ending, 0.5, on_progress)
+        point = points.measure_training(TrainingTask(clock, 8), 8, CPU, ending, 0.5, on_progress)
     assert point.energy_joules == pytest.approx(100 * point.seconds, rel=1e-3)
 
 
@@ -199,7 +200,7 @@ def test_generation_is_repeated_after_a_warm_up(
 ) -> None:
     task = Generating(clock)
     monkeypatch.setattr(generate, "time", SimpleNamespace(perf_counter=clock))
-    point = sweep.measure_generation(task, 1000, SimpleNamespace(device=CPU), Sensors())
+    point = points.measure_generation(task, 1000, SimpleNamespace(device=CPU), Sensors())
     assert task.calls[:3] == [("build", 0), ("warm_up", 100), ("sample", 0)]
     assert point.counts == {"warm_up_images": 1100, "repetitions": 10}
     assert task.calls[3:] == [("sample", repetition) for repetition in range(1, 11)]
@@ -217,7 +218,7 @@ def test_published_times_are_complete() -> None:
     for name in names:
         found = load_published(name)
         assert found is not None
-        assert found.measure in sweep.MEASURES
+        assert found.measure in points.MEASURES
         assert found.caveats
         for machine in found.machines:
             assert set(found.in_figure) <= machine.seconds.keys(), f"{name}: {machine.name}"

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from reference.run.observer import LiveCheck, OnCount
 from reference.run.progress import OnProgress, ignore_progress
 from reference.run.report import Table
+from reference.session.observer import LiveCheck, OnCount
 from rules.definition import Definition
 
 

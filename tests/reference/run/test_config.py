@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("yaml")
 
-from reference.run.code_digest import digest_code
 from reference.run.config import configure
+from reference.session.code_digest import digest_code
 from rules import definition
 from rules.errors import UserError
 

@@ -17,8 +17,8 @@ from rules.errors import UserError
 from rules.evidence import Curve
 from rules.rcp import ReferencePoints
 from tests import tiny
+from tools.console.terminal import Terminal
 from tools.measure import epochs as measure_epochs
-from tools.terminal import Terminal
 
 Printed = pytest.CaptureFixture[str]
 MINI = definition.load("resnet50", "mini")

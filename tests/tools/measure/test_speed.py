@@ -80,7 +80,7 @@ def test_the_harness_takes_less_than_a_hundredth_of_a_step(
 ) -> None:
     from rich.console import Console
 
-    from tools.progress import RunDisplay
+    from tools.console.progress import RunDisplay
 
     # Processor time, because other work on the machine stretches wall-clock time.
     monkeypatch.setattr(harness, "time", SimpleNamespace(perf_counter=time.process_time))

@@ -11,11 +11,12 @@ pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("matplotlib", reason="needs the extra site")
 
 from reference import data
-from reference.measure import own_process, sweep_records
+from reference.measure import own_process
 from reference.measure.figures import sweep as figures
 from reference.measure.published import load_published
-from reference.measure.sweep_jobs import Job
-from reference.measure.sweep_records import Sweep
+from reference.measure.sweep import records as sweep_records
+from reference.measure.sweep.jobs import Job
+from reference.measure.sweep.records import Sweep
 from rules.errors import UserError
 from tests.reference.measure.test_sweep import configuration, point
 from tools.measure import sweep

@@ -6,7 +6,7 @@ import pytest
 
 from compliance.finding import Finding
 from compliance.judge import follow
-from compliance.read.runlog import PARTIAL
+from compliance.read.log.runlog import PARTIAL
 from reference.run.progress import Progress, Stage
 from rules import definition
 from tests.compliance.builder import Record, line_of, run_records, write_result

@@ -9,8 +9,8 @@ import pytest
 
 from compliance.checks import Place, check_log, check_result
 from compliance.finding import Finding
-from compliance.read import runlog
 from compliance.read.contents import ResultFolder
+from compliance.read.log import runlog
 from compliance.read.logs import ResultLogs
 from rules import definition, rounds
 from rules.definition import Definition

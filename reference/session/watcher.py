@@ -32,7 +32,13 @@ def watch(folder: Path, lock: int) -> Iterator[None]:
     reading, _pipe = os.pipe()
     os.set_blocking(_pipe, False)
     process = subprocess.Popen(
-        [sys.executable, "-m", "reference.run.watcher", os.path.abspath(folder), str(os.getpid())],
+        [
+            sys.executable,
+            "-m",
+            "reference.session.watcher",
+            os.path.abspath(folder),
+            str(os.getpid()),
+        ],
         stdin=reading,
         stdout=subprocess.DEVNULL,
         cwd=_ROOT,

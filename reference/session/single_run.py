@@ -4,17 +4,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from reference.machine.energy import Meter, Sensors
-from reference.run.artifacts import keep_pictures, keep_power_log, keep_report, keep_weights
+from reference.machine.placement import RankEndedError
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
 from reference.run.loops import run_task
-from reference.run.placement import RankEndedError
 from reference.run.progress import Outcome
-from reference.run.result_folder import ResultFolder
+from reference.session.artifacts import keep_pictures, keep_power_log, keep_report, keep_weights
+from reference.session.result_folder import ResultFolder
 from rules.errors import UserError
 
 if TYPE_CHECKING:
-    from reference.run.session import Session
+    from reference.session.session import Session
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from filelock import lock_descriptor
 
 from reference.run import logfile
 from reference.run.config import Execution, RunConfig
-from reference.run.watcher import watch
+from reference.session.watcher import watch
 from rules import events
 from rules.errors import UserError, cannot_write
 from rules.host import atomic_write

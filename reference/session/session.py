@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from reference.machine import energy, system
-from reference.run.code_digest import digest_code, digest_own_code
+from reference.machine.placement import RankEndedError
+from reference.machine.ranks import Ranks
 from reference.run.config import RunConfig
-from reference.run.frameworks import find_framework, import_own_task, import_task
-from reference.run.interruption import Interruption
-from reference.run.observer import SessionObserver, prepare_data
-from reference.run.placement import RankEndedError
-from reference.run.ranks import Ranks
-from reference.run.request import Request
-from reference.run.result_folder import ResultFolder, open_result_folder
-from reference.run.single_run import SingleRun
+from reference.session.code_digest import digest_code, digest_own_code
+from reference.session.frameworks import find_framework, import_own_task, import_task
+from reference.session.interruption import Interruption
+from reference.session.observer import SessionObserver, prepare_data
+from reference.session.request import Request
+from reference.session.result_folder import ResultFolder, open_result_folder
+from reference.session.single_run import SingleRun
 from rules import definition
 from rules.errors import UserError
 

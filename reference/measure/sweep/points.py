@@ -23,8 +23,8 @@ from typing import Any
 from reference.machine import energy, memory
 from reference.measure.turns import find_middle_half
 from reference.run.generate import Generator, time_repetition
-from reference.run.observer import OnCount
 from reference.run.train import Task
+from reference.session.observer import OnCount
 from rules.definition import Block
 
 EPOCHS, WARM_UP_EPOCHS, EPOCH_SAMPLES = 100, 10, 8_000

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-logging")
 
 from reference.run import logfile
-from reference.run.interruption import AGAIN_SECONDS, Interruption
+from reference.session.interruption import AGAIN_SECONDS, Interruption
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[3]
 # line: opening, records, blocks, closing, names, what is kept beside the log.
 MANY_RUNS = """
 import pathlib, sys
-from reference.run.result_folder import open_result_folder
+from reference.session.result_folder import open_result_folder
 from reference.run.config import configure
-from reference.run.interruption import Interruption
+from reference.session.interruption import Interruption
 from reference.run.log import RunLogWriter
 from reference.run.train import run
 from rules import definition
@@ -135,7 +135,8 @@ def test_an_interruption_that_a_library_swallows_comes_again() -> None:
 
 WATCHED = """
 import os, pathlib, signal, sys, time
-from reference.run import logfile, watcher
+from reference.run import logfile
+from reference.session import watcher
 folder = pathlib.Path(sys.argv[1])
 lock = os.open(folder, os.O_RDONLY)
 with watcher.watch(folder, lock):
@@ -178,7 +179,7 @@ def test_the_log_of_a_killed_run_gets_its_last_record(tmp_path: Path) -> None:
     assert isinstance(metadata, dict)
     assert metadata["status"] == "aborted"
     assert metadata["samples_count"] == 640
-    assert metadata["file"] == "reference/run/watcher.py"
+    assert metadata["file"] == "reference/session/watcher.py"
     assert isinstance(stop["time_ms"], int)
     assert abs(stop["time_ms"] / 1000 - now) < 10
     assert abs(metadata["monotonic_ms"] / 1000 - time.monotonic()) < 10

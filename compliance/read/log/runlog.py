@@ -15,10 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from compliance.read import records
-from compliance.read.hashing import HashingFile
-from compliance.read.reading import Reading
-from compliance.read.records import Event, Problem
+from compliance.read.log import records
+from compliance.read.log.hashing import HashingFile
+from compliance.read.log.reading import Reading
+from compliance.read.log.records import Event, Problem
 from rules import generation
 from rules.events import GENERATION_SECONDS, STATUS_SUCCESS, is_integer, is_number
 from rules.rounds import Dialect

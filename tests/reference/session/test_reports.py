@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from reference.run.artifacts import keep_report
 from reference.run.config import RunConfig, configure
 from reference.run.report import Table
-from reference.run.result_folder import ResultFolder
+from reference.session.artifacts import keep_report
+from reference.session.result_folder import ResultFolder
 from rules import definition
 from rules.errors import UserError
 from tests.reference.run.recorder import Recorder

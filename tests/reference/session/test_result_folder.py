@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from reference.machine import system
 from reference.run.config import Execution, RunConfig, configure
-from reference.run.result_folder import open_result_folder
+from reference.session.result_folder import open_result_folder
 from reference.torch.distributed import TorchRanks
 from rules import definition
 from rules.documents import find_schema_problem

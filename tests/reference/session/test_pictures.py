@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from reference.data import galaxies
 from reference.galaxies import pictures
 from reference.galaxies.science import RADIUS_SQUARED
-from reference.run.artifacts import keep_pictures
 from reference.run.config import configure
-from reference.run.result_folder import ResultFolder
+from reference.session.artifacts import keep_pictures
+from reference.session.result_folder import ResultFolder
 from rules import definition
 from tests.reference.run.recorder import Recorder
 

@@ -9,8 +9,8 @@ pytest.importorskip("mlperf_logging", reason="needs the extra torch")
 
 from compliance.read import powerlog
 from reference.machine.energy import Counter, Meter, Sensors
-from reference.run.artifacts import keep_power_log
-from reference.run.result_folder import ResultFolder
+from reference.session.artifacts import keep_power_log
+from reference.session.result_folder import ResultFolder
 from tests.reference.run.recorder import Recorder
 
 

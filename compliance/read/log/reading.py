@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, BinaryIO
 
-from compliance.read import records
-from compliance.read.blocks import PLAIN, STEM, V06_HEAD, Block, parse_block
-from compliance.read.jsontext import count_keys, is_finite, make_decoder, parse_plain
-from compliance.read.records import EVENT_TYPES, FIELDS, Event, Problem, names_its_source
+from compliance.read.log import records
+from compliance.read.log.blocks import PLAIN, STEM, V06_HEAD, Block, parse_block
+from compliance.read.log.jsontext import count_keys, is_finite, make_decoder, parse_plain
+from compliance.read.log.records import EVENT_TYPES, FIELDS, Event, Problem, names_its_source
 from rules.events import MARKER, is_integer, is_number
 from rules.rounds import Dialect, ProblemKind
 

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reference.measure import own_process
-from reference.run.frameworks import import_task
-from reference.run.observer import Observer, prepare_data
+from reference.session.frameworks import import_task
+from reference.session.observer import Observer, prepare_data
 from rules import definition as definitions
 from rules.definition import Definition, Generation
 from rules.errors import UserError
 from rules.host import usable_processors
 
 if TYPE_CHECKING:
-    from reference.measure.sweep import Point
-    from reference.measure.sweep_records import SweepFolder
+    from reference.measure.sweep.points import Point
+    from reference.measure.sweep.records import SweepFolder
 
 BATCH_SIZE = "global_batch_size"
 
@@ -48,8 +48,8 @@ def prepare_sweep(
     """
     from reference.machine import system
     from reference.measure.trainings import HARDWARE
-    from reference.run.code_digest import digest_code
     from reference.run.config import configure
+    from reference.session.code_digest import digest_code
     from reference.torch.distributed import start_ranks
 
     config = configure(
@@ -109,8 +109,8 @@ def measure_missing(
 def measure_size(job: Job, observer: Observer) -> "Point":
     """Measure one size in this process. Raises UserError if the memory does not suffice."""
     from reference.machine import energy
-    from reference.measure import sweep
     from reference.measure.speed import pick_create
+    from reference.measure.sweep import points
     from reference.run.config import configure
     from reference.torch.distributed import start_ranks
 
@@ -119,7 +119,7 @@ def measure_size(job: Job, observer: Observer) -> "Point":
     if job.measure == "training":
         overrides.append(f"{BATCH_SIZE}={job.size}")
     else:  # this number at a time and no other, so that its peak of memory is its own
-        once = Generation((job.size,), (1,), sweep.WARM_UP_IMAGES)
+        once = Generation((job.size,), (1,), points.WARM_UP_IMAGES)
         definition = replace(definition, generation=once)
     config = configure(
         definition, division="open", overrides=overrides, data_root=job.data_root, seed=1
@@ -131,8 +131,8 @@ def measure_size(job: Job, observer: Observer) -> "Point":
             unit = "steps" if job.measure == "training" else "repetitions"
             with observer.count(job.label, unit) as on_count:
                 if job.measure == "generation":
-                    return sweep.measure_generation(task, job.size, ranks, sensors, on_count)
-                return sweep.measure_training(
+                    return points.measure_generation(task, job.size, ranks, sensors, on_count)
+                return points.measure_training(
                     task, job.size, ranks.device, sensors, job.epochs, on_count
                 )
         except (MemoryError, RuntimeError) as error:

@@ -10,17 +10,17 @@ from typing import IO
 from rich.console import Console
 from tabulate import tabulate
 
-from reference.run.observer import LiveCheck, OnCount
 from reference.run.progress import OnProgress
 from reference.run.report import Table, Value
+from reference.session.observer import LiveCheck, OnCount
 from rules.definition import Definition
-from tools.progress import show_count, show_run
+from tools.console.progress import show_count, show_run
 
 BUSY_SHARE = 0.5  # of the processors: beyond that load other work disturbs the measurement
 
 
 class Terminal:
-    """An observer (``reference.run.observer``) that prints; a quiet one prints nothing.
+    """An observer (``reference.session.observer``) that prints; a quiet one prints nothing.
 
     Where ``file`` is given, it prints into that file as on a terminal.
     """

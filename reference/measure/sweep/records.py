@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from reference.measure.published import Published
-from reference.measure.sweep import EPOCHS, MEASURES, Point
-from reference.run.result_folder import keep_or_compare
+from reference.measure.sweep.points import EPOCHS, MEASURES, Point
+from reference.session.result_folder import keep_or_compare
 from rules.errors import UserError, cannot_write
 from rules.host import atomic_write
 

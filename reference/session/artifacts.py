@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from reference.machine import energy
-from reference.run import checkpoint, logfile, pictures, report
+from reference.run import checkpoint, logfile, report
 from reference.run.config import RunConfig
-from reference.run.observer import Observer, SessionObserver
-from reference.run.result_folder import ResultFolder
+from reference.session import pictures
+from reference.session.observer import Observer, SessionObserver
+from reference.session.result_folder import ResultFolder
 from rules.errors import UserError
 from rules.host import atomic_write
 

@@ -9,8 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from reference.run.generate import GenerationProgress, Times
-from reference.run.observer import OnCount
 from reference.run.progress import OnProgress, Progress, Stage
+from reference.session.observer import OnCount
 from rules import evidence
 from rules.definition import Definition
 from rules.generation import percentile

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from compliance.read import records
-from compliance.read.records import (
+from compliance.read.log import records
+from compliance.read.log.records import (
     FIELDS,
     SOUND_VALUE,
     Event,

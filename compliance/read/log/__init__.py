@@ -1,0 +1,1 @@
+"""Read one run log: bytes to records, within bounds."""

@@ -1,0 +1,1 @@
+"""A session of `cepheid run`: from a request to a folder of runs."""
