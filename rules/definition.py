@@ -9,7 +9,6 @@ import hashlib
 import json
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,9 +26,6 @@ from rules.hyperparameters import Hyperparameter, parse_hyperparameter
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 BENCHMARKS_VARIABLE = "CEPHEID_BENCHMARKS"  # of the environment, for tests
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""The name of a submitter or a system (rule S1)."""
 
 
 @dataclass(frozen=True)

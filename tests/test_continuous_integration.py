@@ -66,6 +66,13 @@ def test_only_what_a_branch_changes_is_checked(checkout: Path, capsys: Printed) 
     assert "10 logs" in capsys.readouterr().out
 
 
+def test_a_stray_file_on_a_branch_is_found(checkout: Path, capsys: Printed) -> None:
+    (checkout / "submissions" / "result_0.txt").write_text("stray")
+    commit()
+    assert check_compliance.main(["--changed", "main"]) == 1
+    assert "submissions/result_0.txt: S1.stray" in capsys.readouterr().out
+
+
 def test_what_git_cannot_answer_is_told(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for revision in ("nowhere", "--output=x"):
         with pytest.raises(UserError, match="--changed"):

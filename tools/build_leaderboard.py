@@ -13,6 +13,7 @@ from compliance import site
 from compliance.judge import parallel
 from compliance.judge.judgement import judge
 from compliance.read import package
+from compliance.site import index
 from rules import rounds
 from rules.errors import UserError
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
@@ -29,6 +30,9 @@ examples:
 The folder needs nothing but the logs and the code that it links to: it opens from a disk and from
 any web server. results.json holds the same for programs. A folder of an earlier call is replaced;
 any other folder is refused. The same results give the same bytes.
+
+A site without results, or without a result of the site that it replaces, is not written: a folder
+may be incomplete or misread. --allow-removal says that results were removed on purpose.
 
 exit codes: 0 no result is rejected; 1 at least one is, its page shows why; 2 wrong use
 """
@@ -59,6 +63,12 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="SUBMITTER/SYSTEM",
         help="the system to compare with (default: that of the reference implementation)",
     )
+    add(
+        "--allow-removal",
+        action="store_true",
+        help="write the site although results of the one that it replaces are gone, or none is "
+        "left: after a withdrawal, or before the first submission of a round",
+    )
     return parser
 
 
@@ -70,14 +80,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     judged_in = rounds.load(arguments.round)
     output = arguments.output or _choose_output(arguments.paths[0])
     _refuse_foreign(output)
-    packages = [package.read(path, judged_in.layout) for path in arguments.paths]
+    packages = [
+        package.read(path, judged_in.layout, may_be_empty=arguments.allow_removal)
+        for path in arguments.paths
+    ]
     judgement = judge(packages, judged_in, parallel.use_processes(None), with_course=True)
     entries = tuple(site.list_entries(judgement))
+    if not arguments.allow_removal:
+        _refuse_removal(output, entries, arguments.paths)
     _check_reference(arguments.reference, entries)
     _write(output, site.build(site.Site(judgement.round, entries, output, arguments.reference)))
     print(output / "index.html")
     is_rejected = any(entry.row.standing.has_failed for entry in entries)
     return EXIT_FINDINGS if is_rejected else EXIT_FINE
+
+
+def _refuse_removal(output: Path, entries: Sequence[site.Entry], paths: Sequence[Path]) -> None:
+    """Raise UserError where the site would have no result, or lose one of the site it replaces."""
+    fix = "fix: restore the results, or pass --allow-removal if they were removed on purpose"
+    if not entries:
+        raise UserError(f"{', '.join(map(str, paths))}: the site would have no result; {fix}")
+    if not (output / index.FILE).exists():
+        return
+    before = {result["id"] for result in index.read(output)["results"]}
+    gone = sorted(before - {entry.id for entry in entries})
+    if gone:
+        shown = ", ".join(gone[:5]) + (", …" if len(gone) > 5 else "")
+        raise UserError(
+            f"{output}: {len(gone)} of the {len(before)} results there would disappear ({shown}); "
+            f"{fix}"
+        )
 
 
 def _check_reference(asked: str, entries: Sequence[site.Entry]) -> None:

@@ -105,7 +105,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         judgement = judge(packages, judged_in, parallel.use_processes(arguments.jobs, progress))
     text = report.FORMATS[arguments.format](judgement.findings, judgement.logs, judgement.round)
     report.write_report(text, arguments.output)
-    return EXIT_FINDINGS if has_error(judgement.findings) else EXIT_FINE
+    if has_error(judgement.findings):
+        return EXIT_FINDINGS
+    if judgement.logs == 0:  # nothing was judged, so nothing has passed
+        raise UserError("no run log was found, so nothing was checked")
+    return EXIT_FINE
 
 
 def _follow(arguments: argparse.Namespace, judged_in: rounds.Round) -> int:

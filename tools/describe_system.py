@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reference.machine.placement import end_rank, find_placement
-from rules.definition import NAME
 from rules.documents import FILL_IN, find_unfilled
 from rules.errors import UserError
+from rules.names import NAME, refuse_name
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from tools.console.arguments import add_data_option, make_command_parser
 from tools.console.writing import write_new
@@ -63,6 +63,7 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Describe this machine, or all nodes of several ranks. Exit code 1 if the nodes differ."""
     arguments = make_parser().parse_args(argv)
+    refuse_name(arguments.submitter, "a submitter")
     from reference.machine import system
 
     with _start_ranks() as ranks:
@@ -132,6 +133,7 @@ def _name_system(output: Path) -> str:
             f"--output {os.fspath(output)!r}: expected <system>.json, where <system> has at most "
             "64 letters, digits, '.', '_' and '-' (rule S1)"
         )
+    refuse_name(output.stem, "a system")
     return output.stem
 
 

@@ -12,6 +12,7 @@ from rules.definition import Definition
 from rules.documents import FILL_IN, find_unfilled
 from rules.errors import UserError, did_you_mean
 from rules.events import CHOICES
+from rules.names import refuse_name
 from tools.cli import EXIT_FINE, run_tool
 from tools.console.arguments import add_data_option, make_command_parser
 from tools.console.writing import make_new_folder, write_new
@@ -59,11 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write what a submission needs beside its results, and print what is left to do."""
     arguments = make_parser().parse_args(argv)
-    if not definition.NAME.fullmatch(arguments.name):
-        raise UserError(
-            f"{arguments.name[:100]!r} cannot be the name of a submitter: letters, digits, '.', "
-            "'_' and '-', at most 64 (rule S1)"
-        )
+    refuse_name(arguments.name, "a submitter")
     if arguments.division not in DIVISIONS:
         guess = did_you_mean(arguments.division, DIVISIONS)
         raise UserError(f'no division "{arguments.division}"{guess} (all: {", ".join(DIVISIONS)})')

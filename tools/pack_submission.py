@@ -13,6 +13,7 @@ from compliance.read.manifest import FILE_NAME, Manifest
 from compliance.report import formats as report
 from rules import rounds
 from rules.errors import UserError
+from rules.names import refuse_name
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from tools.console import writing
 from tools.console.arguments import make_command_parser
@@ -41,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Check and, without errors, pack. Exit code 1 where there is one."""
     folder: Path = make_parser().parse_args(argv).path
     _refuse_other_folder(folder)
+    refuse_name(Path(os.path.abspath(folder)).name, "a submitter")
     judgement = judge([package.read(folder)], rounds.load())
     (judged,) = judgement.submitters
     findings = [found for found in judgement.findings if not _is_fixed_by_packing(found)]

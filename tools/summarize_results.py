@@ -70,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     judgement = judge(packages, judged_in)
     rows = leaderboard.list_rows(judgement)
+    if not rows:
+        raise UserError("no result was found, so there is nothing to summarize")
     report.write_report(FORMATS[arguments.format](rows), arguments.output)
     is_rejected = any(row.standing.has_failed for row in rows)
     return EXIT_FINDINGS if is_rejected else EXIT_FINE

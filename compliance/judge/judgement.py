@@ -14,6 +14,7 @@ from compliance.checks import (
     check_submitter,
     find_round_benchmark,
 )
+from compliance.checks.submission.layout import report_stray
 from compliance.finding import Finding, sort_findings
 from compliance.judge.unit import JudgedUnit, Unit, find_definition, judge_unit
 from compliance.read import waivers
@@ -106,13 +107,14 @@ def judge(
     units_of = [list_units(who, package, judged_in, with_course) for package, who in listed]
     answers = iter(list(each(judge_unit, [unit for units in units_of for unit in units])))
     submitters = []
+    strays = [report_stray(path) for package in packages for path in package.strays]
     for (package, who), units in zip(listed, units_of, strict=True):
         judged = [(unit, next(answers)) for unit in units]
         submitters.append(_judge_submitter(who, package.is_single_log, judged, judged_in, today))
     return Judgement(
         judged_in.name,
         tuple(submitters),
-        tuple(sort_findings(finding for judged in submitters for finding in judged.findings)),
+        tuple(sort_findings([*strays, *(found for one in submitters for found in one.findings)])),
         sum(package.logs for package in packages),
     )
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from compliance.read.manifest import Manifest
 from compliance.read.waivers import Waivers
-from rules.definition import NAME as NAME
 
 LOG_NAME = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 README = "README.md"

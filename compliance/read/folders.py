@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
-from compliance.read import manifest, waivers
+from compliance.finding import escape
+from compliance.read import layout, manifest, waivers
 from compliance.read.contents import (
     LEFT_BY_TOOLS,
     LOG_NAME,
@@ -31,6 +32,7 @@ from compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
 from compliance.read.powerlog import POWER_NAME
 from rules import digests
 from rules.documents import FILL_IN
+from rules.errors import UserError
 
 ENTRIES_MAX = 10_000  # in one folder
 LOGS_MAX = 100  # of one result
@@ -61,50 +63,42 @@ class Reader:
 
     def find_submitters(self, folder: Path) -> Iterator[Submitter]:
         """Yield the submitter's folders that ``folder`` is, holds, or is a part of."""
-        names = {entry.name for entry in self.list_entries(folder, quiet=True)}
-        if any(LOG_NAME.fullmatch(name) for name in names) or self.is_in_layout(folder):
-            yield self.read_around_result(folder)
-        elif "systems" in names or ("results" in names and self.is_root(folder)):
-            yield self.read_submitter(folder)
-        elif folder.name == "results" and self.has_results(folder):
-            yield self.read_submitter(folder.parent)
-        elif folder.parent.name == "results" and self.has_results(folder.parent, folder.name):
-            yield self.read_submitter(folder.parent.parent, only_system=folder.name)
-        else:
-            yield from self.read_collection(folder)
+        match layout.find_layout(folder):
+            case layout.Layout.RESULT:
+                yield self.read_around_result(folder)
+            case layout.Layout.SUBMITTER:
+                yield self.read_submitter(folder)
+            case layout.Layout.RESULTS:
+                yield self.read_submitter(folder.parent)
+            case layout.Layout.SYSTEM:
+                yield self.read_submitter(folder.parent.parent, only_system=folder.name)
+            case layout.Layout.SUBMISSIONS:
+                yield from self.read_collection(folder)
 
     def read_collection(self, folder: Path) -> Iterator[Submitter]:
-        """Yield the submitters in a folder of submitters, or the result that the folder may be."""
-        has_submitter = False
-        for entry in self.list_entries(folder):
+        """Yield the submitters in a folder of submitters, or the result that the folder may be.
+
+        Raises UserError if another submitter's folder lies deeper, where nobody would look for it.
+        """
+        read = set()
+        is_submissions = folder.name == layout.SUBMISSIONS
+        for entry in self.list_entries(folder, quiet=is_submissions):
             inside = folder / entry.name
             if not entry.is_dir(follow_symlinks=False):
                 continue
             names = {inner.name for inner in self.list_entries(inside, quiet=True)}
-            if names & {"results", "systems"} or folder.name == "submissions":
-                has_submitter = True
+            if names & layout.PARTS or is_submissions:
+                read.add(entry.name)
                 yield self.read_submitter(inside)
-        if not has_submitter:
+        if not read:
             yield self.read_around_result(folder)  # perhaps a result whose logs are misnamed
-
-    def is_root(self, folder: Path) -> bool:
-        """Return True where ``results`` is a submitter's; a checkout keeps several in its own."""
-        results = folder / "results"
-        return folder.parent.name == "submissions" or self.has_results(results)
-
-    def is_in_layout(self, folder: Path) -> bool:
-        """Return True for ``…/results/<system>/<benchmark>-<scale>-<division>``."""
-        parents = folder.parents
-        return len(parents) > 1 and parents[1].name == "results" and folder.name.count("-") >= 2
-
-    def has_results(self, folder: Path, only_system: str | None = None) -> bool:
-        """Return True where a folder named ``results`` has result folders two levels down."""
-        for system in self.list_folders(folder, quiet=True):
-            is_wanted = only_system is None or system.name == only_system
-            inner = self.list_folders(system, quiet=True) if is_wanted else []
-            if any(result.name.count("-") >= 2 for result in inner):
-                return True
-        return False
+            return
+        lost = layout.find_lost(folder, frozenset(read))
+        if lost:
+            raise UserError(
+                f"{escape(str(self.show(lost)))}: lies deeper than the other submitters' folders "
+                f"in {escape(str(self.show(folder)))}; fix: move it up, or check it by itself"
+            )
 
     def read_submitter(self, root: Path, only_system: str | None = None) -> Submitter:
         """Read a submitter's folder, or the results of one of its systems."""
@@ -138,7 +132,7 @@ class Reader:
 
     def is_submission(self, root: Path) -> bool:
         """Return True where the rules for packages hold: in submissions/, or with a manifest."""
-        return root.parent.name == "submissions" or (root / manifest.FILE_NAME).is_file()
+        return root.parent.name == layout.SUBMISSIONS or (root / manifest.FILE_NAME).is_file()
 
     def list_files(self, root: Path, hashed_later: frozenset[str]) -> Iterator[SubmittedFile]:
         """List all files and folders of a submission within bounds, and record what is refused.
@@ -188,7 +182,7 @@ class Reader:
 
     def read_around_result(self, folder: Path) -> Submitter:
         """Read one result, with its system's description where it lies in a submitter's folder."""
-        if not self.is_in_layout(folder):
+        if not layout.is_in_layout(folder):
             return self.make_submitter(folder, {}, [self.list_result(folder, None)])
         system, root = folder.parent.name, folder.parents[2]
         result = self.list_result(folder, system)
@@ -198,7 +192,7 @@ class Reader:
         """Read what lies around one log, with that log alone."""
         runs = (self.show(file),)
         folder = file.parent
-        if not self.is_in_layout(folder):
+        if not layout.is_in_layout(folder):
             return self.make_submitter(folder, {}, [ResultFolder(self.show(folder), None, runs)])
         system, root = folder.parent.name, folder.parents[2]
         result = ResultFolder(self.show(folder), system, runs)
@@ -208,7 +202,7 @@ class Reader:
         self, root: Path, systems: Mapping[str, SystemFile], results: list[ResultFolder]
     ) -> Submitter:
         """Put together what was read of a submitter's folder, and everything that was refused."""
-        is_listed = root.parent.name == "submissions"
+        is_listed = root.parent.name == layout.SUBMISSIONS
         waiver_file = root / waivers.FILE_NAME
         has_waivers = waiver_file.is_file() and not waiver_file.is_symlink()
         refused, self.refused = tuple(dict.fromkeys(self.refused)), []

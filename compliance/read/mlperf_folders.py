@@ -58,7 +58,9 @@ class MlperfReader(Reader):
             yield folder
         inner = self.list_folders(folder, quiet=True) if deep else []
         results = [path for path in inner if path.name == "results"]
-        for path in results or inner:  # beside results there may be much code, but no result
+        # Beside results there may be much code, but no result, unless somebody is called results.
+        is_submitter = results and not any((path / "results").is_dir() for path in inner)
+        for path in results if is_submitter else inner:
             yield from self.find_result_folders(path, deep - 1)
 
     def list_placed_result(self, folder: Path, read: bool = True) -> ResultFolder:

@@ -12,7 +12,6 @@ from compliance.finding import escape
 from compliance.read.contents import (
     LEFT_BY_TOOLS,
     LOG_NAME,
-    NAME,
     README,
     ResultFolder,
     SubmittedFile,
@@ -21,6 +20,7 @@ from compliance.read.contents import (
     is_like_log,
 )
 from compliance.read.folders import Reader
+from compliance.read.layout import SUBMISSIONS, find_strays
 from compliance.read.mlperf_folders import MlperfReader
 from rules.errors import UserError
 from rules.rounds import Layout
@@ -28,7 +28,6 @@ from rules.rounds import Layout
 __all__ = [
     "LEFT_BY_TOOLS",
     "LOG_NAME",
-    "NAME",
     "README",
     "Package",
     "ResultFolder",
@@ -43,11 +42,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Package:
-    """What lies under a given path: one log, or the folders of submitters."""
+    """What lies under a given path: one log, or the folders of submitters.
+
+    ``strays`` lie beside the folders of submitters and belong to none of them.
+    """
 
     path: Path
     submitters: tuple[Submitter, ...]
     is_single_log: bool = False
+    strays: tuple[Path, ...] = ()
 
     @property
     def logs(self) -> int:
@@ -55,11 +58,12 @@ class Package:
         return sum(len(result.runs) for who in self.submitters for result in who.results)
 
 
-def read(path: Path, layout: Layout = "cepheid") -> Package:
+def read(path: Path, layout: Layout = "cepheid", may_be_empty: bool = False) -> Package:
     """List what lies under ``path``; ``layout`` is that of the round's folders.
 
-    Raises UserError where there is nothing, or nothing that looks like run logs. A folder named
-    ``submissions`` may be empty, as it is before the first submission.
+    Raises UserError where there is nothing, nothing that looks like run logs, or something that can
+    be read in two ways. ``may_be_empty`` accepts a folder named ``submissions`` in which there is
+    no submission yet.
     """
     try:
         is_there = path.exists()
@@ -71,12 +75,13 @@ def read(path: Path, layout: Layout = "cepheid") -> Package:
     reader = _make_reader(path, layout)
     if not path.is_dir():
         return Package(path, (reader.read_single_log(absolute),), is_single_log=True)
-    package = Package(path, tuple(reader.find_submitters(absolute)))
-    has_no_finding = not any(who.refused or who.in_submission for who in package.submitters)
-    if package.logs == 0 and has_no_finding:
+    strays = tuple(map(reader.show, find_strays(absolute))) if layout == "cepheid" else ()
+    package = Package(path, tuple(reader.find_submitters(absolute)), strays=strays)
+    has_finding = any(who.refused or who.in_submission for who in package.submitters)
+    if package.logs == 0 and not (has_finding and layout == "cepheid"):
         advice = _explain_unread_logs(path, package)
-        if absolute.name == "submissions" and not advice:
-            return Package(path, ())
+        if may_be_empty and absolute.name == SUBMISSIONS and not advice:
+            return Package(path, (), strays=strays)
         raise UserError(advice or _explain_missing_logs(path))
     return package
 

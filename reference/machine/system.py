@@ -14,6 +14,7 @@ from reference.machine import hardware
 from reference.machine.accelerators import Accelerators, find_accelerators
 from rules.documents import FILL_IN, SCHEMAS, find_schema_problem
 from rules.errors import UserError
+from rules.names import refuse_name
 
 if TYPE_CHECKING:
     from reference.machine.ranks import Ranks
@@ -56,6 +57,8 @@ def read_description(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{path}: {problem} (rule S2; the schema is rules/schemas/system.schema.json)"
         )
+    for field in ("submitter", "system"):
+        refuse_name(description[field], f"a {field}")
     return dict(description)
 
 

@@ -230,7 +230,10 @@ def test_what_was_judged_without_its_course_cannot_be_drawn(star_shape: Definiti
 
 def test_no_result(star_shape: Definition) -> None:
     Path("submissions").mkdir()
-    files = build_site(Path("submissions"))
+    read = package.read(Path("submissions"), may_be_empty=True)
+    judgement = judge([read], rounds.load("v1.0"))
+    made = site.build(site.Site("v1.0", tuple(site.list_entries(judgement)), Path("site")))
+    files = {name: content.decode() for name, content in made}
     assert "no results yet" in files["index.html"]
     assert json.loads(files["results.json"])["results"] == []
     make_pages(files)

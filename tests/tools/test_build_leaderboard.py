@@ -1,13 +1,14 @@
 """`cepheid leaderboard` as its user meets it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from rules.definition import Definition
 from rules.errors import UserError
-from tests.compliance.builder import write_result
+from tests.compliance.builder import SYSTEM, write_result
 from tests.compliance.mixed import write_mixed
 from tools import build_leaderboard, diff_leaderboards
 
@@ -137,3 +138,28 @@ def test_wrong_use(arguments: list[str], tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(UserError):
         build_leaderboard.main(arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_site_does_not_lose_results_by_mistake(star_shape: Definition, capsys: Printed) -> None:
+    for name in ("acme", "umbrella"):
+        write_result(Path("round", name), star_shape, system={**SYSTEM, "submitter": name})
+    assert build_leaderboard.main(["round", "--output", "site"]) == 0
+    before = Path("site/results.json").read_bytes()
+    shutil.rmtree("round/umbrella")
+    with pytest.raises(UserError, match=r"1 of the 2 results there would disappear \(umbrella/"):
+        build_leaderboard.main(["round", "--output", "site"])
+    assert Path("site/results.json").read_bytes() == before
+    assert build_leaderboard.main(["round", "--output", "site", "--allow-removal"]) == 0
+    assert len(json.loads(Path("site/results.json").read_text())["results"]) == 1
+
+
+def test_a_site_without_results_is_written_only_on_purpose(star_shape: Definition) -> None:
+    Path("submissions/acme/results").mkdir(parents=True)
+    with pytest.raises(UserError, match="the site would have no result"):
+        build_leaderboard.main(["submissions", "--output", "site"])
+    shutil.rmtree("submissions/acme")
+    with pytest.raises(UserError, match="no run logs here"):
+        build_leaderboard.main(["submissions", "--output", "site"])
+    assert not Path("site").exists()
+    assert build_leaderboard.main(["submissions", "--output", "site", "--allow-removal"]) == 0
+    assert json.loads(Path("site/results.json").read_text())["results"] == []

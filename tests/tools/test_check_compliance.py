@@ -50,8 +50,9 @@ def test_a_warning_is_told_and_passes(
 def test_before_the_first_submission(capsys: Printed, tmp_path: Path) -> None:
     (tmp_path / "submissions").mkdir()
     (tmp_path / "submissions" / "README.md").write_text("how to submit")
-    assert check_compliance.main([str(tmp_path / "submissions")]) == 0
-    assert capsys.readouterr().out == "pass: 0 logs, 0 errors\n"
+    with pytest.raises(UserError, match="no run logs here"):
+        check_compliance.main([str(tmp_path / "submissions")])
+    assert capsys.readouterr().out == ""
 
 
 def test_golden_text(star_shape: Definition, capsys: Printed) -> None:

@@ -215,7 +215,12 @@ def test_damaged_data_are_reported_before_the_run_or_end_it(tmp_path: Path) -> N
         (["galaxy_shape", "--scale", "mini", "--output", "o", "--runs", "0"], "expected 1 to"),
         (["galaxy_shape", "--scale", "mini", "--output", "o", "--runs", "9"], "expected 1 to"),
         (["galaxy_shape", "--scale", "mini", "--output", "o", "--seed", "-1"], "--seed -1"),
-        (["galaxy_shape", "--scale", "mini", "--output", "o", "--submitter", "A B"], "--submitter"),
+        (
+            ["galaxy_shape", "--scale", "mini", "--output", "o", "--submitter", "A B"],
+            "'A B' cannot be",
+        ),
+        (["galaxy_shape", "--scale", "mini", "--output", "submissions"], "give submissions/<subm"),
+        (["galaxy_shape", "--scale", "mini", "--output", "submissions/systems"], "is reserved"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_2(

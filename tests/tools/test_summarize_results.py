@@ -42,8 +42,12 @@ def test_every_format_can_be_written(format_name: str, star_shape: Definition) -
 
 def test_before_the_first_submission(capsys: Printed, tmp_path: Path) -> None:
     (tmp_path / "submissions").mkdir()
-    assert summarize_results.main([str(tmp_path / "submissions")]) == 0
-    assert capsys.readouterr().out == "no results\n"
+    with pytest.raises(UserError, match="no run logs here"):
+        summarize_results.main([str(tmp_path / "submissions")])
+    (tmp_path / "submissions" / "acme").mkdir()
+    with pytest.raises(UserError, match="no result was found"):
+        summarize_results.main([str(tmp_path / "submissions")])
+    assert capsys.readouterr().out == ""
 
 
 def test_several_paths_are_one_table(star_shape: Definition, capsys: Printed) -> None:
@@ -67,4 +71,5 @@ def test_the_file_runs_in_a_checkout_that_is_not_installed(tmp_path: Path) -> No
         [sys.executable, str(ROOT / "tools" / "summarize_results.py"), "submissions"],
         cwd=tmp_path, capture_output=True, text=True, check=False, env={},
     )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (0, "no results\n", "")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("cepheid: submissions: no run logs here")

@@ -16,8 +16,9 @@ def find_submissions(revision: str, paths: Sequence[Path]) -> list[Path]:
     """Find the submitters' folders that differ from where the branch left ``revision``.
 
     Changes count whether they are committed or not. All folders are returned if the rules or the
-    checks differ. Raises UserError outside a git repository, for an unknown revision, and for
-    ``paths``, since git decides which folders are checked.
+    checks differ, and ``submissions`` itself if something beside these folders does. Raises
+    UserError outside a git repository, for an unknown revision, and for ``paths``, since git
+    decides which folders are checked.
     """
     if paths:
         raise UserError("--changed lets git choose the submissions to check; remove the path")
@@ -31,6 +32,8 @@ def find_submissions(revision: str, paths: Sequence[Path]) -> list[Path]:
     if any(map(JUDGES.fullmatch, changed)):
         return every
     touched = {name.split("/")[1] for name in changed if name.startswith("submissions/")}
+    if touched - {folder.resolve().name for folder in every} - {"README.md"}:
+        return [Path(os.path.relpath(root / "submissions"))]  # with what lies beside the folders
     return [folder for folder in every if folder.resolve().name in touched]
 
 

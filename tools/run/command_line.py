@@ -1,6 +1,7 @@
 """The command line of `cepheid run`: its options, and the request that they make."""
 
 import argparse
+import os
 from pathlib import Path
 
 from reference.machine.placement import find_placement
@@ -10,6 +11,7 @@ from reference.session.request import Request, WantedRuns
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError
+from rules.names import refuse_name
 from tools.console.arguments import add_data_option, add_set_option, make_command_parser
 
 EXAMPLES = """\
@@ -90,6 +92,8 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
     chosen = definition.load(arguments.benchmark, arguments.scale)
     if arguments.output is None:
         raise UserError("--output is missing: give the folder for the run logs")
+    _refuse_output(arguments.output)
+    refuse_name(arguments.submitter, "a submitter")
 
     from reference.machine import system
 
@@ -121,6 +125,15 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
         own_task=find_own_task(arguments.task) if arguments.task else None,
         is_continued=is_continued,
     )
+
+
+def _refuse_output(output: Path) -> None:
+    """Raise UserError for a folder in which the runs would be taken for something else (S1)."""
+    absolute = Path(os.path.abspath(output))
+    if absolute.name == "submissions":
+        raise UserError(f"--output {output}: holds submitters' folders; give {output}/<submitter>")
+    if absolute.parent.name == "submissions":
+        refuse_name(absolute.name, "a submitter")
 
 
 def _read_wanted_runs(text: str | None, chosen: Definition) -> WantedRuns:

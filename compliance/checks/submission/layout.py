@@ -10,7 +10,7 @@ from compliance.finding import Finding, escape, format_value
 from compliance.read.package import (
     LEFT_BY_TOOLS,
     LOG_NAME,
-    NAME,
+    README,
     ResultFolder,
     Submitter,
     SystemFile,
@@ -19,6 +19,7 @@ from compliance.read.package import (
 from rules import definition
 from rules.documents import SCHEMAS, find_unfilled
 from rules.errors import did_you_mean
+from rules.names import explain_name
 
 PROBLEMS_PER_DESCRIPTION_MAX = 10
 
@@ -26,6 +27,18 @@ PROBLEMS_PER_DESCRIPTION_MAX = 10
 @rule("S1", Needs.SUBMITTER)
 def check_layout(who: Submitter) -> Iterator[Finding]:
     """Check names and places of folders and files, and that systems have descriptions (S1)."""
+    why = explain_name(who.name) if who.name is not None else ""
+    if why:
+        yield make_finding(
+            who.path,
+            None,
+            "S1.submitter_name",
+            f"the folder's name cannot be the name of a submitter: {why}",
+            expected="submissions/<submitter>/",
+            got=format_value(who.name),
+            hint="rename the folder, and submitter in the descriptions; if submissions/ is what "
+            "`cepheid run --output` wrote, move it all to submissions/<submitter>/",
+        )
     if who.in_submission and not who.results:
         yield make_finding(
             who.path,
@@ -45,6 +58,19 @@ def check_layout(who: Submitter) -> Iterator[Finding]:
         yield from _check_result_files(result, who.in_submission)
 
 
+def report_stray(path: Path) -> Finding:
+    """Report what lies beside the folders of submitters and belongs to none of them (S1)."""
+    return make_finding(
+        path,
+        None,
+        "S1.stray",
+        "this lies in submissions/, but in no submitter's folder",
+        expected=f"folders of submitters, and perhaps a {README}",
+        got=format_value(path.name),
+        hint="move a log to submissions/<submitter>/results/<system>/<result>/; remove the rest",
+    )
+
+
 def _report_left_by_tools(path: Path) -> Finding:
     """Report a folder that `cepheid run` or `cepheid leaderboard` wrote for its user alone."""
     return make_finding(
@@ -60,13 +86,14 @@ def _report_left_by_tools(path: Path) -> Finding:
 
 def _check_system(who: Submitter, system: str) -> Iterator[Finding]:
     folder = who.path / "results" / system
-    if not NAME.fullmatch(system):
+    why = explain_name(system)
+    if why:
         yield make_finding(
             folder,
             None,
             "S1.system_name",
-            "the system's name holds other characters than allowed, or is too long",
-            expected="letters, digits, '.', '_' and '-', at most 64",
+            f"the folder's name cannot be the name of a system: {why}",
+            expected="results/<system>/",
             got=format_value(system),
             hint="rename the folder and the description, and log the new name",
         )
@@ -199,7 +226,17 @@ def _check_description(system: SystemFile, submitter: str | None) -> Iterator[Fi
             hint="give the file, the folder under results/ and system the same name",
         )
     by = system.text("submitter")
-    if by is not None and submitter is not None and by != submitter:
+    why = explain_name(by) if by and by != submitter else ""  # else S1 reports the folder
+    if why:
+        yield make_finding(
+            system.path,
+            None,
+            "S2.submitter_name",
+            f"submitter cannot have this value: {why}",
+            got=format_value(by),
+            hint="choose another name; the logs must have the same",
+        )
+    elif by is not None and submitter is not None and by != submitter:
         yield make_finding(
             system.path,
             None,

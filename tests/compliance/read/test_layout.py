@@ -1,0 +1,167 @@
+"""What a folder is: decided by what lies in it, and refused where it can be read in two ways."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from compliance.finding import Finding
+from compliance.judge.judgement import judge
+from compliance.read import package
+from rules import definition, rounds
+from rules.errors import UserError
+from rules.names import RESERVED, explain_name
+from tests.compliance.builder import SYSTEM, write_result
+from tools import (
+    check_compliance,
+    describe_system,
+    new_submission,
+    pack_submission,
+    run_benchmark,
+)
+
+pytestmark = pytest.mark.usefixtures("fast_reference")
+
+MINI = definition.load("galaxy_shape", "mini")
+
+
+def write_submitter(folder: Path, name: str, system: str = "box") -> Path:
+    """A compliant submission, with the name of its folder in logs and description."""
+    write_result(folder / name, MINI, system={**SYSTEM, "submitter": name, "system": system})
+    return folder / name
+
+
+def find_errors(path: Path) -> list[tuple[str, str]]:
+    found: tuple[Finding, ...] = judge([package.read(path)], rounds.load("v1.0")).findings
+    return [(finding.code, finding.path.name) for finding in found if finding.is_error]
+
+
+@pytest.mark.parametrize("system", ["box", "2x-amd-epyc", "galaxy_shape-mini-closed"])
+@pytest.mark.parametrize("name", ["systems", "results", "benchmarks", "submissions"])
+@pytest.mark.parametrize("around", ["submissions", "round"])
+def test_a_submitter_called_like_a_part_of_the_layout(
+    around: str, name: str, system: str, tmp_path: Path
+) -> None:
+    """Before, `cepheid check` said "pass: 0 logs", and the site lost all results."""
+    write_submitter(tmp_path / around, "umbrella")
+    write_submitter(tmp_path / around, name, system)
+    read = package.read(tmp_path / around)
+    assert sorted(who.path.name for who in read.submitters) == sorted(["umbrella", name])
+    assert read.logs == 2 * MINI.runs.required
+    reported = {
+        "submissions": [("S1.submitter_name", name)],
+        "round": [("S2.submitter_name", f"{system}.json")],
+    }
+    assert find_errors(tmp_path / around) == reported[around]
+
+
+@pytest.mark.parametrize("name", ["systems", "results", "result_0.txt", "result_a.txt", "notes"])
+def test_a_stray_file_among_submissions(name: str, tmp_path: Path) -> None:
+    root = write_submitter(tmp_path / "submissions", "acme")
+    (root.parent / name).write_text("stray")
+    (root.parent / "README.md").write_text("how to submit")
+    (root.parent / ".gitkeep").write_text("")
+    assert package.read(root.parent).logs == MINI.runs.required
+    assert find_errors(root.parent) == [("S1.stray", name)]
+
+
+def test_a_stray_link_among_submissions(tmp_path: Path) -> None:
+    root = write_submitter(tmp_path / "submissions", "acme")
+    (root.parent / "umbrella").symlink_to(root)
+    assert find_errors(root.parent) == [("S1.stray", "umbrella")]
+    judged = judge([package.read(root.parent)], rounds.load("v1.0"))
+    assert [result.findings for result in judged.results if result.folder.runs] != []
+
+
+@pytest.mark.parametrize("name", ["systems", "results"])
+def test_a_part_without_its_submitter_among_submissions(name: str, tmp_path: Path) -> None:
+    root = write_submitter(tmp_path / "submissions", "acme")
+    shutil.copytree(root / name, root.parent / name)
+    codes = {code for code, where in find_errors(root.parent) if where == name}
+    assert codes == {"S1.submitter_name", "S1.no_result"}
+
+
+def test_a_folder_with_two_readings_is_refused(tmp_path: Path) -> None:
+    """Each reading would pass over logs; the message names both, and the fix."""
+    write_submitter(tmp_path / "round", "acme")
+    write_result(tmp_path / "round", MINI)
+    with pytest.raises(
+        UserError, match=r"the folder of one submitter.*a folder of submitters'"
+    ) as e:
+        package.read(tmp_path / "round")
+    assert "systems/box.json" in str(e.value)
+    assert "acme" in str(e.value)
+    assert "fix: move one of them elsewhere" in str(e.value)
+
+
+def test_a_log_beside_submitters_is_refused(tmp_path: Path) -> None:
+    log = tmp_path / "round" / "result_0.txt"
+    root = write_submitter(tmp_path / "round", "acme")
+    shutil.copy(root / "results/box/galaxy_shape-mini-closed/result_0.txt", log)
+    with pytest.raises(
+        UserError, match=r"the folder of one result, because it holds result_0\.txt"
+    ):
+        package.read(tmp_path / "round")
+
+
+def test_a_submitter_deeper_than_the_others_is_not_passed_over(tmp_path: Path) -> None:
+    write_submitter(tmp_path / "round", "acme")
+    write_submitter(tmp_path / "round" / "late", "umbrella")
+    with pytest.raises(UserError, match="lies deeper than the other submitters' folders"):
+        package.read(tmp_path / "round")
+
+
+def test_a_manifest_makes_a_submitters_folder(tmp_path: Path) -> None:
+    root = write_submitter(tmp_path, "acme")
+    write_submitter(root, "inner")
+    (root / "manifest.json").write_text(json.dumps({}))
+    assert [who.path for who in package.read(root).submitters] == [root]
+
+
+def test_an_output_folder_may_look_like_the_place_of_a_result(tmp_path: Path) -> None:
+    write_result(tmp_path / "results" / "2026" / "first-try-box", MINI)
+    assert package.read(tmp_path / "results" / "2026" / "first-try-box").logs == MINI.runs.required
+
+
+@pytest.mark.parametrize("layout", ["v1.0", "mlperf-training-4.0"])
+def test_nothing_checked_is_no_pass(layout: str, tmp_path: Path) -> None:
+    (tmp_path / "submissions").mkdir()
+    with pytest.raises(UserError, match="no run logs here"):
+        check_compliance.main([str(tmp_path / "submissions"), "--round", layout])
+
+
+def test_names_that_are_refused() -> None:
+    refused = [
+        "",
+        " ",
+        "a b",
+        "-x",
+        "Systems",
+        "con",
+        "NUL.1",
+        "a.",
+        "box.json",
+        "result_0",
+        "x" * 65,
+    ]
+    assert all(map(explain_name, [*refused, *RESERVED]))
+    assert not any(map(explain_name, ["acme", "2x-amd-epyc", "results-first", "local", "systems2"]))
+
+
+def test_every_command_that_takes_a_name_refuses_a_reserved_one(tmp_path: Path) -> None:
+    root = write_submitter(tmp_path / "submissions", "results")
+    described = tmp_path / "systems.json"
+    described.write_text(json.dumps({**SYSTEM, "system": "Results"}))
+    run = ["galaxy_shape", "--scale", "mini", "--output", str(tmp_path / "out")]
+    for command, arguments in [
+        (pack_submission.main, [str(root)]),
+        (new_submission.main, ["benchmarks", "--benchmark", "galaxy_shape"]),
+        (describe_system.main, ["--submitter", "docs"]),
+        (describe_system.main, ["--output", str(tmp_path / "systems.json")]),
+        (run_benchmark.main, [*run, "--submitter", "systems"]),
+        (run_benchmark.main, [*run, "--system", str(described)]),
+    ]:
+        with pytest.raises(UserError, match=r"cannot be the name of a .*reserved"):
+            command(arguments)
+    assert not (root / "manifest.json").exists()
