@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from compliance.checks.log.pace import check_pace
 from compliance.checks.log.structure import find_whole_definition
+from compliance.checks.log.two_clocks import check_two_clocks
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.log.records import Event
@@ -40,7 +41,11 @@ def check_clock(run: RunLog, place: Place) -> Iterator[Finding]:
             got=_format_metadata(without[0], CLOCK_METADATA),
             hint="add metadata.monotonic_ms, in Python time.monotonic() * 1000",
         )
-    yield from _check_clocks(run)
+    disagreements = list(_check_clocks(run))
+    yield from disagreements
+    if disagreements:
+        return
+    yield from check_two_clocks(run)
     if find_whole_definition(run, place):
         yield from check_pace(run)
 

@@ -1,32 +1,36 @@
 """T4: check that the events of the timed part explain its time, as far as a log can show it.
 
-Only an interval that takes no time at all is certainly wrong. A block that is much faster than all
-others, or a long time between events, may have an honest reason, so these are warnings.
+An interval that takes no time, or a tenth of what is usual in its run, is wrong. So is a run that
+spends much of its time outside of all intervals. Lesser differences may have an honest reason, so
+these are warnings.
 """
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 
+from compliance.checks.log.gaps import check_gaps
+from compliance.checks.log.intervals import Interval, are_in_turn, list_intervals, measure_ms
 from compliance.checks.registry import make_finding
 from compliance.finding import Finding
 from compliance.read.log.records import Event
 from compliance.read.log.runlog import RunLog
 from rules.events import is_integer
 
-GAP_SECONDS_MIN = 10.0  # shorter gaps are a checkpoint or a barrier
 BLOCKS_MIN = 4  # fewer blocks show no usual pace
 PACE_RATIO_MAX = 3.0
+USUAL_RATIO_MAX = 10.0  # to the median of the run
+USUAL_COUNT_MIN = 3
+USUAL_MS_MIN = 20.0  # shorter intervals measure the machine's other work
 
-_INTERVALS = ("block", "generation", "eval")
-
-Interval = tuple[Event, Event]
+Timed = tuple[float, Event]  # milliseconds, for blocks of a sample, and the record at the end
 
 
 def check_pace(run: RunLog) -> Iterator[Finding]:
     """Check for intervals without duration, blocks that are too fast, and unexplained gaps."""
     if not run.seconds or run.seconds < 0:
         return  # T7 reports it, or the run failed at once
-    pairs = _list_intervals(run)
-    instant = [(start, stop) for start, stop in pairs if _measure_ms(start, stop) == 0]
+    pairs = list_intervals(run)
+    instant = _find_instant(run, pairs)
     for start, stop in instant[:1]:
         what = start.key.removesuffix("_start")
         times = f" (so do {len(instant) - 1:,} more intervals)" if len(instant) > 1 else ""
@@ -39,42 +43,75 @@ def check_pace(run: RunLog) -> Iterator[Finding]:
             got="the same time_ms and the same monotonic_ms",
             hint="write each record when it happens, with the clocks of that moment",
         )
-    if not instant and not run.grows:
-        yield from _check_fast_blocks(run, pairs)
-        yield from _check_gaps(run, pairs)
+    if instant or run.grows or not are_in_turn(run):
+        return
+    blocks, evaluations = _measure_blocks(pairs), _measure_evaluations(pairs)
+    unusual = [
+        *_check_usual_pace(run, blocks, "block"),
+        *_check_usual_pace(run, evaluations, "evaluation"),
+    ]
+    yield from unusual or _check_fast_blocks(run, blocks)
+    yield from _check_slow_evaluations(run, evaluations, pairs)
+    yield from check_gaps(run, pairs)
 
 
-def _list_intervals(run: RunLog) -> list[Interval]:
-    """Return the closed blocks, generations and evaluations, in the order of their lines."""
-    opened: dict[str, Event] = {}
-    closed = []
-    for event in run.events:
-        what, _, end = event.key.rpartition("_")
-        if what in _INTERVALS and end == "start":
-            opened[what] = event
-        elif what in _INTERVALS and end == "stop" and what in opened:
-            closed.append((opened.pop(what), event))
-    return closed
+def _find_instant(run: RunLog, pairs: Sequence[Interval]) -> list[Interval]:
+    """Return the intervals that took no time.
+
+    If both clocks count whole milliseconds, an evaluation may be shorter than one.
+    """
+    clocks = (event.monotonic_ms for event in run.events)
+    is_coarse = all(clock is None or clock == int(clock) for clock in clocks)
+    init = [] if run.grows else [(run.all("init_start")[0], run.all("init_stop")[0])]
+    return [
+        (start, stop)
+        for start, stop in (*init, *pairs)
+        if measure_ms(start, stop) == 0 and not (is_coarse and start.key == "eval_start")
+    ]
 
 
-def _measure_ms(start: Event, stop: Event) -> float:
-    """Return the longer of the two clocks' readings in ms, negative where they step back."""
-    wall = stop.time_ms - start.time_ms
-    if start.monotonic_ms is None or stop.monotonic_ms is None:
-        return wall
-    return max(wall, stop.monotonic_ms - start.monotonic_ms)
-
-
-def _check_fast_blocks(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
-    """Report blocks that are much faster than all others, if they are a quarter at most."""
+def _measure_blocks(pairs: Sequence[Interval]) -> list[Timed]:
+    """Return the milliseconds of a sample in each block."""
     paces = []
     for start, stop in pairs:
         first, last = start.metadata.get("samples_count"), stop.metadata.get("samples_count")
         if start.key == "block_start" and is_integer(first) and is_integer(last) and last > first:
-            paces.append((_measure_ms(start, stop) / (last - first), stop.line))
+            paces.append((measure_ms(start, stop) / (last - first), stop))
+    return paces
+
+
+def _measure_evaluations(pairs: Sequence[Interval]) -> list[Timed]:
+    return [(measure_ms(start, stop), stop) for start, stop in pairs if start.key == "eval_start"]
+
+
+def _check_usual_pace(run: RunLog, timed: Sequence[Timed], what: str) -> Iterator[Finding]:
+    """Report a block or an evaluation that is ten times as fast as is usual in its run."""
+    if len(timed) < USUAL_COUNT_MIN:
+        return
+    usual = statistics.median(ms for ms, _ in timed)
+    ms, stop = min(timed, key=lambda one: one[0])
+    is_measurable = usual >= USUAL_MS_MIN if what == "evaluation" else usual > 0
+    if is_measurable and USUAL_RATIO_MAX * ms < usual:
+        yield make_finding(
+            run.path,
+            stop.line,
+            "T4.too_fast",
+            f"this {what} was {usual / ms:,.0f} times as fast as is usual in this run"
+            if ms > 0
+            else f"this {what} took no time, unlike the others of this run",
+            expected=f"at least a tenth of the median, {usual:.3g} ms"
+            + (" a sample" if what == "block" else ""),
+            got=f"{ms:.3g} ms",
+            hint="write each record when it happens, with the clocks of that moment; train on "
+            "and evaluate all samples that the counts name",
+        )
+
+
+def _check_fast_blocks(run: RunLog, blocks: Sequence[Timed]) -> Iterator[Finding]:
+    """Report blocks that are much faster than all others, if they are a quarter at most."""
+    paces = sorted((pace, stop.line) for pace, stop in blocks)
     if len(paces) < BLOCKS_MIN:
         return
-    paces.sort()
     for count in range(len(paces) // 4, 0, -1):
         fast, usual = paces[count - 1][0], paces[count][0]
         if fast > 0 and usual > PACE_RATIO_MAX * fast:
@@ -93,32 +130,25 @@ def _check_fast_blocks(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
             return
 
 
-def _check_gaps(run: RunLog, pairs: list[Interval]) -> Iterator[Finding]:
-    """Report the longest time between two intervals, if it is longer than every block.
-
-    The time before the first block does not count, because data are read there.
-    """
-    stop = run.all("run_stop")[0]
-    blocks = [_measure_ms(start, end) for start, end in pairs if start.key != "eval_start"]
-    following = [start for start, _ in pairs[1:]]
-    if run.converged:  # a failed run may have stopped within a block
-        following.append(stop)
-    ends = (end for _, end in pairs)
-    gaps = [
-        (_measure_ms(end, after), end, after) for end, after in zip(ends, following, strict=False)
-    ]
-    if not gaps:
+def _check_slow_evaluations(
+    run: RunLog, timed: Sequence[Timed], pairs: Sequence[Interval]
+) -> Iterator[Finding]:
+    """Report an evaluation, other than the first, in which more than an evaluation happened."""
+    if len(timed) < USUAL_COUNT_MIN:
         return
-    longest_ms, end, after = max(gaps, key=lambda gap: gap[0])
-    if longest_ms > max([GAP_SECONDS_MIN * 1000, *blocks]):
+    usual = statistics.median(ms for ms, _ in timed)
+    ms, stop = max(timed[1:], key=lambda one: one[0])
+    blocks = [measure_ms(start, end) for start, end in pairs if start.key == "block_start"]
+    if ms > max(USUAL_RATIO_MAX * usual, statistics.median(blocks)):
         yield make_finding(
             run.path,
-            after.line,
-            "T4.gap",
-            f"{longest_ms / 1000:,.1f} seconds between {end.key} and {after.key} that no event "
-            "explains",
-            expected=f"{after.key} soon after {end.key} on line {end.line}",
-            hint="log training and evaluation as blocks and evaluations; explain in the README "
-            "what else takes so long while the clock runs",
+            stop.line,
+            "T4.slow_evaluation",
+            f"this evaluation took {ms / max(usual, 1e-3):,.0f} times as long as is usual in "
+            "this run",
+            expected=f"at most ten times the median, {usual:,.0f} ms",
+            got=f"{ms:,.0f} ms",
+            hint="nothing is trained between eval_start and eval_stop; if the machine was busy, "
+            "say so in the README",
             severity="warning",
         )

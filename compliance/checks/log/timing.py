@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 from compliance.checks.definitions import read_batch_size
+from compliance.checks.log.intervals import measure_ms
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.log.records import Event
@@ -11,6 +12,8 @@ from compliance.read.log.runlog import RunLog
 from rules.definition import Block, Definition
 from rules.events import REASON_METADATA, STATUS_ABORTED
 from rules.hyperparameters import EVAL_OFFSET
+
+IDLE_MINUTES_MAX = 2.0  # between the initialisation and what stands next to it
 
 
 @rule("T6", Needs.TIMELINE)
@@ -29,7 +32,7 @@ def check_initialisation(run: RunLog, definition: Definition, place: Place) -> I
             "and log cache_clear with the value true",
         )
     start, stop = run.all("init_start")[0], run.all("init_stop")[0]
-    minutes = (stop.time_ms - start.time_ms) / 60_000
+    minutes = measure_ms(start, stop) / 60_000
     if minutes > definition.timing.init_minutes_max:
         yield make_finding(
             run.path,
@@ -40,6 +43,22 @@ def check_initialisation(run: RunLog, definition: Definition, place: Place) -> I
             got=f"{minutes:.1f} minutes since line {start.line}",
             hint="compile less, or keep the compiled program: a user waits for it",
         )
+    waits = [(stop, run.all("run_start")[0])]
+    if cleared is not None:
+        waits.insert(0, (cleared, start))
+    for before, after in waits:
+        minutes = measure_ms(before, after) / 60_000
+        if minutes > IDLE_MINUTES_MAX:
+            yield make_finding(
+                run.path,
+                after.line,
+                "T6.idle",
+                f"{minutes:.1f} minutes passed between {before.key} and {after.key}",
+                expected=f"at most {IDLE_MINUTES_MAX:g} minutes: nothing happens there",
+                got=f"{minutes:.1f} minutes since line {before.line}",
+                hint="do everything that is done before the clock between init_start and "
+                "init_stop, and drop the caches just before it",
+            )
 
 
 @rule("T7", Needs.RECORDS)

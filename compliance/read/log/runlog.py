@@ -149,7 +149,7 @@ class RunLog:
         ratio is None for all others.
         """
         plain_ms, batch = self.value("plain_update_ms"), self.value("global_batch_size")
-        if not (_is_time(plain_ms) and plain_ms and is_integer(batch) and batch > 0):
+        if not (is_time(plain_ms) and plain_ms and is_integer(batch) and batch > 0):
             return None
         stops = self.all("block_stop")
         starts = self.all("block_start")[: len(stops)]
@@ -204,7 +204,7 @@ def read_repetitions(event: Event) -> tuple[float, ...] | None:
     parts: list[list[float]] = []
     for name in GENERATION_SECONDS:
         part = event.value.get(name) if isinstance(event.value, dict) else None
-        if not isinstance(part, list) or not all(map(_is_time, part)):
+        if not isinstance(part, list) or not all(map(is_time, part)):
             return None
         parts.append(part)
     if not parts[0] or any(len(part) != len(parts[0]) for part in parts):
@@ -213,7 +213,8 @@ def read_repetitions(event: Event) -> tuple[float, ...] | None:
     return seconds if min(seconds) > 0 else None
 
 
-def _is_time(value: object) -> bool:
+def is_time(value: object) -> bool:
+    """Return whether a value is a number of seconds or milliseconds: finite, 0 or more."""
     return is_number(value) and 0 <= value < math.inf
 
 

@@ -1,0 +1,77 @@
+"""T4: find a second clock that was computed from the first."""
+
+from collections.abc import Iterator, Sequence
+
+from compliance.checks.registry import make_finding
+from compliance.finding import Finding
+from compliance.read.log.runlog import RunLog
+
+UPTIME_YEARS_MAX = 20
+UPTIME_MS_MAX = UPTIME_YEARS_MAX * 365.25 * 86_400_000
+READINGS_MIN = 12  # different times; fewer may agree by chance
+COARSE_READINGS_MIN = 20  # of clocks in whole milliseconds, which agree more often
+SPREAD_MS_MIN = 0.25
+
+
+def check_two_clocks(run: RunLog) -> Iterator[Finding]:
+    """Check that ``monotonic_ms`` was not computed from ``time_ms``.
+
+    ``time_ms`` counts whole milliseconds, and the other clock was started at any moment. So their
+    difference varies by about one millisecond from record to record. It does not if one is the
+    other, shifted or stretched.
+    """
+    readings = [
+        (e.time_ms, e.monotonic_ms, e.line) for e in run.events if e.monotonic_ms is not None
+    ]
+    if not readings or run.grows:
+        return
+    latest = max(readings, key=lambda reading: reading[1])
+    if latest[1] > UPTIME_MS_MAX:
+        yield make_finding(
+            run.path,
+            latest[2],
+            "T4.copied_clock",
+            "metadata.monotonic_ms is no clock of a machine: it counts from long ago, as time_ms",
+            expected=f"milliseconds since the machine started, at most {UPTIME_YEARS_MAX} years",
+            got=f"{latest[1]:,.0f} ms",
+            hint=_HINT,
+        )
+        return
+    times = len({time_ms for time_ms, _, _ in readings})
+    is_coarse = all(clock == int(clock) for _, clock, _ in readings)
+    spread_ms = measure_spread_ms([(wall, clock) for wall, clock, _ in readings])
+    if times < (COARSE_READINGS_MIN if is_coarse else READINGS_MIN) or spread_ms >= SPREAD_MS_MIN:
+        return
+    yield make_finding(
+        run.path,
+        readings[0][2],
+        "T4.one_clock",
+        "metadata.monotonic_ms follows from time_ms: two clocks never tick together",
+        expected="differences between the two clocks that vary by about a millisecond",
+        got=f"the same difference to within {spread_ms:.3f} ms at {times} different times",
+        hint=_HINT,
+        severity="warning" if is_coarse else "error",  # whole milliseconds may agree by chance
+    )
+
+
+_HINT = (
+    "read a clock that is never set, with its fraction of a millisecond, at the same moment as "
+    "time_ms; in Python time.monotonic() * 1000"
+)
+
+
+def measure_spread_ms(readings: Sequence[tuple[float, float]]) -> float:
+    """Return how far the difference of two clocks departs from a straight line over time."""
+    first_wall, first_clock = readings[0]
+    times = [wall - first_wall for wall, _ in readings]
+    ahead = [wall - first_wall - (clock - first_clock) for wall, clock in readings]
+    mean_time, mean_ahead = sum(times) / len(times), sum(ahead) / len(ahead)
+    variance = sum((time - mean_time) ** 2 for time in times)
+    slope = (
+        sum((t - mean_time) * (a - mean_ahead) for t, a in zip(times, ahead, strict=True))
+        / variance
+        if variance
+        else 0.0
+    )
+    rest = [a - slope * t for t, a in zip(times, ahead, strict=True)]
+    return max(rest) - min(rest)

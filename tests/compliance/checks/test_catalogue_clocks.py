@@ -1,0 +1,274 @@
+"""A catalogue of logs whose clocks or intervals cannot be true, and of odd ones that are."""
+
+import copy
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compliance.checks import Place
+from compliance.finding import Finding
+from rules import definition
+from tests.compliance.builder import Record, generation_records, line_of, run_records
+from tests.compliance.checks.test_catalogue import MINI, PLACE, check
+
+LONG = run_records(MINI, blocks=8)
+IMAGES = definition.load("galaxy_generation", "mini")
+IMAGES_PLACE = Place("v1.0", "acme", "box", IMAGES.name, IMAGES.scale, "closed", in_result=True)
+assert IMAGES.generation is not None
+COUNTS = IMAGES.generation.counts
+GENERATED = generation_records(IMAGES)
+MINUTE_MS = 60_000
+
+Change = Callable[[list[Record]], object]
+
+
+def find_errors(records: list[Record], tmp_path: Path, place: Place = PLACE) -> list[Finding]:
+    return [found for found in find_all(records, tmp_path, place) if found.is_error]
+
+
+def find_all(records: list[Record], tmp_path: Path, place: Place = PLACE) -> list[Finding]:
+    return check([line_of(record) for record in records], tmp_path / "result_0.txt", place)
+
+
+def numbers(records: list[Record], key: str) -> list[int]:
+    return [number for number, record in enumerate(records) if record["key"] == key]
+
+
+def shift(records: list[Record], first: int, milliseconds: float) -> None:
+    """Move both clocks from one record on."""
+    for record in records[first:]:
+        record["time_ms"] += int(milliseconds)
+        record["metadata"]["monotonic_ms"] += int(milliseconds)
+
+
+def wait_before(key: str, minutes: float, nth: int = 0) -> Change:
+    return lambda records: shift(records, numbers(records, key)[nth], minutes * MINUTE_MS)
+
+
+def stretch(start: str, stop: str, nth: int, factor: float) -> Change:
+    """Another duration of one interval; all that follows moves with it."""
+
+    def change(records: list[Record]) -> None:
+        before, after = numbers(records, start)[nth], numbers(records, stop)[nth]
+        took = records[after]["time_ms"] - records[before]["time_ms"]
+        shift(records, after, (factor - 1) * took)
+
+    return change
+
+
+def monotonic(compute: Callable[[int], float]) -> Change:
+    """The second clock computed from the first."""
+
+    def change(records: list[Record]) -> None:
+        for record in records:
+            record["metadata"]["monotonic_ms"] = compute(record["time_ms"])
+
+    return change
+
+
+def wait_everywhere(seconds: float) -> Change:
+    """As much time between a block and its evaluation, and before the next block."""
+
+    def change(records: list[Record]) -> None:
+        for key in ("eval_start", "block_start", "run_stop"):
+            for number in numbers(records, key):
+                shift(records, number, seconds * 1000)
+
+    return change
+
+
+def no_initialisation(records: list[Record]) -> None:
+    start, stop = numbers(records, "init_start")[0], numbers(records, "init_stop")[0]
+    for record in records[start + 1 : stop + 1]:
+        record["time_ms"] = records[start]["time_ms"]
+        record["metadata"]["monotonic_ms"] = records[start]["metadata"]["monotonic_ms"]
+
+
+CLOCKS: dict[str, tuple[str, Change]] = {
+    # Principle 1: every interval is bounded on both sides
+    "45 minutes between cache_clear and init_start": ("T6.idle", wait_before("init_start", 45)),
+    "45 minutes between init_stop and run_start": ("T6.idle", wait_before("run_start", 45)),
+    "five minutes between init_stop and run_start": ("T6.idle", wait_before("run_start", 5)),
+    "an initialisation without duration": ("T4.no_time", no_initialisation),
+    "an evaluation in a fiftieth of the time": (
+        "T4.too_fast", stretch("eval_start", "eval_accuracy", 5, 0.02)),
+    "the last evaluation in a fiftieth of the time": (
+        "T4.too_fast", stretch("eval_start", "eval_accuracy", 7, 0.02)),
+    "a block in a twentieth of the time": (
+        "T4.too_fast", stretch("block_start", "block_stop", 3, 0.05)),
+    "as much time between blocks as in them": ("T4.unaccounted", wait_everywhere(10)),
+    "an hour before the second block": ("T4.unaccounted", wait_before("block_start", 60, 1)),
+    "an hour after the last evaluation": ("T4.unaccounted", wait_before("run_stop", 60)),
+    "an hour between a block and its evaluation": (
+        "T4.unaccounted", wait_before("eval_start", 60, 4)),
+    "an hour before the first block": ("T4.late_start", wait_before("block_start", 60)),
+    "an evaluation in which something was trained": (
+        "T4.slow_evaluation", stretch("eval_start", "eval_accuracy", 2, 20)),
+    # Principle 2: two clocks are two clocks
+    "monotonic_ms equal to time_ms": ("T4.copied_clock", monotonic(float)),
+    "monotonic_ms is time_ms in whole numbers": ("T4.copied_clock", monotonic(int)),
+    "monotonic_ms since another year": ("T4.copied_clock", monotonic(lambda ms: ms - 1e11)),
+    "monotonic_ms half a millisecond from whole ones": (
+        "T4.one_clock", monotonic(lambda ms: ms - 1.6e12 + 0.5)),
+    "monotonic_ms with one fraction": (
+        "T4.one_clock", monotonic(lambda ms: ms - 1.6e12 + 0.4808)),
+    "monotonic_ms stretched": (
+        "T4.one_clock", monotonic(lambda ms: 5e6 + (ms - LONG[0]["time_ms"]) * 1.0005)),
+    "monotonic_ms with noise in the third decimal": (
+        "T4.one_clock", monotonic(lambda ms: ms - 1.6e12 + (ms % 7) / 1000)),
+}  # fmt: skip
+WARNINGS = ("T4.late_start", "T4.slow_evaluation")
+
+
+@pytest.mark.parametrize("name", CLOCKS)
+def test_a_clock_that_cannot_be_true(name: str, tmp_path: Path) -> None:
+    code, change = CLOCKS[name]
+    records = copy.deepcopy(LONG)
+    change(records)
+    found = find_all(records, tmp_path)
+    assert [finding.code for finding in found if finding.code != "T4.gap"] == [code], found
+    assert found[0].is_error or code in WARNINGS
+    assert found[0].hint
+    assert found[0].line
+
+
+def coarse(convert: Callable[[float], int]) -> Change:
+    def change(records: list[Record]) -> None:
+        for record in records:
+            clock = record["metadata"]["monotonic_ms"] + 0.6
+            record["metadata"]["monotonic_ms"] = convert(clock)
+
+    return change
+
+
+def short_evaluations(records: list[Record]) -> None:
+    """Evaluations shorter than a millisecond, on clocks in whole milliseconds."""
+    for number in range(len(numbers(records, "eval_start"))):
+        stretch("eval_start", "eval_accuracy", number, 0.0)(records)
+    for start, stop in zip(
+        numbers(records, "eval_start"), numbers(records, "eval_stop"), strict=True
+    ):
+        for record in records[start : stop + 1]:
+            record["time_ms"] = records[start]["time_ms"]
+            record["metadata"]["monotonic_ms"] = records[start]["metadata"]["monotonic_ms"]
+    coarse(int)(records)
+
+
+ODD: dict[str, Change] = {
+    "monotonic_ms in whole milliseconds": coarse(int),
+    "evaluations shorter than a millisecond": short_evaluations,
+    "a clock that is slewed": lambda records: [
+        record["metadata"].update(
+            monotonic_ms=record["metadata"]["monotonic_ms"]
+            + (record["time_ms"] - records[0]["time_ms"]) * 5e-4
+        )
+        for record in records
+    ],
+    "a minute of barrier before the clock": wait_before("run_start", 1),
+    "a first evaluation that compiles": stretch("eval_start", "eval_accuracy", 0, 30),
+    "a first block that compiles": stretch("block_start", "block_stop", 0, 8),
+    "a machine that was busy in one evaluation": stretch("eval_start", "eval_accuracy", 3, 6),
+    "a checkpoint of three seconds after each block": wait_everywhere(3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_clocks_that_are_true(name: str, tmp_path: Path) -> None:
+    records = copy.deepcopy(LONG)
+    ODD[name](records)
+    assert find_all(records, tmp_path) == []
+
+
+def test_whole_milliseconds_that_never_differ_are_a_warning(tmp_path: Path) -> None:
+    """One honest log in twenty or so looks like this, because nobody saw the fractions."""
+    records = copy.deepcopy(LONG)
+    monotonic(lambda ms: ms - LONG[0]["time_ms"] + 7)(records)
+    (found,) = find_all(records, tmp_path)
+    assert (found.code, found.severity) == ("T4.one_clock", "warning")
+
+
+def scale_times(factor: float, *counts: int) -> Change:
+    """Other times of some numbers of images; the clock of the log stays as it is."""
+
+    def change(records: list[Record]) -> None:
+        for record in records:
+            if record["metadata"].get("images_count") in counts and record["value"]:
+                for times in record["value"].values():
+                    times[:] = [factor * time for time in times]
+
+    return change
+
+
+def scale_generation(factor: float, count: int) -> Change:
+    """The same, and the interval is as short as the times."""
+
+    def change(records: list[Record]) -> None:
+        nth = COUNTS.index(count)
+        stretch("generation_start", "generation_times", nth, factor)(records)
+        scale_times(factor, count)(records)
+
+    return change
+
+
+def hide_in_one(share: float) -> Change:
+    """Shorten all repetitions of one image, and add what is missing to one of them."""
+
+    def change(records: list[Record]) -> None:
+        times = next(r for r in records if r["key"] == "generation_times")["value"]
+        for name, seconds in times.items():
+            rest = (1 - share) * sum(seconds)
+            times[name] = [share * time for time in seconds]
+            times[name][-1] += rest
+
+    return change
+
+
+GENERATIONS: dict[str, tuple[str, Change]] = {
+    "all times halved": ("T24.untimed", scale_times(0.5, *COUNTS)),
+    "times a fifth shorter": ("T24.untimed", scale_times(0.8, *COUNTS)),
+    "the latency of one image divided by 100": ("T24.untimed", scale_times(0.01, 1)),
+    "the same, with the interval that holds it": ("T24.growth", scale_generation(0.01, 1)),
+    "the largest number in a hundredth of its time": (
+        "T24.growth", scale_generation(0.01, COUNTS[-1])),
+    "half of the time in one repetition": ("T24.outlier", hide_in_one(0.45)),
+    "ten minutes between two numbers of images": (
+        "T4.unaccounted", wait_before("generation_start", 10, 3)),
+    "ten minutes before the evaluation": ("T4.unaccounted", wait_before("eval_start", 10)),
+    "ten minutes before the first number": ("T4.late_start", wait_before("generation_start", 10)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GENERATIONS)
+def test_times_of_generation_that_cannot_be_true(name: str, tmp_path: Path) -> None:
+    code, change = GENERATIONS[name]
+    records: list[Record] = json.loads(json.dumps(GENERATED))
+    change(records)
+    found = [one for one in find_all(records, tmp_path, IMAGES_PLACE) if one.code != "T4.gap"]
+    assert {finding.code for finding in found} == {code}, found
+    assert found[0].is_error or code in WARNINGS
+
+
+def test_a_hiccup_of_the_machine_is_no_cheat(tmp_path: Path) -> None:
+    records: list[Record] = json.loads(json.dumps(GENERATED))
+    event = next(record for record in records if record["key"] == "generation_times")
+    seconds = event["value"]["decoding_seconds"]
+    hiccup = 60 * statistics.median(seconds)
+    seconds[17] += hiccup
+    shift(records, records.index(event), 1000 * hiccup)
+    assert find_all(records, tmp_path, IMAGES_PLACE) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [(-0.5, "sampling_seconds[3] = -0.5"), (None, "sampling_seconds[3] = null")],
+)
+def test_the_time_that_is_wrong_is_named(value: Any, says: str, tmp_path: Path) -> None:
+    records: list[Record] = json.loads(json.dumps(GENERATED))
+    event = next(record for record in records if record["key"] == "generation_times")
+    event["value"]["sampling_seconds"][3] = value
+    (found,) = find_errors(records, tmp_path, IMAGES_PLACE)
+    assert (found.code, found.got) == ("T24.repetitions", says)
