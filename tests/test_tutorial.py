@@ -71,7 +71,9 @@ def test_the_tutorial_ends_with_a_submission_without_findings(tmp_path: Path) ->
     assert "S2.unfilled notes is still to be filled in" in missing
     assert "S3.unfilled the README.md is still to be written" in missing
     assert "pass: 5 logs, 0 errors, 1 warning" in printed["cepheid check submissions/acme"]
-    assert "nll: differs by 0.0%" in printed["cepheid audit submissions/acme"]
+    audited = printed["cepheid audit submissions/acme --run-submitted-code"]
+    assert "agrees: differs by 0.0% in the second half" in audited
+    assert "the submitter's code runs isolated by" in audited
     assert "bound together" in printed["cepheid pack submissions/acme"]
     assert "5/5" in printed["cepheid summary submissions/acme"]
     assert "0 errors" in printed["cepheid check --changed HEAD~1"]

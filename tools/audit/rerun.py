@@ -1,0 +1,219 @@
+"""Repeat a logged run: with the reference, or with the submitter's code if the user asks for it."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from compliance.read.log import runlog
+from compliance.read.log.runlog import RunLog
+from reference.session.code_digest import digest_code, digest_own_code
+from rules import definition
+from rules.definition import Definition
+from rules.errors import UserError
+from rules.events import CHOICES
+from tools.audit.choice import Choice
+from tools.audit.isolation import Isolation, find_isolation
+from tools.cli import EXIT_FINDINGS, EXIT_FINE
+
+RUN = (sys.executable, "-m", "tools.run_benchmark")
+FLAG = "--run-submitted-code"
+SCRIPT = "run.sh"
+DIVISIONS = CHOICES["submission_division"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The code that wrote a log: the reference's, a submitter's task, or a program of their own.
+
+    ``code`` is the submitter's folder. ``is_same`` is False where it is the reference in another
+    version than this checkout's.
+    """
+
+    kind: Literal["reference", "task", "foreign"]
+    code: Path
+    is_same: bool = True
+
+    def describe(self) -> str:
+        """Describe the code in a few words."""
+        if self.kind == "reference":
+            return "the reference" if self.is_same else "the reference, in another version"
+        return f"{self.code}, with the digest in the log" if self.is_same else str(self.code)
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """The repeated run, and how its code was kept from doing harm (None for our own)."""
+
+    log: RunLog
+    isolation: Isolation | None = None
+
+
+def find_origin(logged: RunLog, chosen: Definition, root: Path) -> Origin:
+    """Find out which code wrote a log.
+
+    Raises UserError where the log names its submitter's code, and that does not lie beside it.
+    """
+    code = root / "benchmarks" / chosen.name
+    digest = logged.text("task_digest")
+    if digest is not None:
+        if not code.is_dir() or digest_own_code(code) != digest:
+            raise UserError(f"{code}: not the code that wrote {logged.path} (rule S4)")
+        return Origin("task" if (code / "task.py").is_file() else "foreign", code)
+    how = logged.value("implementation")
+    how = how if isinstance(how, dict) else {}
+    framework = str(how.get("framework", ""))
+    is_same = logged.text("code_digest") == digest_code(definition.ROOT, chosen.name)
+    has_our_settings = isinstance(how.get("execution"), dict)
+    if is_same or (has_our_settings and framework.startswith(("torch", "keras"))):
+        return Origin("reference", code, is_same)
+    return Origin("foreign", code, is_same=False)
+
+
+def repeat(choice: Choice, origin: Origin, data: Path, output: Path, *, is_allowed: bool) -> Rerun:
+    """Repeat the run into ``output``. ``is_allowed`` says whether submitted code may run.
+
+    Raises UserError where it may not, with what to read and what to do, and where the run fails.
+    """
+    logged = choice.logged
+    if origin.kind != "reference" and not is_allowed:
+        raise UserError(_explain_refusal(choice, origin, data))
+    output.mkdir(parents=True, exist_ok=True)
+    isolation = find_isolation(output) if origin.kind != "reference" else None
+    if isolation:
+        print(f"the submitter's code runs isolated by {isolation.name}: {isolation.what}")
+    if origin.kind == "foreign":
+        command = [*_find_script(origin), str(_prepare(choice, data)), str(output.resolve())]
+        _copy_other_logs(choice, output)
+    else:
+        _prepare(choice, data)
+        command = [*RUN, *list_arguments(logged, choice.definition)]
+        command += ["--task", str(origin.code)] if origin.kind == "task" else []
+        command += ["--data", str(data), "--output", str(output)]
+    print(f"repeating: {logged.path}", flush=True)
+    before = set(_list_logs(choice, output))
+    prefix = isolation.prefix if isolation else ()
+    with tempfile.TemporaryDirectory(dir=output, prefix="tmp-") as temporary:
+        environment = _make_environment(Path(temporary))
+        code = subprocess.run([*prefix, *command], check=False, env=environment).returncode
+    made = [path for path in _list_logs(choice, output) if path not in before]
+    if code not in (EXIT_FINE, EXIT_FINDINGS) or not made:
+        raise UserError(f"{logged.path}: the run could not be repeated, see above")
+    same = [path for path in made if path.name == logged.path.name]
+    return Rerun(runlog.read((same or made)[0]), isolation)
+
+
+def list_arguments(logged: RunLog, chosen: Definition) -> list[str]:
+    """Return the arguments of `cepheid run` that repeat a logged run.
+
+    Raises UserError where the log does not contain them.
+    """
+    seed, division = logged.value("seed"), logged.text("submission_division")
+    if not isinstance(seed, int) or division is None:
+        raise UserError(
+            f"{logged.path}: no seed or division; `cepheid check` explains what is wrong"
+        )
+    arguments = [chosen.name, "--scale", chosen.scale, "--division", division, "--seed", str(seed)]
+    arguments += ["--runs", "1"]
+    how = logged.value("implementation")
+    framework = str(how.get("framework", "torch")) if isinstance(how, dict) else "torch"
+    arguments += ["--framework", "keras" if framework.startswith("keras") else "torch"]
+    values = {name: logged.value(name) for name in chosen.hyperparameters if logged.first(name)}
+    execution = how.get("execution") if isinstance(how, dict) else None
+    for key, value in {**values, **_read_execution(execution)}.items():
+        if isinstance(value, bool | int | float | str) and value not in ("auto", ""):
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            arguments += ["--set", f"{key}={text}"]
+    return arguments
+
+
+def _read_execution(execution: object) -> Mapping[str, object]:
+    """Return the settings of the arithmetic in a log, those of the benchmark among them."""
+    if not isinstance(execution, dict):
+        return {}
+    own = execution.get("own")
+    settings = {key: execution.get(key) for key in ("precision", "compile", "threads")}
+    return {**settings, **(own if isinstance(own, dict) else {})}
+
+
+def _explain_refusal(choice: Choice, origin: Origin, data: Path) -> str:
+    """Explain that the submitter's code is not run unasked, and how to repeat the run."""
+    logged = choice.logged
+    lines = [f"{logged.path}: written by the submitter's own code, which is run only if you ask"]
+    lines.append(f"  1. read {origin.code}")
+    if origin.kind == "task":
+        lines.append(f"  2. add {FLAG}: `cepheid run --task` runs it, without network if possible")
+        return "\n".join(lines)
+    script = origin.code / SCRIPT
+    name, scale = choice.definition.name, choice.definition.scale
+    if script.is_file():
+        lines.append(f"  2. install what {origin.code / 'README.md'} asks for")
+        lines.append(f"  3. add {FLAG}: runs `{SCRIPT} DATA OUTPUT`, without network if possible")
+        lines.append(f"     or by hand: cepheid data {name} --scale {scale} --data {data}")
+        by_hand = shlex.join([str(script), str(_find_data(choice, data)), "OUTPUT"])
+        lines.append(f"                 {by_hand}")
+    else:
+        lines.append(f"  2. repeat the run as {origin.code / 'README.md'} says (no {SCRIPT} there)")
+    again = f"OUTPUT/results/{'/'.join(logged.path.resolve().parts[-3:])}"
+    lines.append(f"                 cepheid audit {logged.path} --against {again}")
+    return "\n".join(lines)
+
+
+def _find_script(origin: Origin) -> list[str]:
+    script = origin.code / SCRIPT
+    if not script.is_file():
+        raise UserError(
+            f"{script}: missing, so nothing says how to start this code; repeat the run as its "
+            "README says, then give its log with --against"
+        )
+    return ["bash", str(script.resolve())]
+
+
+def _find_data(choice: Choice, data_root: Path) -> Path:
+    from reference import data
+
+    return data.folder(choice.definition.data, data_root)
+
+
+def _prepare(choice: Choice, data_root: Path) -> Path:
+    """Prepare the data here: the repeated run may not be able to write them. Return the folder."""
+    from reference.session.observer import prepare_data
+    from tools.console.terminal import Terminal
+
+    return prepare_data(choice.definition, data_root, Terminal(quiet=False)).resolve()
+
+
+def _copy_other_logs(choice: Choice, output: Path) -> None:
+    """Copy the other logs of the result, so that a script that resumes makes only this run."""
+    folder = _result_folder(choice, output)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in choice.result.folder.runs:
+        if path.name != choice.logged.path.name and not (folder / path.name).exists():
+            shutil.copyfile(path, folder / path.name)
+
+
+def _result_folder(choice: Choice, output: Path) -> Path:
+    """Return where the logs go. Raises UserError for names that could lead out of the output."""
+    chosen, logged = choice.definition, choice.logged
+    system, division = logged.text("submission_platform"), logged.text("submission_division")
+    if not definition.NAME.fullmatch(system or "") or division not in DIVISIONS:
+        raise UserError(f"{logged.path}: no valid system or division (rule T14)")
+    return output / "results" / str(system) / f"{chosen.name}-{chosen.scale}-{division}"
+
+
+def _list_logs(choice: Choice, output: Path) -> Iterator[Path]:
+    """Yield the run logs of this benchmark in the output, of whatever system."""
+    name = _result_folder(choice, output).name
+    yield from sorted(output.glob(f"results/*/{name}/result_*.txt"))
+
+
+def _make_environment(temporary: Path) -> Mapping[str, str]:
+    """Return the environment of the repeated run: this Python, temporary files in the output."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {**os.environ, "PATH": path, "TMPDIR": str(temporary.resolve())}
