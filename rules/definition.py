@@ -105,7 +105,8 @@ class Definition:
     lowest and highest possible values of a metric. ``data_digest`` belongs to the dataset that the
     reference prepares. ``generation`` is set if ``kind`` is ``generate``. ``execution`` are
     settings that only this benchmark's reference has and that do not change the mathematics, each
-    with its choices, the default first.
+    with its choices, the default first. ``extras`` are those of the installation that its data and
+    metrics need, besides that of a framework.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Definition:
     provisional: str | None = None
     data_digest: str | None = None
     execution: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    extras: tuple[str, ...] = ()
     digest: str = field(default="", compare=False)
 
     @property
@@ -262,6 +264,7 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
         provisional=facts.get("provisional"),
         data_digest=facts.get("data_digest"),
         execution=_freeze(facts.get("execution", {})),
+        extras=tuple(facts.get("extras", ())),
         digest=_digest(facts, targets, scale),
     )
 

@@ -5,24 +5,10 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from rules import extras
 from rules.errors import UserError, did_you_mean
 
 EXIT_FINE, EXIT_FINDINGS, EXIT_WRONG_USE = 0, 1, 2
-
-EXTRA_OF = {  # packages that are not in the core installation
-    "torch": "torch",
-    "tensorflow": "keras",
-    "keras": "keras",
-    "mlperf_logging": "torch",
-    "galsim": "galsim",
-    "astropy": "galsim",
-    "simplejpeg": "imagenet",
-    "PIL": "imagenet",
-    "sentencepiece": "translation",
-    "sacrebleu": "translation",
-    "jinja2": "site",
-    "matplotlib": "site",
-}
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("tools.run_benchmark", "run a benchmark and write its run logs to a folder"),
@@ -100,8 +86,11 @@ def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = EXIT_FINE
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name in EXTRA_OF:
-            print(f"cepheid: {_explain_installation(error.name)}", file=sys.stderr)
+        if (
+            isinstance(error, ModuleNotFoundError)
+            and (error.name or "").partition(".")[0] in extras.EXTRA_OF
+        ):
+            print(f"cepheid: {extras.explain_missing(str(error.name))}", file=sys.stderr)
         else:  # a bug of ours: a report needs the traceback
             sys.excepthook(*sys.exc_info())
         code = EXIT_WRONG_USE
@@ -111,14 +100,6 @@ def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
 def console() -> None:
     """Entry point of the installed command `cepheid`."""
     run_tool(main)
-
-
-def _explain_installation(package: str) -> str:
-    extra = EXTRA_OF[package]
-    return (
-        f"{package} is not installed; it comes with the extra {extra}: pip install "
-        f"-c constraints.txt --config-settings editable_mode=compat -e '.[{extra}]'"
-    )
 
 
 def _describe_commands() -> str:

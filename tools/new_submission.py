@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import Template
 
-from rules import definition
+from rules import definition, extras
 from rules.definition import Definition
 from rules.documents import FILL_IN, find_unfilled
 from rules.errors import UserError, did_you_mean
@@ -109,6 +109,7 @@ def _collect_words(
         "system": system,
         "runs": str(chosen.runs.required),
         "fill_in": FILL_IN,
+        "install": extras.format_command(extras.list_extras(chosen.extras), ".venv/bin/pip"),
     }
 
 

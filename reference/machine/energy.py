@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rules import extras
+
 POWERCAP = Path("/sys/class/powercap")
 PERIOD_SECONDS = 0.5
 LAST_SECONDS = 0.1  # between the two readings after the end, so that the last one is one of power
@@ -235,7 +237,7 @@ def _find_nvml() -> tuple[tuple[Counter, ...], str]:
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
-        return (), "GPUs: nvidia-ml-py is not installed"
+        return (), f"GPUs: {extras.explain_missing('pynvml')}"
     try:
         nvml.nvmlInit()
         counters = []

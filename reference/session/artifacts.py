@@ -15,6 +15,7 @@ from reference.run.config import RunConfig
 from reference.session import pictures
 from reference.session.observer import Observer, SessionObserver
 from reference.session.result_folder import ResultFolder
+from rules import extras
 from rules.errors import UserError
 from rules.host import atomic_write
 
@@ -99,7 +100,8 @@ def _keep_going(what: str, index: int, observer: Observer) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        observer.tell(f"run {index}: no {what}: {error.name} is not installed; the run counts")
+        why = extras.explain_missing(str(error.name))
+        observer.tell(f"run {index}: no {what}: {why}; the run counts")
     except (UserError, OSError) as error:
         observer.tell(f"run {index}: no {what}: {error}; the run counts all the same")
     except Exception:  # a bug of ours, for which a report needs the traceback

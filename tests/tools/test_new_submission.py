@@ -58,6 +58,18 @@ def test_only_a_person_can_add_what_the_check_misses(
     assert ("describe what differs" in printed) == (division == "open")
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "extra"), [("resnet50", "imagenet"), ("transformer", "translation")]
+)
+def test_its_readme_installs_the_extras_of_the_benchmark(
+    benchmark: str, extra: str, tmp_path: Path
+) -> None:
+    root = begin(tmp_path, benchmark=benchmark)
+    text = (root / "benchmarks" / benchmark / "README.md").read_text()
+    assert ".venv/bin/pip install -c constraints.txt" in text
+    assert f"-e '.[torch,{extra},site]'" in text
+
+
 def test_another_benchmark_joins_and_nothing_is_overwritten(tmp_path: Path) -> None:
     root = begin(tmp_path)
     (described,) = (root / "systems").iterdir()

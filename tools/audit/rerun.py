@@ -14,7 +14,7 @@ from typing import Literal
 from compliance.read.log import runlog
 from compliance.read.log.runlog import RunLog
 from reference.session.code_digest import digest_code, digest_own_code
-from rules import definition
+from rules import definition, names
 from rules.definition import Definition
 from rules.errors import UserError
 from rules.events import CHOICES
@@ -202,7 +202,7 @@ def _result_folder(choice: Choice, output: Path) -> Path:
     """Return where the logs go. Raises UserError for names that could lead out of the output."""
     chosen, logged = choice.definition, choice.logged
     system, division = logged.text("submission_platform"), logged.text("submission_division")
-    if not definition.NAME.fullmatch(system or "") or division not in DIVISIONS:
+    if not names.NAME.fullmatch(system or "") or division not in DIVISIONS:
         raise UserError(f"{logged.path}: no valid system or division (rule T14)")
     return output / "results" / str(system) / f"{chosen.name}-{chosen.scale}-{division}"
 

@@ -1,0 +1,70 @@
+"""Extras: definitions name what their benchmarks import, documents what definitions name."""
+
+import ast
+import configparser
+import re
+from pathlib import Path
+
+import pytest
+
+from rules import definition, extras
+from rules.definition import ROOT
+
+PAGES = ("README.md", "docs/tutorial.md")
+
+
+def find_packages(folder: Path) -> set[str]:
+    """The packages that the modules of a folder import."""
+    found: set[str] = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add((node.module or "").partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("name", definition.names())
+def test_a_definition_names_the_extras_that_its_data_and_metrics_import(name: str) -> None:
+    chosen = definition.load(name, "mini")
+    folders = [ROOT / "benchmarks" / name, ROOT / "reference/data" / chosen.data["generator"]]
+    packages = set().union(*map(find_packages, folders))
+    needed = {extras.EXTRA_OF[package] for package in packages & set(extras.EXTRA_OF)}
+    assert needed - {"torch", "keras", extras.SITE} == set(chosen.extras)
+
+
+def test_extras_and_their_packages_are_those_of_the_installation() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    sections = setup["options.extras_require"]
+    names = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "mlperf_logging": "mlperf-logging"}
+    for package, extra in extras.EXTRA_OF.items():
+        assert names.get(package, package).lower() in sections[extra].lower()
+
+
+@pytest.mark.parametrize("name", definition.names())
+def test_the_readme_lists_the_extras_of_each_benchmark(name: str) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| \[{name}\]\(.*$", text, re.MULTILINE)
+    listed = ",".join(extras.list_extras(definition.load(name, "mini").extras))
+    assert f"`{listed}`" in row
+
+
+def test_the_tutorial_lists_the_extras_of_each_dataset() -> None:
+    text = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8").replace("\n", " ")
+    for name in ("resnet50", "transformer", "kfac"):
+        (extra,) = definition.load(name, "mini").extras
+        assert re.search(rf"`{name}`[^.]* needs? `{extra}`", text), name
+
+
+def test_a_missing_package_names_the_command() -> None:
+    said = extras.explain_missing("sentencepiece.something")
+    assert said.startswith("sentencepiece is not installed; it comes with the extra translation: ")
+    assert said.endswith("editable_mode=compat -e '.[translation]'")
+    assert extras.explain_missing("x") == "x is not installed"
+    for page in PAGES:
+        for command in re.findall(r"pip install .*\[.*$", (ROOT / page).read_text(), re.MULTILINE):
+            named = re.search(r"\[(.*)\]", command)
+            assert named
+            assert command.startswith(extras.format_command(named[1].split(",")))
