@@ -280,6 +280,8 @@ def _list_mlperf() -> Iterator[ReportedSet]:
                 "these results: MLPerf's own review has.",
                 "“Scored here”: this project's scorer computed this number from the logs. "
                 "The others were computed from the published logs in the same way.",
+                "Epochs are the submitters' own, at the last evaluation before run_stop. Logs of "
+                "v0.6 that call their first epoch 0 (Google's Mask R-CNN) count one more here.",
             ),
             tables=tables,
             plots=tuple(_draw_tpus(members)) if name == "mlperf-training-0.6" else (),

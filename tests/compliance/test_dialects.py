@@ -1,7 +1,9 @@
 """The dialect of MLPerf v0.6, and what both dialects do with lines as real logs have them."""
 
 import json
+import re
 import string
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,29 @@ def test_a_v06_log_is_read_as_any_other(tmp_path: Path) -> None:
     assert run.seconds == pytest.approx(68.11, abs=1e-6)
     assert run.epochs_to_target == 2
     assert [event.value for event in run.evaluations] == [20.1, 24.3]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda lines: [*lines, lines[-2].replace('"epoch_num": 2', '"epoch_num": 9')], 2),
+        (lambda lines: [_count_from_zero(line) for line in lines], 2),
+    ],
+    ids=["an evaluation after run_stop", "epochs that begin with 0"],
+)
+def test_the_epochs_are_those_at_run_stop(
+    change: Callable[[list[str]], list[str]], expected: int, tmp_path: Path
+) -> None:
+    lines = list(LINES)
+    while "run_stop" not in lines[-1]:
+        lines.pop()
+    evaluation = next(line for line in reversed(lines) if "eval_accuracy" in line)
+    changed = change([*lines[:-1], evaluation, lines[-1]])
+    assert read("\n".join(changed).encode(), tmp_path).epochs_to_target == expected
+
+
+def _count_from_zero(line: str) -> str:
+    return re.sub(r'"epoch_num": (\d)', lambda found: f'"epoch_num": {int(found[1]) - 1}', line)
 
 
 @ANY_TIME

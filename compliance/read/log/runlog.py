@@ -176,9 +176,20 @@ class RunLog:
 
     @property
     def epochs_to_target(self) -> float | None:
-        """The epoch of the last evaluation; None for a run that did not converge."""
-        epochs = [event.metadata.get("epoch_num") for event in self.evaluations[-1:]]
-        return epochs[0] if self.converged and epochs and is_number(epochs[0]) else None
+        """The epochs until the last evaluation before run_stop; None if the run did not converge.
+
+        Some logs go on evaluating after run_stop. Some of v0.6 call their first epoch 0: their
+        epochs are one more than they say.
+        """
+        stop = self.first("run_stop")
+        if stop is None or not self.converged:
+            return None
+        before = [event for event in self.evaluations if event.line < stop.line]
+        labels = [event.metadata.get("epoch_num") for event in before]
+        if not labels or not is_number(labels[-1]):
+            return None
+        counts_from_zero = is_integer(labels[0]) and labels[0] == 0 and "mll" in self.dialects
+        return labels[-1] + 1 if counts_from_zero else labels[-1]
 
     @cached_property
     def quality_curve(self) -> tuple[QualityPoint, ...]:
