@@ -4,10 +4,16 @@ import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-NOT_CODE = re.compile(r"README(\.[a-z]+)?|LICEN[CS]E(\.[a-z]+)?|COPYING(\.[a-z]+)?", re.IGNORECASE)
+NOT_CODE = re.compile(r"(README|LICEN[CS]E|COPYING)(\.(md|txt|rst))?", re.IGNORECASE)
+"""Text at the top of a folder of code. A README.py or a LICENSE.so is code like any other."""
+
+BYTE_CODE = re.compile(r"__pycache__|.*\.py[co]", re.IGNORECASE | re.DOTALL)
+"""What Python runs instead of the source that people review."""
+
 CHUNK_BYTES = 2**20
 
 
@@ -39,6 +45,28 @@ def digest_code(files: Mapping[str, str]) -> str:
 def digest_files(folder: Path) -> dict[str, str]:
     """Return the digest of each file in a folder; ``__pycache__`` and links are left out."""
     return {path.relative_to(folder).as_posix(): digest_file(path) for path in _find_files(folder)}
+
+
+def find_unbound(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Find what could run in a folder of code although its digest does not cover it, and say why.
+
+    These are links, whose targets may change, byte code, and texts that are executable.
+    """
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        mode = entry.stat(follow_symlinks=False).st_mode
+        if BYTE_CODE.fullmatch(entry.name):
+            yield folder / entry.name, "byte code, which runs instead of the source"
+        elif stat.S_ISDIR(mode):
+            yield from find_unbound(folder / entry.name)
+        elif not stat.S_ISREG(mode):
+            yield folder / entry.name, "a link or a device, which is not part of the folder"
+        elif is_executable_text(entry.name, mode):
+            yield folder / entry.name, "a text that is executable, which is not part of the digest"
+
+
+def is_executable_text(name: str, mode: int) -> bool:
+    """Return True for a README or a licence that a shell would run."""
+    return NOT_CODE.fullmatch(name) is not None and bool(mode & 0o111)
 
 
 def _find_files(folder: Path) -> Iterator[Path]:

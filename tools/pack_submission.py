@@ -43,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder: Path = make_parser().parse_args(argv).path
     _refuse_other_folder(folder)
     refuse_name(Path(os.path.abspath(folder)).name, "a submitter")
+    for left in folder.glob(f".{FILE_NAME}.*.partial"):  # by a pack that was killed
+        left.unlink(missing_ok=True)
     judgement = judge([package.read(folder)], rounds.load())
     (judged,) = judgement.submitters
     findings = [found for found in judgement.findings if not _is_fixed_by_packing(found)]

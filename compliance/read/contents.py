@@ -15,6 +15,7 @@ from compliance.read.waivers import Waivers
 
 LOG_NAME = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 README = "README.md"
+CONFIGURATION = "configuration.json"
 LEFT_BY_TOOLS = ("checkpoints", "leaderboard")  # folders that no submission holds
 
 
@@ -56,8 +57,8 @@ class ResultFolder:
     ``system`` is None for a folder that lies outside any layout. ``runs`` are the run logs that
     count, ``interrupted`` those that do not, ``power`` the power logs of the runs that count.
     ``unfinished`` are logs of runs that still go on or were killed. ``has_readme`` is True for a
-    README.md that is not empty. Only the layout of MLPerf sets ``benchmark`` and ``scale`` (HPC:
-    strong or weak).
+    README.md that is not empty. ``attached`` are reports and pictures. Only the layout of MLPerf
+    sets ``benchmark`` and ``scale`` (HPC: strong or weak).
     """
 
     path: Path
@@ -68,6 +69,7 @@ class ResultFolder:
     unexpected: tuple[Path, ...] = ()
     power: tuple[Path, ...] = ()
     has_readme: bool = False
+    attached: tuple[Path, ...] = ()
     benchmark: str | None = None
     scale: str | None = None
 
@@ -85,13 +87,14 @@ class SubmittedFile:
     """A file or folder of a submission; ``name`` is its path relative to the submitter's folder.
 
     ``sha256`` is empty for a folder, for a file that is too large or cannot be read, and for the
-    log of a result, which is hashed when it is judged.
+    log of a result, which is hashed when it is judged. ``mode`` are its permissions.
     """
 
     name: PurePosixPath
     size_bytes: int
     is_folder: bool = False
     sha256: str = ""
+    mode: int = 0
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from compliance.finding import escape
 from compliance.read import layout, manifest, waivers
 from compliance.read.contents import (
+    CONFIGURATION,
     LEFT_BY_TOOLS,
     LOG_NAME,
     README,
@@ -42,9 +43,7 @@ DEPTH_MAX = 16  # folders within each other in a submission
 
 _INTERRUPTED_NAME = re.compile(r"interrupted_.*\.txt", re.DOTALL)
 _PARTIAL_NAME = re.compile(r"result_[0-9]+(\.txt)?\.partial")
-_BESIDE_LOGS = re.compile(  # not read
-    r"configuration\.json|report_[0-9]+\.json|pictures_[0-9]+\.png"
-)
+_ATTACHED_NAME = re.compile(r"report_[0-9]+\.json|pictures_[0-9]+\.png")
 
 
 class Reader:
@@ -150,11 +149,12 @@ class Reader:
                     self.refused.append(Refused(self.show(root), why))
                     return
                 path, is_folder = folder / entry.name, entry.is_dir(follow_symlinks=False)
-                size_bytes = 0 if is_folder else entry.stat(follow_symlinks=False).st_size
+                status = entry.stat(follow_symlinks=False)
+                size_bytes = 0 if is_folder else status.st_size
                 name = PurePosixPath(path.relative_to(root))
                 is_left = is_folder or self.leaves_to_judge(path, size_bytes, hashed_later)
                 sha256 = "" if is_left else self.digest(path, size_bytes)
-                yield SubmittedFile(name, size_bytes, is_folder, sha256)
+                yield SubmittedFile(name, size_bytes, is_folder, sha256, status.st_mode)
                 if is_folder and is_deep:
                     why = f"folders deeper than {DEPTH_MAX}"
                     self.refused.append(Refused(self.show(path), why))
@@ -218,7 +218,7 @@ class Reader:
 
     def list_result(self, folder: Path, system: str | None) -> ResultFolder:
         """List the logs of a folder in the order of their numbers, and what else lies there."""
-        logs, unfinished, interrupted, unexpected, power = [], [], [], [], []
+        logs, unfinished, interrupted, unexpected, power, attached = [], [], [], [], [], []
         has_readme = False
         for entry in self.list_entries(folder):
             name, path = entry.name, self.show(folder / entry.name)
@@ -232,7 +232,9 @@ class Reader:
                 power.append(path)
             elif name == README and entry.is_file(follow_symlinks=False):
                 has_readme = entry.stat(follow_symlinks=False).st_size > 0
-            elif not _BESIDE_LOGS.fullmatch(name) and not name.startswith("."):
+            elif _ATTACHED_NAME.fullmatch(name) and entry.is_file(follow_symlinks=False):
+                attached.append(path)
+            elif name != CONFIGURATION and not name.startswith("."):
                 unexpected.append(path)
         if max(len(logs), len(interrupted), len(power)) > LOGS_MAX:
             why = f"more than {LOGS_MAX} run logs in one result; only the first ones are read"
@@ -247,6 +249,7 @@ class Reader:
             tuple(unexpected),
             tuple(power[:LOGS_MAX]),
             has_readme,
+            tuple(attached),
         )
 
     def read_systems(self, root: Path, only: str | None = None) -> dict[str, SystemFile]:
@@ -254,7 +257,10 @@ class Reader:
         found = {}
         for entry in self.list_entries(root / "systems"):
             name = entry.name.removesuffix(".json")
-            is_description = entry.name.endswith(".json") and entry.is_file(follow_symlinks=False)
+            is_visible = not entry.name.startswith(".")
+            is_description = (
+                is_visible and name != entry.name and entry.is_file(follow_symlinks=False)
+            )
             if is_description and only in (None, name):
                 found[name] = _read_description(self.show(root / "systems" / entry.name), name)
         return found

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from rules import digests
 
+SOURCES = {".py", ".c", ".cc", ".cpp", ".h", ".hpp", ".cu", ".cuh", ".so", ".pyd", ".sh"}
+
 
 def digest_code(root: Path, benchmark: str, own: Path | None = None) -> str:
-    """Return the SHA-256 over the Python files that a run executes, in the order of their paths.
+    """Return the SHA-256 over the source files that a run executes, in the order of their paths.
 
     These are ``rules``, ``reference``, the benchmark and those that it imports. With a folder of a
     submitter's ``own`` code they are that folder and the benchmarks that it imports instead. The
@@ -18,7 +20,9 @@ def digest_code(root: Path, benchmark: str, own: Path | None = None) -> str:
     names = _follow_imports(root, {benchmark} if own is None else _find_imports(own))
     folders = [root / "rules", root / "reference"]
     folders += [root / "benchmarks" / name for name in names]
-    files = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    files = sorted(
+        path for folder in folders for path in folder.rglob("*") if path.suffix in SOURCES
+    )
     digest = hashlib.sha256()
     for path in files:
         name = path.relative_to(root).as_posix()

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from rules.definition import Definition
+from rules.digests import find_unbound
 from rules.errors import UserError, did_you_mean
 
 SUBMITTED = "submitted"
@@ -74,7 +76,13 @@ def find_own_task(path: Path) -> Path:
         raise UserError(f"--task {file}: no such file; `cepheid new-submission` writes one")
     if file.suffix != ".py" or not file.stem.isidentifier():
         raise UserError(f"--task {file}: expected a Python file, for example task.py")
-    return file.resolve()
+    code = file.resolve()
+    for path, why in find_unbound(code.parent):
+        raise UserError(
+            f"--task {file}: {path} is {why}; fix: remove it, so that only the code runs that the "
+            "digest of the folder covers (rule S4)"
+        )
+    return code
 
 
 def import_own_task(file: Path) -> Any:
@@ -82,6 +90,9 @@ def import_own_task(file: Path) -> Any:
 
     Raises UserError where the module has no function ``create``, and whatever its code raises.
     """
+    # Byte code beside the source would run next time, whatever the source says then.
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # for the processes of the task
     for name in [name for name in sys.modules if name.split(".")[0] == SUBMITTED]:
         del sys.modules[name]  # a task that was imported earlier
     package = ModuleType(SUBMITTED)

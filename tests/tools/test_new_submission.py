@@ -2,7 +2,9 @@
 its task runs."""
 
 import json
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -131,6 +133,47 @@ def test_wrong_tasks_are_refused(tmp_path: Path) -> None:
     (tmp_path / "task.py").touch()
     with pytest.raises(UserError, match="has no function create"):
         import_own_task(find_own_task(tmp_path))
+
+
+def _link(path: Path) -> None:
+    path.symlink_to("/tmp/fast.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "says"),
+    [
+        ("__pycache__/task.cpython-311.pyc", Path.touch, "byte code"),
+        ("__pycache__/fast.py", Path.touch, "byte code"),
+        ("model.pyc", Path.touch, "byte code"),
+        ("inner/model.py", _link, "a link"),
+        ("data.fifo", os.mkfifo, "a device"),
+        ("README.md", lambda path: (path.touch(), path.chmod(0o755)), "executable"),
+    ],
+)
+def test_only_code_that_is_bound_can_run(
+    name: str, write: Callable[[Path], object], says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "task.py").touch()
+    assert find_own_task(tmp_path) == tmp_path / "task.py"
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    write(tmp_path / name)
+    with pytest.raises(UserError, match=f"{name.split('/')[0]}.*{says}"):
+        find_own_task(tmp_path)
+
+
+def test_a_task_leaves_no_byte_code(tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text("from .model import create\n")
+    (tmp_path / "model.py").write_text("def create(config, ranks): ...\n")
+    import_own_task(find_own_task(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.py", "task.py"]
+
+
+@pytest.mark.parametrize("name", ["README.py", "LICENSE.so", "copying.pth", "README.sh"])
+def test_what_only_looks_like_text_is_code(name: str, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("text")
+    before = digest_own_code(tmp_path)
+    (tmp_path / name).write_text("code")
+    assert digest_own_code(tmp_path) != before
 
 
 def test_a_missing_system_is_refused(tmp_path: Path) -> None:

@@ -62,13 +62,18 @@ def test_a_packed_submission_raises_nothing(root: Path, capsys: Printed) -> None
 
 
 def test_what_belongs_to_no_manifest(root: Path) -> None:
+    pack(root)
+    (root / "waivers.yaml").write_text("waivers: []\n")  # the organisers add it after packing
+    assert find_all(root) == []
     (root / CODE / "__pycache__").mkdir()
     (root / CODE / "__pycache__" / "train.pyc").touch()
-    (root / ".hidden").touch()
-    pack(root)
-    (root / ".manifest.json.123.partial").write_text("left by a pack that was killed")
+    assert [found.code for found in find_all(root)] == ["S3.unbound"]
+    assert pack(root) == 1
     shutil.rmtree(root / CODE / "__pycache__")
-    assert find_all(root) == []
+    (root / ".manifest.json.123.partial").write_text("left by a pack that was killed")
+    assert [found.code for found in find_all(root)] == ["S5.name"]
+    assert pack(root) == 0
+    assert not (root / ".manifest.json.123.partial").exists()
 
 
 @dataclass(frozen=True)
@@ -235,7 +240,7 @@ def test_killed_in_the_middle_leaves_the_manifest_from_before(root: Path) -> Non
     done = subprocess.run(line, env=environment, capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert (root / "manifest.json").read_bytes() == before
-    assert {finding.rule for finding in find_all(root)} == {"S4"}
+    assert {finding.code for finding in find_all(root)} == {"S4.digest", "S5.name"}
     assert pack(root) == 0
     assert find_all(root) == []
 

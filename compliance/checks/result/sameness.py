@@ -31,6 +31,7 @@ def check_sameness(result: ResultLogs, definition: Definition, place: Place) -> 
     for key in _SHARED:
         if not (key.startswith("submission_") and place.system is not None):  # else T14 compares
             yield from _check_key(result.runs, key)
+    yield from _check_key(result.runs, "task_digest", may_lack=True)
     for name, allowed in definition.hyperparameters.items():
         if not (closed and allowed.fixed):  # T12 compares fixed values with the definition
             may_lack = not closed and name != BATCH_SIZE  # otherwise T12 or T13 reports it

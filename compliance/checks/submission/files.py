@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import PurePosixPath
 
@@ -11,13 +12,14 @@ from compliance.read.log.records import FILE_BYTES_MAX as LOG_BYTES_MAX
 from compliance.read.package import README, SubmittedFile, Submitter
 from compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
 from rules import definition
+from rules.digests import BYTE_CODE, is_executable_text
 from rules.documents import FILL_IN
+from rules.names import DEVICE_NAME
 
 FILE_BYTES_MAX = 16 * 2**20  # of a file that is not a log
 PATH_CHARACTERS_MAX = 200
 PROBLEMS_MAX = 100  # listed one by one
-_SAFE_NAME = re.compile(r"[A-Za-z0-9._+][A-Za-z0-9._+-]{0,99}")
-_DEVICE_NAME = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+-]{0,99}")
 _LICENCE_NAME = re.compile(r"(LICEN[CS]E|COPYING)(\.(txt|md))?", re.IGNORECASE)
 
 
@@ -59,6 +61,7 @@ def check_code(who: Submitter) -> Iterator[Finding]:
                 expected="how to prepare the data and how to make the runs again",
                 hint="write the commands that were used, from an empty machine to the run logs",
             )
+    yield from map(partial(_report_unbound, who), filter(_is_unbound, who.files))
     for result in who.results:
         if result.parts and result.parts[2] == "open" and result.runs and not result.has_readme:
             yield make_finding(
@@ -69,6 +72,29 @@ def check_code(who: Submitter) -> Iterator[Finding]:
                 expected="model, optimizer, schedule and hyperparameters in words (T13)",
                 hint="say what differs from the definition, so that a reader can compare",
             )
+
+
+def _is_unbound(file: SubmittedFile) -> bool:
+    """Return True for code that can run although no digest of the code covers it."""
+    in_code = len(file.name.parts) > 2 and file.name.parts[0] == "benchmarks"
+    is_text_of_code = in_code and len(file.name.parts) == 3 and not file.is_folder
+    is_byte_code = BYTE_CODE.fullmatch(file.name.name) is not None
+    is_reported = any(map(BYTE_CODE.fullmatch, file.name.parts[:-1]))  # with its folder
+    is_script = is_text_of_code and is_executable_text(file.name.name, file.mode)
+    return (is_byte_code or is_script) and not is_reported
+
+
+def _report_unbound(who: Submitter, file: SubmittedFile) -> Finding:
+    return make_finding(
+        who.path / file.name,
+        None,
+        "S3.unbound",
+        "this can run, but the digest of the code does not cover it",
+        expected="source files; a README or licence that is not executable",
+        hint="remove byte code: find benchmarks -name __pycache__ -exec rm -r {} +"
+        if BYTE_CODE.fullmatch(file.name.name)
+        else "chmod -x, or rename it if it is code",
+    )
 
 
 def _is_code(name: PurePosixPath) -> bool:
@@ -120,16 +146,16 @@ def _check_files(who: Submitter) -> Iterator[Finding]:
 def _check_name(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
     name = file.name.name
     is_safe = _SAFE_NAME.fullmatch(name) and not name.endswith(".")
-    if not is_safe or _DEVICE_NAME.fullmatch(name):
+    if not is_safe or DEVICE_NAME.fullmatch(name):
         yield make_finding(
             who.path / file.name,
             None,
             "S5.name",
-            "the name is not one that every system can read",
-            expected="letters, digits, '.', '_', '+' and '-', at most 100, '-' not first, "
+            "the name is hidden, or not one that every system can read",
+            expected="letters, digits, '.', '_', '+' and '-', at most 100, '-' and '.' not first, "
             "'.' not last, and no device name of Windows",
             got=format_value(name),
-            hint="rename it",
+            hint="rename it, or remove what no reviewer needs",
         )
     elif len(str(file.name)) > PATH_CHARACTERS_MAX:
         yield make_finding(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from compliance.checks.definitions import DIVISIONS
 from compliance.checks.registry import Needs, make_finding, rule
+from compliance.checks.submission.places import check_places
 from compliance.finding import Finding, escape, format_value
 from compliance.read.package import (
     LEFT_BY_TOOLS,
@@ -50,6 +51,7 @@ def check_layout(who: Submitter) -> Iterator[Finding]:
         )
     if who.in_submission:
         yield from map(_report_left_by_tools, who.left_by_tools)
+        yield from check_places(who)
     for system in sorted({result.system for result in who.results if result.system}):
         yield from _check_system(who, system)
     for result in who.results:

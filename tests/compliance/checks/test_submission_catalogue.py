@@ -18,7 +18,7 @@ from compliance.finding import Finding
 from compliance.judge.judgement import judge
 from compliance.read import package
 from compliance.report.formats import format_text
-from rules import definition, rounds
+from rules import definition, digests, rounds
 from tests.compliance.builder import (
     SYSTEM,
     Record,
@@ -265,6 +265,15 @@ def copy_readings(root: Path) -> None:
     write_power(root / RESULT, 1, partial(_give_readings, of=2))
 
 
+def add_task_digest(root: Path, index: int) -> Path:
+    """Log the digest of the code that is there."""
+    records = run_records(MINI, index)
+    place = next(n for n, record in enumerate(records) if record["key"] == "code_digest")
+    own = digests.digest_code(digests.digest_files(root / CODE))
+    records.insert(place, {**records[place], "key": "task_digest", "value": own})
+    return write_log(root / RESULT / f"result_{index}.txt", records)
+
+
 def copy_run(root: Path) -> None:
     """A copy under the seed of the run that it replaces, a day later."""
     seed = next(record for record in run_records(MINI, 3) if record["key"] == "seed")
@@ -316,6 +325,9 @@ CASES = [
         2, "implementation", value={
             "framework": "torch 9", "device": "cpu", "precision": "fp32", "ranks": 1}),
          at("implementation"), "result_0.txt"),
+    Case("the digest of the code in all runs but one", "T18.differs", f"{RESULT}/result_2.txt",
+         lambda root: [add_task_digest(root, index) for index in (0, 1, 3, 4)], at("init_stop"),
+         "no task_digest"),
     Case("a learning rate for one seed", "T18.differs", f"{RESULT}/result_2.txt",
          log(2, "opt_base_learning_rate", value=0.002), at("opt_base_learning_rate")),
     Case("the quality of another run", "T19.copied_quality", f"{RESULT}/result_3.txt",
@@ -376,6 +388,37 @@ CASES = [
     Case("weights in the result", "S1.unexpected",
          f"{RESULT}/weights.pt", file(f"{RESULT}/weights.pt")),
     Case("a run still going", "S1.unfinished", RESULT, file(f"{RESULT}/result_5.txt.partial")),
+    # S1: every file has a place
+    *[Case(f"misplaced: {name}", "S1.misplaced", name.partition(" ")[0], file(
+        name.replace(" ", ""))) for name in (
+        "train.py", "results.csv", "README.txt", "LICENSE.so",
+        "other /results/box/x-y-z/result_0.txt",
+        "submissions /acme/manifest.json", "data /images.bin", "systems/box.py",
+        "systems/old /box.json", "systems/box.json.bak", "results/notes.txt",
+        "results/box/result_0.txt", "results/box/sitecustomize.py", "benchmarks/shared.py",
+        "benchmarks/sitecustomize.py", "benchmarks/common /fast.py",
+        "benchmarks/galaxy_shap /x.py",
+        f"{CODE}/inner/results/box/galaxy_shape-mini-closed/result_0.txt",
+        f"{CODE}/result_0.txt", f"{CODE}/interrupted_0.txt", f"{CODE}/power_1.csv",
+        f"{CODE}/manifest.json", f"{CODE}/acme/manifest.json")],
+    Case("a report of no run", "S1.no_run", f"{RESULT}/report_7.json",
+         file(f"{RESULT}/report_7.json", b"{}")),
+    Case("pictures of no run", "S1.no_run", f"{RESULT}/pictures_00.png",
+         file(f"{RESULT}/pictures_00.png")),
+    *[Case(f"hidden: {name}", "S5.name", name.partition(" ")[0], file(name.replace(" ", "")))
+      for name in (
+        ".env", ".git /config", "systems/.box.json", "results/.box /x", "results/box/.old /x",
+        f"{RESULT}/.result_9.txt", "benchmarks/.common /x.py", f"{CODE}/.fast.py",
+        ".manifest.json.7.partial")],
+    # S3: all code is bound
+    *[Case(f"unbound: {name}", "S3.unbound", f"{CODE}/{name.partition(' ')[0]}",
+           file(f"{CODE}/{name.replace(' ', '')}")) for name in (
+        "__pycache__ /train.cpython-311.pyc", "__pycache__ /fast.py", "train.pyc", "lib/fast.PYO",
+        "lib/__pycache__ /x.txt")],
+    Case("byte code without a folder", "S3.unbound", "benchmarks/galaxy_shape/__pycache__",
+         file(f"{CODE}/__pycache__")),
+    Case("a README that a shell runs", "S3.unbound", f"{CODE}/README.md",
+         lambda root: (root / CODE / "README.md").chmod(0o755)),
     # S2: system description
     Case("a number as text", "S2.value",
          "systems/box.json", system(nodes="1"), says="type: integer"),
@@ -421,8 +464,8 @@ CASES = [
          says="too large"),
     Case("a long path", "S5.long_path", f"{CODE}/{'d' * 90}/{'e' * 90}",
          lambda root: (root / CODE / ("d" * 90) / ("e" * 90)).mkdir(parents=True)),
-    Case("folders in folders", "S5.refused", "benchmarks" + "/x" * 16,
-         lambda root: (root / ("benchmarks" + "/x" * 16)).mkdir(parents=True), says="deeper"),
+    Case("folders in folders", "S5.refused", CODE + "/x" * 15,
+         lambda root: (root / (CODE + "/x" * 15)).mkdir(parents=True), says="deeper"),
     # S9: waivers
     Case("a waiver without a reason", "S9.form", "waivers.yaml", waivers(
         yaml_of({key: text for key, text in WAIVER.items() if key != "reason"})), 2, "reason"),
