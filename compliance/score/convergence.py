@@ -68,7 +68,9 @@ def compare(
     if not known:
         return Convergence("not measured", batch_size, mean)
     expected = interpolate(known, batch_size)
-    if expected is None:
+    if expected is None:  # a larger batch needs as many samples as a smaller one, or more
+        if mean < known[-1].least:
+            return Convergence("fail", batch_size, mean, known[-1])
         return Convergence("missing point", batch_size, mean)
     return Convergence("pass" if mean >= expected.least else "fail", batch_size, mean, expected)
 

@@ -43,7 +43,7 @@ def check_convergence(
             result.path,
             None,
             "T21.missing_point",
-            "convergence was not compared: the reference was measured at smaller batch sizes only",
+            "convergence was compared with a smaller batch size only, which proves little",
             expected=f"at most {max(p.batch_size for p in points.points if p.is_usable):,}",
             got=f"{comparison.batch_size:,}",
             hint=f"{measure} measures the missing point; hand it in with the result",
@@ -56,13 +56,18 @@ def check_convergence(
             "T21.too_fast",
             f"implausibly few samples to target at batch size {comparison.batch_size:,}",
             expected=f"a mean of at least {math.ceil(comparison.expected.least):,}; "
-            f"the reference needs {comparison.expected.mean:,.0f}",
+            f"the reference needs {comparison.expected.mean:,.0f}"
+            + _name_nearest(comparison.expected.batch_size, comparison.batch_size),
             got=f"{comparison.samples:,.0f}"
             + (f", factor {comparison.factor:.2f}" if comparison.factor else ""),
             hint="look for what is not the definition's: data, augmentation, optimizer, "
             "evaluation; where only the hyperparameters are better, measure the reference with "
             f"them: {measure} with --set, and hand in its rcp.json",
         )
+
+
+def _name_nearest(measured: int, batch_size: int) -> str:
+    return "" if measured == batch_size else f" at the nearest measured batch size, {measured:,}"
 
 
 def compare_convergence(

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from compliance.checks.definitions import find_division, has_digest_of
 from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.checks.result.set_aside import check_set_aside
 from compliance.finding import Finding, encode_canonically, format_value
 from compliance.read.log.records import Event
 from compliance.read.log.runlog import RunLog
@@ -12,8 +13,10 @@ from compliance.read.logs import ResultLogs
 from rules import rounds
 from rules.definition import Definition
 from rules.digests import derive_seed
-from rules.events import STATUS_ABORTED, is_integer
+from rules.events import is_integer
 from rules.rounds import RoundBenchmark
+
+DERIVED_COMPARED = 2_000  # more runs than anybody would make to choose from
 
 
 @rule("T15", Needs.RESULT)
@@ -25,20 +28,22 @@ def check_seeds(
         yield from _check_seeds_of_history(result, place)
         return
     by_seed: dict[int, RunLog] = {}
+    wrong: list[Finding] = []
     for run in result.runs:
         event = run.first("seed")
         if event is None or not is_integer(event.value):
             continue
         not_derived = _check_derived(run, definition)
         if not_derived:
-            yield not_derived
+            wrong.append(not_derived)
         elif event.value in by_seed:
-            yield _report_repeated_seed(run, event, by_seed[event.value])
+            wrong.append(_report_repeated_seed(run, event, by_seed[event.value]))
         by_seed.setdefault(event.value, run)
+    wrong += _check_chosen_seeds(result.runs, definition)
+    yield from wrong
     yield from _check_sources(result.runs)
-    yield from _check_given_seeds(result.runs)
-    for run in result.interrupted:
-        yield from _check_set_aside(run, definition)
+    yield from _check_given_seeds(result.runs, may_report=not wrong)
+    yield from check_set_aside(result, definition)
 
 
 def _check_seeds_of_history(result: ResultLogs, place: Place) -> Iterator[Finding]:
@@ -102,10 +107,24 @@ def _check_sources(runs: Sequence[RunLog]) -> Iterator[Finding]:
             )
 
 
-def _check_given_seeds(runs: Sequence[RunLog]) -> Iterator[Finding]:
+def _check_given_seeds(runs: Sequence[RunLog], may_report: bool) -> Iterator[Finding]:
+    """Note that seeds were given; report it where only some were, unless a seed is wrong anyway."""
     logged = [(run, event) for run in runs if (event := run.first("seed")) is not None]
     given = [(run, event) for run, event in logged if event.metadata.get("origin") == "given"]
-    if given:
+    if given and len(given) < len(logged) and may_report:
+        run, event = given[0]
+        derived = next(r for r, e in logged if e.metadata.get("origin") != "given")
+        yield make_finding(
+            run.path,
+            event.line,
+            "T15.mixed",
+            f"seeds were given to {len(given)} of {len(logged)} runs, and derived for the others",
+            expected=f"one origin for all runs of a result, as in {derived.path.name}",
+            got=f"seed {format_value(event.value)}, given",
+            hint="the derived seed of this run was set aside; make the run with its derived seed, "
+            "or all runs with given ones",
+        )
+    elif given:
         run, event = given[0]
         count = f" (in {len(given)} of {len(runs)} runs)" if len(runs) > 1 else ""
         yield make_finding(
@@ -119,24 +138,34 @@ def _check_given_seeds(runs: Sequence[RunLog]) -> Iterator[Finding]:
         )
 
 
-def _check_set_aside(run: RunLog, definition: Definition) -> Iterator[Finding]:
-    """Report a log that is called interrupted although its run was completed."""
-    stop = run.first("run_stop")
-    if stop is None:
-        return
-    evaluated = run.quality_curve[-1].samples if run.quality_curve else 0
-    budget = definition.timing.max_samples if definition.kind == "train" else 1
-    is_spent = run.status == STATUS_ABORTED and evaluated >= budget
-    if run.converged or is_spent:
-        yield make_finding(
-            run.path,
-            stop.line,
-            "T15.set_aside",
-            "a completed run was set aside",
-            expected="only logs of runs that were interrupted",
-            got=f"status {format_value(run.status)} after {evaluated:,} samples",
-            hint="runs are not selected: give the log its own name result_<k>.txt again",
-        )
+def _check_chosen_seeds(runs: Sequence[RunLog], definition: Definition) -> Iterator[Finding]:
+    """Report given seeds that would be the derived ones of other runs: the best of many runs."""
+    numbers: dict[tuple[str, str], dict[int, int]] = {}
+    for run in runs:
+        event = run.first("seed")
+        system, code_digest = run.text("submission_platform"), run.text("code_digest")
+        if event is None or event.metadata.get("origin") != "given" or run.index is None:
+            continue
+        if system is None or code_digest is None or not is_integer(event.value):
+            continue  # T2 reports it
+        if (system, code_digest) not in numbers:
+            numbers[system, code_digest] = {
+                derive_seed(definition.digest, system, code_digest, number): number
+                for number in reversed(range(DERIVED_COMPARED))
+            }
+        number = numbers[system, code_digest].get(event.value % 2**32)
+        if number is not None and number != run.index:
+            yield make_finding(
+                run.path,
+                event.line,
+                "T15.chosen",
+                f"the given seed is the derived one of run {number:,}",
+                expected=f"the derived seed of run {run.index}, or one that has nothing to do "
+                "with derived ones",
+                got=format_value(event.value),
+                hint="runs are not selected: make the runs 0, 1, 2 … with their derived seeds, "
+                "and submit all of them",
+            )
 
 
 def _check_derived(run: RunLog, definition: Definition) -> Finding | None:

@@ -77,8 +77,12 @@ def test_verdict_and_factor(batch_size: int, mean: float, verdict: str, referenc
 
 
 def test_nothing_is_extrapolated_above_the_largest_batch_size() -> None:
-    found = compare([1] * 5, 65)
-    assert (found.verdict, found.factor) == ("missing point", None)
+    plausible = compare([30_500] * 5, 65)
+    assert (plausible.verdict, plausible.factor) == ("missing point", None)
+    at_once = compare([3_008] * 5, 6_500)  # a larger batch does not need fewer samples
+    assert at_once.verdict == "fail"
+    assert at_once.expected is not None
+    assert at_once.expected.batch_size == 64
 
 
 def test_what_cannot_be_used_is_not_measured() -> None:

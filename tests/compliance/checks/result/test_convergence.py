@@ -105,13 +105,34 @@ def test_points_of_another_definition_are_not_used(star_shape: Definition) -> No
 
 def test_a_batch_size_above_the_largest_is_noted(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
-    save(star_shape, {4: [300] * 5, 8: [300] * 5, 500: [300] * 4})
+    save(star_shape, {4: [150] * 5, 8: [170] * 5, 500: [300] * 4})
     (finding,) = list_findings()
     assert (finding.code, finding.severity) == ("T21.missing_point", "note")
     assert (finding.expected, finding.got) == ("at most 8", "10")
     assert "`cepheid rcp star_shape --scale mini --batch-size 10`" in finding.hint
     (row,) = leaderboard.list_rows(judge_folder())
     assert (row.reference.verdict, row.reference.factor) == ("missing point", None)
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        ({4: [290] * 5, 8: [300] * 5}, "300 at the nearest measured batch size, 8"),
+        ({40: [300] * 5, 80: [400] * 5}, "300 at the nearest measured batch size, 40"),
+        ({4: [300] * 5, 16: [300] * 5}, "300"),
+    ],
+    ids=["above all points", "below all points", "between two points"],
+)
+def test_no_batch_size_is_a_licence_to_converge_at_once(
+    samples: Mapping[int, Sequence[int | None]], expected: str, star_shape: Definition
+) -> None:
+    write_result(Path("out"), star_shape)
+    save(star_shape, samples)
+    (finding,) = list_findings()
+    assert (finding.code, finding.severity) == ("T21.too_fast", "error")
+    assert finding.expected.endswith(f"the reference needs {expected}")
+    (row,) = leaderboard.list_rows(judge_folder())
+    assert row.reference.verdict == "fail"
 
 
 def _other_batch(record: Record) -> object:

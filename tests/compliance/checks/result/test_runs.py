@@ -83,12 +83,12 @@ def test_a_seed_shopped_for(tmp_path: Path) -> None:
 
 def test_given_seeds_are_noted_once(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
-    for index in (1, 2, 4):
+    for index in range(MINI.runs.required):
         change(folder, index, "seed", partial(_give, seed=100 + index))
     (found,) = find_all(tmp_path)
-    assert (found.code, found.severity, found.path.name) == ("T15.given", "note", "result_1.txt")
+    assert (found.code, found.severity, found.path.name) == ("T15.given", "note", "result_0.txt")
     assert found.line == line_number(RECORDS, "seed")
-    assert found.message == "seeds were given, not derived (in 3 of 5 runs)"
+    assert found.message == "seeds were given, not derived (in 5 of 5 runs)"
     (alone,) = find_all(folder / "result_2.txt")
     assert (alone.code, alone.severity) == ("T15.given", "note")
     assert alone.message == "seeds were given, not derived"
@@ -116,8 +116,9 @@ def test_a_completed_run_that_was_set_aside(
 
 def test_interrupted_runs_are_only_noted(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
-    write_log(folder / "interrupted_0.txt", run_records(MINI, 9, converged=False))
-    write_log(folder / "interrupted_1.txt", RECORDS[:-1])  # killed: run_stop is not there
+    write_log(folder / "interrupted_0.txt", run_records(MINI, 2, blocks=2, converged=False))
+    write_log(folder / "interrupted_1.txt", RECORDS[: line_number(RECORDS, "eval_start", 2)])
+    write_log(folder / "interrupted_3.txt", RECORDS[: line_number(RECORDS, "seed")])
     (folder / "interrupted_2.txt").write_bytes(b":::MLLOG {\xff\0")
     (found,) = find_all(tmp_path)
     assert (found.code, found.severity) == ("S1.interrupted", "note")
