@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from compliance.checks.log.clock_units import find_wrong_unit
 from compliance.checks.log.pace import check_pace
 from compliance.checks.log.structure import find_whole_definition
 from compliance.checks.log.two_clocks import check_two_clocks
@@ -41,6 +42,10 @@ def check_clock(run: RunLog, place: Place) -> Iterator[Finding]:
             got=_format_metadata(without[0], CLOCK_METADATA),
             hint="add metadata.monotonic_ms, in Python time.monotonic() * 1000",
         )
+    wrong_unit = find_wrong_unit(run)
+    if wrong_unit:
+        yield wrong_unit
+        return
     disagreements = list(_check_clocks(run))
     yield from disagreements
     if disagreements:

@@ -1,7 +1,7 @@
 """T1 and T5: the form of a log, and its finite values."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from compliance.checks.registry import Needs, Place, make_finding, rule
@@ -35,12 +35,14 @@ def check_form(run: RunLog, place: Place) -> Iterator[Finding]:
     log_rules = rounds.load(place.round).log
     yield from _check_dialects(run, log_rules.dialect)
     tolerated = log_rules.tolerated
-    for problem in [p for p in run.problems if p.lost or p.kind not in tolerated]:
+    reported = [p for p in run.problems if p.lost or p.kind not in tolerated]
+    for problem, times in _group_by_mistake(reported):
+        everywhere = f", in {times:,} records" if times > 1 else ""
         yield make_finding(
             run.path,
             problem.line,
             f"T1.{problem.kind}",
-            escape(problem.message),
+            escape(problem.message) + everywhere,
             got=_format_problem(problem),
             hint=_FIXES[problem.kind],
         )
@@ -53,6 +55,21 @@ def check_form(run: RunLog, place: Place) -> Iterator[Finding]:
             expected=f'lines that begin with "{MARKER} "',
             hint="give the run log that the benchmark wrote; a log written by mllog has such lines",
         )
+
+
+def _group_by_mistake(problems: Iterable[Problem]) -> list[tuple[Problem, int]]:
+    """Return the problems with how often each is there.
+
+    One mistake of a program, such as a field that it never writes, is in every record. It is one
+    problem, at the first of them.
+    """
+    groups: dict[object, tuple[Problem, int]] = {}
+    for problem in problems:
+        is_systematic = problem.kind == "schema" and not problem.lost
+        mistake = (problem.kind, problem.message) if is_systematic else id(problem)
+        first, times = groups.get(mistake, (problem, 0))
+        groups[mistake] = first, times + 1
+    return list(groups.values())
 
 
 def _check_dialects(run: RunLog, expected: Dialect) -> Iterator[Finding]:

@@ -38,7 +38,7 @@ def check_number_of_runs(
             f"provisional: {len(runs)} of {required} runs",
             expected=f"{required} run logs for a score",
             got=str(len(runs)),
-            hint="the same `cepheid run` command makes the missing runs",
+            hint="make them as those that are there; with `cepheid run` the same command does it",
             severity="error" if place.in_submission else "note",
         )
     elif len(runs) > required:

@@ -75,7 +75,7 @@ def _report_repeated_seed(run: RunLog, event: Event, owner: RunLog) -> Finding:
         "T15.repeated",
         f"seed {format_value(event.value)} is also that of {owner.path.name}",
         expected="a seed of its own for each run",
-        hint="run again with another seed; by default `cepheid run` derives one per run",
+        hint="derive a seed for each run as T15 says (`cepheid run` does), and run again",
     )
 
 

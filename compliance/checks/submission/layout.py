@@ -180,7 +180,7 @@ def _check_result_files(result: ResultFolder, in_submission: bool) -> Iterator[F
             "S1.unfinished",
             f"not checked, because still being written or left by a killed run: {names}",
             severity="error" if in_submission else "note",
-            hint="wait for the run, or make the missing runs with the same `cepheid run` command",
+            hint="wait for the run, or make it again as the others were made",
         )
     if result.interrupted:
         names = ", ".join(escape(path.name) for path in result.interrupted[:5])

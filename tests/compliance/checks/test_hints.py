@@ -1,0 +1,68 @@
+"""Findings that say what the mistake is, once, and how whoever made it fixes it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compliance.finding import Finding
+from compliance.judge.judgement import judge
+from compliance.read import package
+from rules import definition, rounds
+from tests.compliance.builder import Record, run_records, write_log, write_result
+
+
+def find(tmp_path: Path, change: Callable[[Record], object]) -> list[Finding]:
+    """The findings about a log all of whose records were changed."""
+    records = run_records(definition.load("galaxy_shape", "mini"), blocks=9)
+    for record in records:
+        change(record)
+    log = write_log(tmp_path / "result_0.txt", records)
+    return list(judge([package.read(log)], rounds.load()).findings)
+
+
+def scale_clock(factor: float) -> Callable[[Record], object]:
+    def change(record: Record) -> None:
+        record["metadata"]["monotonic_ms"] *= factor
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("factor", "unit"), [(1e-3, "seconds"), (1e3, "microseconds"), (1e6, "nanoseconds")]
+)
+def test_a_clock_in_another_unit_is_not_called_stepping(
+    factor: float, unit: str, tmp_path: Path
+) -> None:
+    findings = find(tmp_path, scale_clock(factor))
+    (found,) = (finding for finding in findings if finding.rule == "T4")
+    assert found.code == "T4.unit"
+    assert found.message == f"metadata.monotonic_ms looks like {unit}"
+    assert "time.monotonic() * 1000" in found.hint
+
+
+def test_a_wall_clock_in_seconds_is_recognised(tmp_path: Path) -> None:
+    found = find(tmp_path, lambda record: record.update(time_ms=record["time_ms"] // 1000))
+    assert [finding.message for finding in found] == ["time_ms looks like seconds"]
+
+
+def test_a_clock_that_runs_wrong_is_still_a_clock_apart(tmp_path: Path) -> None:
+    codes = {finding.code for finding in find(tmp_path, scale_clock(1.01))}
+    assert "T4.clocks_apart" in codes
+    assert "T4.unit" not in codes
+
+
+def test_a_field_that_is_never_written_is_one_finding(tmp_path: Path) -> None:
+    found = find(tmp_path, lambda record: record["metadata"].pop("lineno"))
+    (finding,) = (each for each in found if each.code.startswith("T1."))
+    count = len(run_records(definition.load("galaxy_shape", "mini"), blocks=9))
+    assert finding.code == "T1.schema"
+    assert finding.message.endswith(f"lineno that wrote the record, in {count} records")
+    assert finding.line == 1
+
+
+def test_the_hint_for_missing_runs_serves_every_program(tmp_path: Path) -> None:
+    folder = write_result(tmp_path / "acme", definition.load("galaxy_shape", "mini"), runs=2)
+    found = judge([package.read(folder)], rounds.load()).findings
+    (finding,) = (each for each in found if each.code == "T16.too_few")
+    assert finding.hint.startswith("make them as those that are there")
