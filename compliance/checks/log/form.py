@@ -35,7 +35,8 @@ def check_form(run: RunLog, place: Place) -> Iterator[Finding]:
     log_rules = rounds.load(place.round).log
     yield from _check_dialects(run, log_rules.dialect)
     tolerated = log_rules.tolerated
-    reported = [p for p in run.problems if p.lost or p.kind not in tolerated]
+    problems = run.other_problems if "around" in tolerated else run.problems
+    reported = [p for p in problems if p.lost or p.kind not in tolerated]
     for problem, times in _group_by_mistake(reported):
         everywhere = f", in {times:,} records" if times > 1 else ""
         yield make_finding(
@@ -46,7 +47,7 @@ def check_form(run: RunLog, place: Place) -> Iterator[Finding]:
             got=_format_problem(problem),
             hint=_FIXES[problem.kind],
         )
-    if not run.events and not run.problems:
+    if not run.events and not run.other_problems:
         yield make_finding(
             run.path,
             None,

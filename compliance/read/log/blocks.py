@@ -9,9 +9,8 @@ as `srun --label` writes it, nested metadata, and both dialects.
 """
 
 import re
-from collections.abc import Sequence
-from itertools import compress, repeat
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, compress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,20 +33,36 @@ V06_HEAD = rb"([0-9.]{1,40}) (\w{1,200}) ?:[ \t]+"  # <seconds> <key>:
 
 _V06 = STEM + b" "
 _match_v06_head = re.compile(V06_HEAD).match
-_new_tuple = tuple.__new__
 _decode_record = msgspec.json.Decoder(SoundEvent).decode
 _decode_content = msgspec.json.Decoder(dict[str, SOUND_VALUE]).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class Block(NamedTuple):
-    """The records of some lines, and how much of what is bounded they use up."""
+    """The records of some lines, and how much of what is bounded they use up.
+
+    ``problems`` are those beside text before a marker. ``labels`` holds that text for each record
+    of ``labelled``, a line number each.
+    """
 
     dialect: Dialect
     events: list[Event]
-    problems: list[Problem]  # all of them for text before a marker
+    problems: list[Problem]
+    labelled: Sequence[int]
+    labels: Sequence[bytes]
+    line_feeds: int
     record_bytes: int
     values: int
+
+
+class _Split(NamedTuple):
+    """What the records of a block hold after the marker, and what stands before it."""
+
+    contents: Sequence[bytes]
+    numbers: Sequence[int]  # of their lines
+    labels: Sequence[bytes]  # empty where every record begins its line
+    line_feeds: int
+    record_bytes: int  # of the lines with a record
 
 
 class _OddError(Exception):
@@ -80,15 +95,8 @@ def parse_block(number: int, text: bytes, *, is_text: bool) -> Block | int:
 def _parse_block(number: int, text: bytes, is_text: bool) -> Block:
     dialect: Dialect = "mllog" if PLAIN in text else "mll"
     marker = PLAIN if dialect == "mllog" else _V06
-    line_count = text.count(b"\n", 0, -1) + 1
-    contents: Sequence[bytes] = ()
-    if text.startswith(marker):
-        contents = text[len(marker) :].split(b"\n" + marker)
-    numbers: Sequence[int] = range(number, number + line_count)
-    problems, record_bytes = list[Problem](), len(text)
-    if len(contents) != line_count:
-        contents, numbers, labels, record_bytes = _split(number, text, marker, is_text)
-        problems = _find_labels(numbers, labels)
+    split = _split_plain(number, text, marker) or _split(number, text, marker, is_text)
+    contents, numbers = split.contents, split.numbers
     if len(text) > records.VALUES_PER_RECORD_MAX:
         _demand(max(map(len, contents)) <= records.VALUES_PER_RECORD_MAX)
     if dialect == "mll":
@@ -96,7 +104,7 @@ def _parse_block(number: int, text: bytes, is_text: bool) -> Block:
         events, other_keys = _parse_v06(contents, heads)
     else:
         try:
-            events = [_decode_record(content) for content in contents]
+            events = list[Event](map(_decode_record, contents))
         except msgspec.DecodeError:
             raise _OddError(numbers[_find_broken(contents)] - number) from None
         other_keys = len(FIELDS) * len(events)
@@ -106,15 +114,20 @@ def _parse_block(number: int, text: bytes, is_text: bool) -> Block:
     inner_keys = sum(map(len, metadata)) + sum([len(v) for v in values if type(v) is dict])
     if colons != other_keys + inner_keys:
         _demand_different_keys(text, colons - other_keys, (metadata, values))
+    problems = list[Problem]()
     if dialect == "mllog" and not _all_name_their_source(metadata):
         message = "metadata does not name the file and lineno that wrote the record"
         lines = zip(numbers, metadata, strict=True)
-        problems += [Problem(n, "schema", message) for n, m in lines if not names_its_source(m)]
-        problems.sort(key=itemgetter(0))
+        problems = [Problem(n, "schema", message) for n, m in lines if not names_its_source(m)]
     for event, line in zip(events, numbers, strict=True):
         event.line = line
     count = colons + (text.count(b",") if b"[" in text else 0)
-    return Block(dialect, events, problems, record_bytes, count)
+    labelled, labels = numbers, split.labels
+    if not all(labels):
+        labelled, labels = list(compress(numbers, labels)), list(filter(None, labels))
+    return Block(
+        dialect, events, problems, labelled, labels, split.line_feeds, split.record_bytes, count
+    )
 
 
 def _demand(holds: bool) -> None:
@@ -122,22 +135,39 @@ def _demand(holds: bool) -> None:
         raise _OddError
 
 
-def _split(
-    number: int, text: bytes, marker: bytes, is_text: bool
-) -> tuple[Sequence[bytes], Sequence[int], Sequence[bytes], int]:
-    """Return content, line number and label of each record, and the bytes of these lines."""
-    lines = [line.partition(marker) for line in text.removesuffix(b"\n").split(b"\n")]
-    numbers: Sequence[int] = range(number, number + len(lines))
-    labels, markers, contents = zip(*lines, strict=True)
-    others = [label for label, found in zip(labels, markers, strict=True) if not found]
-    record_bytes = len(text)
-    if others:
-        record_bytes -= sum(map(len, others)) + len(others)
-        record_bytes += not (markers[-1] or text.endswith(b"\n"))  # no line feed follows
-        numbers = list(compress(numbers, markers))
-        labels, contents = tuple(compress(labels, markers)), tuple(compress(contents, markers))
-    _check_others(b"\n".join({*labels, *others}), is_text)
-    return contents, numbers, labels, record_bytes
+def _split_plain(number: int, text: bytes, marker: bytes) -> _Split | None:
+    """Split lines that all begin with the marker; return None if one does not."""
+    if not text.startswith(marker):
+        return None
+    contents, line_feeds = text[len(marker) :].split(b"\n" + marker), text.count(b"\n")
+    if len(contents) != line_feeds + (not text.endswith(b"\n")):
+        return None
+    return _Split(contents, range(number, number + len(contents)), (), line_feeds, len(text))
+
+
+def _split(number: int, text: bytes, marker: bytes, is_text: bool) -> _Split:
+    """Split lines with text before their markers, and lines without a record among them."""
+    before, *others = text.split(marker)
+    parts = [other.partition(b"\n") for other in others]
+    contents, line_feeds, between = zip(*parts, strict=True)
+    _demand(all(line_feeds[:-1]))  # else two records stand on one line
+    beside, after = (before, *between[:-1]), between[-1]
+    _check_others(b" ".join((before, *between)), is_text)
+    numbers: Sequence[int] = range(number, number + len(contents))
+    labels: Sequence[bytes] = beside
+    record_bytes = len(text) - len(after)
+    if b"\n" in b"".join(beside):
+        numbers = [n + feeds for n, feeds in zip(numbers, _count_line_feeds(beside), strict=True)]
+        labels = [lines[lines.rfind(b"\n") + 1 :] for lines in beside]
+        record_bytes -= sum(map(len, beside)) - sum(map(len, labels))
+    _demand_text(b" ".join(labels))
+    last = numbers[-1] - number + len(line_feeds[-1]) + after.count(b"\n")
+    return _Split(contents, numbers, labels, last, record_bytes)
+
+
+def _count_line_feeds(texts: Iterable[bytes]) -> Iterator[int]:
+    """Return how many line feeds each text and those before it hold together."""
+    return accumulate(text.count(b"\n") for text in texts)
 
 
 def _check_others(others: bytes, is_text: bool) -> None:
@@ -145,32 +175,13 @@ def _check_others(others: bytes, is_text: bool) -> None:
     _demand(STEM not in others)
     if is_text:
         _demand(b"\0" not in others)
-        if not others.isascii():
-            others.decode()
+        _demand_text(others)
 
 
-def _find_labels(numbers: Sequence[int], labels: Sequence[bytes]) -> list[Problem]:
-    """Return a problem for each record that does not begin its line."""
-    texts = {label: label.decode() for label in set(labels)}
-    if b"" in texts:
-        numbers, labels = list(compress(numbers, labels)), list(filter(None, labels))
-    messages = {
-        label: f"{'text stands' if text.strip() else 'blanks stand'} before the marker"
-        for label, text in texts.items()
-    }
-    got = {
-        label: text[: records.GOT_CHARACTERS_MAX] if text.strip() else ""
-        for label, text in texts.items()
-    }
-    rows = zip(
-        numbers,
-        repeat("around"),
-        [messages[label] for label in labels],
-        [got[label] for label in labels],
-        repeat(False),
-        strict=False,
-    )
-    return list(map(_new_tuple, repeat(Problem), rows))
+def _demand_text(text: bytes) -> None:
+    """Raise UnicodeDecodeError for bytes that are not UTF-8."""
+    if not text.isascii():
+        text.decode()
 
 
 def _find_broken(contents: Sequence[bytes]) -> int:

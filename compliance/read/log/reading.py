@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from operator import itemgetter
+from itertools import islice
 from typing import Any, BinaryIO
 
 from compliance.read.log import records
@@ -36,10 +36,15 @@ class _StopReadingError(Exception):
 
 @dataclass
 class Reading:
-    """What has been read so far, and how much of what is bounded is used up."""
+    """What has been read so far, and how much of what is bounded is used up.
+
+    ``labels`` are problems, too: line by line what stands before the marker, mostly a rank. There
+    may be one on each line, so they become a ``Problem`` each only where they matter.
+    """
 
     events: list[Event] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    labels: list[tuple[int, bytes]] = field(default_factory=list)
     problem_counts: Counter[ProblemKind] = field(default_factory=Counter)
     dialects: dict[Dialect, int] = field(default_factory=dict)  # and the first line of each
     record_bytes: int = 0
@@ -84,31 +89,32 @@ class Reading:
 
     def read_chunk(self, number: int, chunk: bytes) -> int:
         """Read some lines, the first of them line ``number``; return how many they are."""
-        first, lines, chunk = number, chunk.count(b"\n"), self.drop_long_line(number, chunk)
+        first, kept = number, self.drop_long_line(number, chunk)
         at, limit = 0, BLOCK_BYTES
-        while at < len(chunk):
-            end = chunk.rfind(b"\n", at, at + limit) + 1 or chunk.find(b"\n", at + limit) + 1
-            block = chunk[at : end or None]
-            bytes_instead = self.read_block(number, block)
+        while at < len(kept):
+            end = kept.rfind(b"\n", at, at + limit) + 1 or kept.find(b"\n", at + limit) + 1
+            block = kept[at : end or None]
+            line_feeds, bytes_instead = self.read_block(number, block)
             if bytes_instead:
                 limit = bytes_instead
                 continue
-            number, at = number + block.count(b"\n"), at + len(block)
+            number, at = number + line_feeds, at + len(block)
             limit = min(2 * limit, BLOCK_BYTES)
-        last = chunk[chunk.rfind(b"\n") + 1 :]
+        last = kept[kept.rfind(b"\n") + 1 :]
         if last and _MARKER.startswith(last):
             message = "the log ends in the middle of a record"
-            self.add_problem(first + lines, "truncated", message, lost=True)
-        return lines
+            self.add_problem(number, "truncated", message, lost=True)
+        return number - first + chunk.count(b"\n", len(kept))
 
-    def read_block(self, number: int, text: bytes) -> int:
+    def read_block(self, number: int, text: bytes) -> tuple[int, int]:
         """Read whole lines: all at once where nothing is odd; a line that is odd, alone.
 
-        Return 0, or how many bytes to try instead if an odd line is among others.
+        Return the number of line feeds, and 0 or, if an odd line is among others, how many bytes to
+        try instead.
         """
         if STEM not in text:
             self.check_other_text(number, text)
-            return 0
+            return text.count(b"\n"), 0
         is_within_bounds = (  # each value takes one byte or more
             self.record_bytes + len(text) <= records.RECORD_BYTES_MAX
             and self.values + len(text) <= records.VALUES_MAX
@@ -117,12 +123,12 @@ class Reading:
         parsed = parse_block(number, text, is_text=self.is_text) if is_within_bounds else 0
         if isinstance(parsed, Block):
             self.add_block(parsed)
-            return 0
+            return parsed.line_feeds, 0
         first_line = text.find(b"\n") + 1
         if 0 < first_line < len(text):
-            return max(parsed, first_line)
+            return 0, max(parsed, first_line)
         self.read_line(number, text)
-        return 0
+        return first_line and 1, 0
 
     def add_block(self, block: Block) -> None:
         """Add the records of a block and their problems."""
@@ -130,15 +136,12 @@ class Reading:
         self.record_bytes += block.record_bytes
         self.values += block.values
         self.dialects.setdefault(block.dialect, block.events[0].line)
-        if not block.problems:
-            return
-        counts = Counter(map(itemgetter(1), block.problems))  # a kind of problem each
-        if all(self.problem_counts[kind] + counts[kind] <= records.PROBLEMS_MAX for kind in counts):
-            self.problems += block.problems
-            self.problem_counts += counts
-        else:
-            for problem in block.problems:
-                self.add_problem(*problem)
+        if block.labels:
+            left = max(0, records.PROBLEMS_MAX - self.problem_counts["around"])
+            self.labels += islice(zip(block.labelled, block.labels, strict=True), left)
+            self.problem_counts["around"] += len(block.labels)
+        for problem in block.problems:
+            self.add_problem(*problem)
 
     def drop_long_line(self, number: int, chunk: bytes) -> bytes:
         """Return the chunk without its last line if that is too long; no other line can be."""
@@ -206,10 +209,8 @@ class Reading:
             encoding = "latin-1"  # whatever the bytes are, each is a character there
         text = line.decode(encoding).rstrip()
         at = text.index(STEM.decode())
-        if text[:at].strip():
-            self.add_problem(number, "around", "text stands before the marker", text[:at])
-        elif at > 0:
-            self.add_problem(number, "around", "blanks stand before the marker")
+        if at > 0:
+            self.add_problem(*records.describe_label(number, text[:at]))
         elif text.startswith(MARKER) and not text.startswith(MARKER + " "):
             self.add_problem(number, "place", "no blank follows the marker")
         while at >= 0:

@@ -40,6 +40,13 @@ class Problem(NamedTuple):
     lost: bool = False
 
 
+def describe_label(line: int, label: str) -> Problem:
+    """Return the problem of a line on which text, or only blanks, stand before the marker."""
+    if label.strip():
+        return Problem(line, "around", "text stands before the marker", label[:GOT_CHARACTERS_MAX])
+    return Problem(line, "around", "blanks stand before the marker")
+
+
 class Event(Struct, kw_only=True, eq=False, gc=False):
     """One record, equal to itself alone. Nothing changes it once it has its line.
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from compliance.read.log import records
 from compliance.read.log.hashing import HashingFile
 from compliance.read.log.reading import Reading
-from compliance.read.log.records import Event, Problem
+from compliance.read.log.records import Event, Problem, describe_label
 from rules import generation
 from rules.events import GENERATION_SECONDS, STATUS_SUCCESS, is_integer, is_number
 from rules.rounds import Dialect
@@ -47,18 +47,28 @@ class QualityPoint:
 class RunLog:
     """All that was read from one run log, in the order of its lines; equal only to itself.
 
+    ``labels`` has the text before the marker of each line where that is the only problem, and
+    ``other_problems`` the rest: a round that tolerates such text never looks at a problem for each.
     ``ended`` is False if records of the run may still follow. ``grows`` is True while the log is
     still written; findings that need all of its blocks are not reported then.
     """
 
     path: Path
     events: tuple[Event, ...]
-    problems: tuple[Problem, ...] = ()
+    other_problems: tuple[Problem, ...] = ()
+    labels: tuple[tuple[int, bytes], ...] = ()
     not_finite: frozenset[int] = frozenset()  # lines that hold NaN or an infinite number
     dialects: Mapping[Dialect, int] = field(default_factory=dict)  # and the first line of each
     ended: bool = True
     grows: bool = False
     sha256: str = ""  # of the file, if it is wanted and all of the file could be read
+
+    @cached_property
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that does not follow rule T1, in the order of the lines."""
+        found = [describe_label(line, label.decode()) for line, label in self.labels]
+        found += self.other_problems
+        return tuple(sorted(found, key=lambda problem: problem.line or math.inf))
 
     @cached_property
     def by_key(self) -> Mapping[str, tuple[Event, ...]]:
@@ -95,7 +105,7 @@ class RunLog:
     @cached_property
     def has_lost_records(self) -> bool:
         """True when the file holds a record that could not be read."""
-        return any(problem.lost for problem in self.problems)
+        return any(problem.lost for problem in self.other_problems)
 
     @property
     def has_ended(self) -> bool:
@@ -254,8 +264,14 @@ def read(path: Path, with_digest: bool = False) -> RunLog:
 
 def make_run_log(path: Path, reading: Reading) -> RunLog:
     """Make a run log of what has been read so far."""
-    problems, not_finite = tuple(reading.problems), frozenset(reading.not_finite)
-    return RunLog(path, tuple(reading.events), problems, not_finite, reading.dialects)
+    return RunLog(
+        path,
+        tuple(reading.events),
+        tuple(reading.problems),
+        tuple(reading.labels),
+        frozenset(reading.not_finite),
+        reading.dialects,
+    )
 
 
 def _read_file(descriptor: int, reading: Reading, with_digest: bool) -> str:
