@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from rules.events import is_number
@@ -26,10 +27,14 @@ class Condition:
 
     def holds(self, value: object) -> bool:
         """Return whether a value is as asked."""
-        for name, operand in self.asked.items():  # noqa: SIM110 (all() takes twice as long)
-            if not CONDITIONS[name][1](value, operand):
+        for test, operand in self._tests:  # noqa: SIM110 (all() takes twice as long)
+            if not test(value, operand):
                 return False
         return True
+
+    @cached_property
+    def _tests(self) -> tuple[tuple[Callable[[Any, Any], bool], Any], ...]:
+        return tuple((CONDITIONS[name][1], operand) for name, operand in self.asked.items())
 
     def __str__(self) -> str:
         """Return the text for a finding: ``at least 0.759, below 1.0``."""

@@ -90,10 +90,13 @@ def check_order(run: RunLog, place: Place) -> Iterator[Finding]:
         yield from _check_end(run)
 
 
+_AFTER = {key for key, known in EVENTS["train"].items() if known.phase is Phase.AFTER}
+
+
 def _check_end(run: RunLog) -> Iterator[Finding]:
     stop = run.first("run_stop")
     first_after = bisect_right(run.events, stop.line, key=attrgetter("line")) if stop else 0
-    after = [event for event in run.events[first_after:] if not _belongs_after(event)]
+    after = [event for event in run.events[first_after:] if event.key not in _AFTER]
     if stop and after:
         yield make_finding(
             run.path,
@@ -104,11 +107,6 @@ def _check_end(run: RunLog) -> Iterator[Finding]:
             expected=f"nothing after run_stop on line {stop.line}",
             hint="write what belongs to the run before run_stop, and each run to its own file",
         )
-
-
-def _belongs_after(event: Event) -> bool:
-    event_rule = EVENTS["train"].get(event.key)
-    return event_rule is not None and event_rule.phase is Phase.AFTER
 
 
 def _check_phases(run: RunLog, definition: Definition) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """Find which requirements of a round of MLPerf apply to a log, and which records lack fields."""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import compress
 from typing import Any
 
@@ -28,10 +28,23 @@ def find_requirements(
 def _find_applicable(run: RunLog, round_name: str) -> bytes:
     """Return 1 for each group of requirements of a round that applies to the log, else 0."""
     judged_in = rounds.load(round_name)
+    held = {
+        (key, value)
+        for key, value in _list_conditions(round_name)
+        if _has_value(run, key, value, judged_in)
+    }
     return bytes(
-        all(_has_value(run, key, value, judged_in) for key, value in group.when.items())
-        and not any(_has_value(run, key, value, judged_in) for key, value in group.unless.items())
+        group.when.items() <= held and held.isdisjoint(group.unless.items())
         for group in judged_in.requirements
+    )
+
+
+@cache
+def _list_conditions(round_name: str) -> frozenset[tuple[str, Any]]:
+    """Return each key with a value that decides whether a group of requirements applies."""
+    groups = rounds.load(round_name).requirements
+    return frozenset(
+        condition for group in groups for condition in (*group.when.items(), *group.unless.items())
     )
 
 
@@ -58,19 +71,37 @@ def _has_value(run: RunLog, key: str, value: object, judged_in: Round) -> bool:
 
 def find_lacking(needs: Metadata, events: Sequence[Event]) -> list[tuple[Event, str]]:
     """Return the records whose metadata are not as required, and what they should have."""
-    different = set(map(tuple, [event.metadata for event in events]))  # most have the same fields
-    lacks_of = {fields: _list_lacking_fields(needs, fields) for fields in different}
-    if not needs.values and not any(lacks_of.values()):
+    if _are_all_sound(needs, [event.metadata for event in events]):
         return []
-    wrong = []
-    for event in events:
-        lacks = lacks_of[tuple(event.metadata)] or _find_wrong_value(needs, event.metadata)
-        if lacks:
-            wrong.append((event, lacks))
-    return wrong
+    lacks_of = [
+        _list_lacking_fields(needs, event.metadata) or _find_wrong_value(needs, event.metadata)
+        for event in events
+    ]
+    return [(event, lacks) for event, lacks in zip(events, lacks_of, strict=True) if lacks]
 
 
-def _list_lacking_fields(needs: Metadata, fields: Sequence[str]) -> str:
+def _are_all_sound(needs: Metadata, metadata: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether all metadata are as required, without a call for each."""
+    return (
+        all([name in fields for name in needs.has for fields in metadata])
+        and not (needs.has_one_of and any(map(set(needs.has_one_of).isdisjoint, metadata)))
+        and all(
+            other in fields
+            for name, also in needs.having.items()
+            for fields in metadata
+            if name in fields
+            for other in also
+        )
+        and all(
+            condition.holds(fields[name])
+            for name, condition in needs.values.items()
+            for fields in metadata
+            if name in fields
+        )
+    )
+
+
+def _list_lacking_fields(needs: Metadata, fields: Mapping[str, Any]) -> str:
     missing = [name for name in needs.has if name not in fields]
     for name, also in needs.having.items():
         if name in fields:

@@ -1,6 +1,6 @@
 """M1 to M6 and M8: the requirements of a round of MLPerf, which are data of the round."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from compliance.checks.mlperf.conditions import (
     find_lacking,
@@ -10,13 +10,21 @@ from compliance.checks.mlperf.conditions import (
 )
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
-from compliance.read.log.records import Event
+from compliance.read.log.records import EVENTS_MAX, Event
 from compliance.read.log.runlog import RunLog
 from compliance.read.logs import ResultLogs
 from rules.definition import Definition
 from rules.events import is_number
-from rules.requirements import Requirement, Requirements
+from rules.requirements import RequiredCount, Requirement, Requirements
 from rules.rounds import RoundBenchmark
+
+
+_FITTING: Mapping[RequiredCount, range] = {  # how many records of a key are surely right
+    "once": range(1, 2),
+    "strictly once": range(1, 2),
+    "at least once": range(1, EVENTS_MAX + 1),
+    "never": range(1),
+}
 
 
 @rule("M1", Needs.RECORDS)
@@ -24,8 +32,10 @@ def check_counts(run: RunLog, place: Place) -> Iterator[Finding]:
     """Check that every required record is there, as often as required (M1)."""
     reported: set[frozenset[str]] = set()
     for requirement, why in find_requirements(run, place, "count"):
+        if requirement.count is None:
+            continue
         events = run.all(requirement.key)
-        if requirement.count is None or (len(events) == 1 and requirement.count != "never"):
+        if len(events) in _FITTING[requirement.count]:
             continue
         either = frozenset((requirement.key, *requirement.or_else))
         if either in reported:

@@ -51,8 +51,8 @@ def _check_seeds_of_history(result: ResultLogs, place: Place) -> Iterator[Findin
     owners: dict[object, RunLog] = {}
     for run in result.runs:
         for event in run.all("seed"):
-            source = encode_canonically([event.metadata.get("file"), event.metadata.get("lineno")])
-            owner = owners.setdefault((encode_canonically(event.value), source), run)
+            fields = (event.value, event.metadata.get("file"), event.metadata.get("lineno"))
+            owner = owners.setdefault(tuple(map(_identify, fields)), run)
             if owner is not run:
                 yield _report_repeated_seed(run, event, owner)
                 break
@@ -66,6 +66,11 @@ def _check_seeds_of_history(result: ResultLogs, place: Place) -> Iterator[Findin
                 expected="a seed of its own for each run",
                 hint="log each seed with mllog",
             )
+
+
+def _identify(value: object) -> object:
+    """Return something that is equal for equal JSON; most values are integers and texts."""
+    return (type(value), value) if type(value) in (int, str) else encode_canonically(value)
 
 
 def _report_repeated_seed(run: RunLog, event: Event, owner: RunLog) -> Finding:
