@@ -9,8 +9,9 @@ as `srun --label` writes it, nested metadata, and both dialects.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, compress
+from operator import add
 from typing import Any, NamedTuple
 
 import msgspec
@@ -110,10 +111,8 @@ def _parse_block(number: int, text: bytes, is_text: bool) -> Block:
         other_keys = len(FIELDS) * len(events)
     metadata = [event.metadata for event in events]
     colons = b"\n".join(contents).count(b":")
-    values = [event.value for event in events]
-    inner_keys = sum(map(len, metadata)) + sum([len(v) for v in values if type(v) is dict])
-    if colons != other_keys + inner_keys:
-        _demand_different_keys(text, colons - other_keys, (metadata, values))
+    if colons != other_keys + sum(map(len, metadata)):
+        _demand_different_keys(text, colons - other_keys, events)
     problems = list[Problem]()
     if dialect == "mllog" and not _all_name_their_source(metadata):
         message = "metadata does not name the file and lineno that wrote the record"
@@ -151,37 +150,22 @@ def _split(number: int, text: bytes, marker: bytes, is_text: bool) -> _Split:
     parts = [other.partition(b"\n") for other in others]
     contents, line_feeds, between = zip(*parts, strict=True)
     _demand(all(line_feeds[:-1]))  # else two records stand on one line
-    beside, after = (before, *between[:-1]), between[-1]
-    _check_others(b" ".join((before, *between)), is_text)
+    labels: Sequence[bytes] = (before, *between[:-1])
     numbers: Sequence[int] = range(number, number + len(contents))
-    labels: Sequence[bytes] = beside
+    outside, after = b" ".join((before, *between)), between[-1]
     record_bytes = len(text) - len(after)
-    if b"\n" in b"".join(beside):
-        numbers = [n + feeds for n, feeds in zip(numbers, _count_line_feeds(beside), strict=True)]
-        labels = [lines[lines.rfind(b"\n") + 1 :] for lines in beside]
-        record_bytes -= sum(map(len, beside)) - sum(map(len, labels))
-    _demand_text(b" ".join(labels))
+    if b"\n" in outside:
+        before_each = accumulate([lines.count(b"\n") for lines in labels])
+        numbers = list(map(add, numbers, before_each))
+        record_bytes -= sum(map(len, labels))
+        labels = [lines[lines.rfind(b"\n") + 1 :] for lines in labels]
+        record_bytes += sum(map(len, labels))
+    _demand(STEM not in outside and (not is_text or b"\0" not in outside))
+    must_be_text = outside if is_text else b" ".join(labels)
+    if not must_be_text.isascii():
+        must_be_text.decode()
     last = numbers[-1] - number + len(line_feeds[-1]) + after.count(b"\n")
     return _Split(contents, numbers, labels, last, record_bytes)
-
-
-def _count_line_feeds(texts: Iterable[bytes]) -> Iterator[int]:
-    """Return how many line feeds each text and those before it hold together."""
-    return accumulate(text.count(b"\n") for text in texts)
-
-
-def _check_others(others: bytes, is_text: bool) -> None:
-    """Demand that the text beside the records holds no marker, and is text if it must be."""
-    _demand(STEM not in others)
-    if is_text:
-        _demand(b"\0" not in others)
-        _demand_text(others)
-
-
-def _demand_text(text: bytes) -> None:
-    """Raise UnicodeDecodeError for bytes that are not UTF-8."""
-    if not text.isascii():
-        text.decode()
 
 
 def _find_broken(contents: Sequence[bytes]) -> int:
@@ -194,16 +178,18 @@ def _find_broken(contents: Sequence[bytes]) -> int:
     return 0
 
 
-def _demand_different_keys(text: bytes, colons: int, objects: object) -> None:
+def _demand_different_keys(text: bytes, colons: int, events: Sequence[Event]) -> None:
     r"""Demand that no object of a block of text holds a key twice.
 
     msgspec does not say so, it keeps the last of two equal keys. But each key has its colon. If all
-    keys were counted and there are no more colons, this function is not needed. Otherwise the same
-    number of ``colons`` must be there when the objects are written again. What msgspec dropped held
-    at least one, and only an escape, ``\u003a``, makes more of them.
+    keys were counted and there are no more colons, no key is there twice. Otherwise the same number
+    of ``colons`` must be there when the objects are written again. What msgspec dropped held at
+    least one, and only an escape, ``\u003a``, makes more of them.
     """
-    _demand(b"\\" not in text or b"\\u003" not in text)  # most blocks have no "\\" at all
-    _demand(_encode(objects).count(b":") == colons)
+    metadata, values = [event.metadata for event in events], [event.value for event in events]
+    if colons != sum(map(len, metadata)) + sum([len(v) for v in values if type(v) is dict]):
+        _demand(b"\\" not in text or b"\\u003" not in text)  # most blocks have no "\\" at all
+        _demand(_encode((metadata, values)).count(b":") == colons)
 
 
 def _split_heads(lines: Sequence[bytes]) -> tuple[list[bytes], list[re.Match[bytes]]]:
