@@ -160,7 +160,7 @@ def _split(number: int, text: bytes, marker: bytes, is_text: bool) -> _Split:
         record_bytes -= sum(map(len, labels))
         labels = [lines[lines.rfind(b"\n") + 1 :] for lines in labels]
         record_bytes += sum(map(len, labels))
-    _demand(STEM not in outside and (not is_text or b"\0" not in outside))
+    _demand(outside.rfind(STEM) < 0 and (not is_text or b"\0" not in outside))
     must_be_text = outside if is_text else b" ".join(labels)
     if not must_be_text.isascii():
         must_be_text.decode()

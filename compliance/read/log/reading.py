@@ -92,13 +92,19 @@ class Reading:
         first, kept = number, self.drop_long_line(number, chunk)
         at, limit = 0, BLOCK_BYTES
         while at < len(kept):
-            end = kept.rfind(b"\n", at, at + limit) + 1 or kept.find(b"\n", at + limit) + 1
-            block = kept[at : end or None]
-            line_feeds, bytes_instead = self.read_block(number, block)
+            newline = kept.rfind(b"\n", at, at + limit)
+            end = (newline if newline >= 0 else kept.find(b"\n", at + limit)) + 1 or len(kept)
+            marker = kept.rfind(STEM, at, end)  # the last one: much text may follow it
+            if marker < 0:
+                self.check_other_text(number, kept[at:end])
+                line_feeds, bytes_instead = kept.count(b"\n", at, end), 0
+            else:
+                end = kept.find(b"\n", marker, end) + 1 or end
+                line_feeds, bytes_instead = self.read_block(number, kept[at:end])
             if bytes_instead:
                 limit = bytes_instead
                 continue
-            number, at = number + line_feeds, at + len(block)
+            number, at = number + line_feeds, end
             limit = min(2 * limit, BLOCK_BYTES)
         last = kept[kept.rfind(b"\n") + 1 :]
         if last and _MARKER.startswith(last):
@@ -107,14 +113,11 @@ class Reading:
         return number - first + chunk.count(b"\n", len(kept))
 
     def read_block(self, number: int, text: bytes) -> tuple[int, int]:
-        """Read whole lines: all at once where nothing is odd; a line that is odd, alone.
+        """Read whole lines with a record: all at once where nothing is odd, else an odd one alone.
 
         Return the number of line feeds, and 0 or, if an odd line is among others, how many bytes to
         try instead.
         """
-        if STEM not in text:
-            self.check_other_text(number, text)
-            return text.count(b"\n"), 0
         is_within_bounds = (  # each value takes one byte or more
             self.record_bytes + len(text) <= records.RECORD_BYTES_MAX
             and self.values + len(text) <= records.VALUES_MAX
