@@ -82,23 +82,18 @@ def find_lacking(needs: Metadata, events: Sequence[Event]) -> list[tuple[Event, 
 
 def _are_all_sound(needs: Metadata, metadata: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether all metadata are as required, without a call for each."""
-    return (
-        all([name in fields for name in needs.has for fields in metadata])
-        and not (needs.has_one_of and any(map(set(needs.has_one_of).isdisjoint, metadata)))
-        and all(
-            other in fields
-            for name, also in needs.having.items()
-            for fields in metadata
-            if name in fields
-            for other in also
-        )
-        and all(
-            condition.holds(fields[name])
-            for name, condition in needs.values.items()
-            for fields in metadata
-            if name in fields
-        )
-    )
+    if False in [name in fields for name in needs.has for fields in metadata]:
+        return False
+    if needs.has_one_of and any(map(set(needs.has_one_of).isdisjoint, metadata)):
+        return False
+    for name, also in needs.having.items():
+        having = [fields for fields in metadata if name in fields]
+        if False in [other in fields for other in also for fields in having]:
+            return False
+    for name, condition in needs.values.items():
+        if False in [condition.holds(fields[name]) for fields in metadata if name in fields]:
+            return False
+    return True
 
 
 def _list_lacking_fields(needs: Metadata, fields: Mapping[str, Any]) -> str:
