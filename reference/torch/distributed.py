@@ -298,6 +298,14 @@ def all_reduce(values: Tensor, group: Any = None) -> Tensor:
     return values
 
 
+def all_gather(values: Tensor, group: Any = None) -> Tensor:
+    """Return the ``values`` of all ranks, or those of ``group``, stacked by rank: (ranks, …)."""
+    parts = [torch.empty_like(values) for _ in range(dist.get_world_size(group))]
+    with detect_lost_rank():
+        dist.all_gather(parts, values.contiguous(), group=group)
+    return torch.stack(parts)
+
+
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
 

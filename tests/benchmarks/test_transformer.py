@@ -367,6 +367,7 @@ def test_a_pass_beyond_all_memory_is_told_with_what_to_do(
         task.warm_up()
 
 
+@pytest.mark.slow  # torch.compile traces for 20 s
 def test_passes_of_all_sizes_are_compiled_before_the_clock_runs(
     data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

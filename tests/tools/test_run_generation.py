@@ -69,7 +69,7 @@ def test_runs_and_goes_on(data_root: Path, tmp_path: Path) -> None:
 def test_interruption_closes_the_log_and_the_run_is_made_again(
     data_root: Path, tmp_path: Path
 ) -> None:
-    process = start(data_root, tmp_path, "--runs", "1", repetitions=1000)
+    process = start(data_root, tmp_path, "--runs", "1", repetitions=400)
     wait_until(
         lambda: any("generation_start" in path.read_text() for path in partials(tmp_path)), process
     )
@@ -80,7 +80,7 @@ def test_interruption_closes_the_log_and_the_run_is_made_again(
     assert "Traceback" not in errors
     kept = folder(tmp_path) / "interrupted_result_0_0.txt"
     assert "SIGINT" in str(events(kept)[-1]["metadata"])
-    again = cepheid(data_root, tmp_path, "--runs", "1", repetitions=1000)
+    again = cepheid(data_root, tmp_path, "--runs", "1", repetitions=400)
     assert again.returncode == 0, again.stderr
     assert (folder(tmp_path) / "result_0.txt").exists()
 

@@ -56,8 +56,7 @@ def find_process(job: Job) -> str:
 
 
 def test_each_size_has_a_process_of_its_own_and_may_lose_it() -> None:
-    first, second = (own_process.run_alone(find_process, job_of(2)) for _ in range(2))
-    assert len({first, second, str(os.getpid())}) == 3
+    assert own_process.run_alone(find_process, job_of(2)) != str(os.getpid())
     with pytest.raises(UserError, match=r"was killed; was there enough memory\?"):
         own_process.run_alone(kill_process, job_of(2))
 
