@@ -1,6 +1,8 @@
 """The exception for a mistake of the user; tools print it without a traceback."""
 
 import difflib
+import errno
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,3 +24,32 @@ def cannot_write(path: Path, error: OSError) -> UserError:
     """Return the error for a place that is full or belongs to somebody else."""
     why = error.strerror or type(error).__name__
     return UserError(f"{path}: cannot write there ({why}); make room or choose another place")
+
+
+SYSTEM_FIXES = {
+    errno.ENOMEM: "end other programs, or raise the limit of memory (ulimit -v)",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "end other programs: the whole machine has too many open files",
+    errno.EACCES: "ask its owner for the permission",
+    errno.EPERM: "ask its owner for the permission",
+    errno.EIO: "the disk or the file system has failed; the system log says more",
+    errno.ESTALE: "mount the file system again",
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room: the quota is used up",
+    errno.EROFS: "choose a place that can be written",
+}
+"""The errors of the system that say nothing about a file's content, and what fixes them."""
+
+
+def cannot_read(path: Path, error: OSError | MemoryError) -> UserError:
+    """Return the error for a file that the system refuses to read, whatever the file holds."""
+    return UserError(f"{path}: cannot be read ({describe_system_error(error)})")
+
+
+def describe_system_error(error: OSError | MemoryError) -> str:
+    """Return what the system said, and what fixes it, as one phrase."""
+    number = errno.ENOMEM if isinstance(error, MemoryError) else error.errno
+    if number is None:
+        return str(error) or type(error).__name__
+    fix = f"; fix: {SYSTEM_FIXES[number]}" if number in SYSTEM_FIXES else ""
+    return f"{os.strerror(number)}, {errno.errorcode.get(number, number)}{fix}"

@@ -79,6 +79,13 @@ _BEFORE_THE_CLOCK = (
               meaning="why the run ended before run_start; such a log never counts"),
     _stop("init_stop", _N, "once", (), "initialisation ends"),
 )  # fmt: skip
+_READ = EventRule(
+    "data_read",
+    Phase.AFTER,
+    "at most once",
+    "string",
+    meaning="digest of the bytes that the run read, computed after run_stop (T27)",
+)
 _TRAINING = (
     _start("run_start", _T, "once", (), "the clock starts; data may be read from here on"),
     _start("block_start", _T, "at least once", _BLOCK, "training towards an evaluation"),
@@ -90,6 +97,7 @@ _TRAINING = (
     _stop("eval_stop", _T, "at least once", ("samples_count",), "evaluation ends"),
     _stop("run_stop", _T, "once", ("status", "samples_count"),
           "the clock stops; metadata.status: success or aborted"),
+    _READ,
     EventRule("plain_update_ms", Phase.AFTER, "at most once", "number",
               meaning="milliseconds of an update without a preconditioner, all else equal"),
 )  # fmt: skip
@@ -109,6 +117,7 @@ _GENERATION = (
     _stop("eval_stop", _T, "once", ("samples_count",), "evaluation ends"),
     _stop("run_stop", _T, "once", ("status", "samples_count"),
           "the clock stops; metadata.status: success or aborted"),
+    _READ,
 )  # fmt: skip
 
 _OF_KIND: Mapping[Kind, tuple[EventRule, ...]] = {"train": _TRAINING, "generate": _GENERATION}
@@ -148,6 +157,7 @@ METADATA_TYPES: Mapping[str, ValueType] = MappingProxyType(
 """The type of each metadata field in the table."""
 
 GENERATION_SECONDS = ("sampling_seconds", "decoding_seconds")  # lists in generation_times
+NOT_DIGESTED = "not digested: "  # begins data_read, instead of a digest, where there is none
 REASON_METADATA = "reason"  # a string in run_stop; a run that gave up early has it (rule T11)
 INTERRUPTED_METADATA = "interrupted"  # true in run_stop of a run that did not end by itself
 

@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     output = _choose_export_path(chosen, arguments)
 
     from reference import data
-    from reference.data import store
+    from reference.data import store, verification
     from reference.session.observer import prepare_data
     from tools.console.terminal import Terminal
 
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.verify:
         folder = data.folder(chosen.data, arguments.data)
         with terminal.count("verifying", "samples") as on_progress:
-            manifest = store.verify(folder, on_progress)
+            manifest = verification.verify(folder, on_progress)
     else:
         folder = prepare_data(chosen, arguments.data, terminal)
         manifest = store.read_manifest(folder)

@@ -18,6 +18,7 @@ from compliance.checks.definitions import (
 )
 from compliance.checks.log import (  # noqa: F401
     clock,
+    data,
     events,
     form,
     generation,

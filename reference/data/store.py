@@ -11,14 +11,15 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rules.errors import UserError
+from rules.errors import UserError, cannot_read
 from rules.events import is_integer
 from rules.host import atomic_write
 
@@ -79,13 +80,14 @@ def read_manifest(folder: Path) -> Manifest:
     manifest = _parse_manifest(folder)
     for array in manifest.arrays.values():
         path = folder / array.file
-        if not path.is_file():
-            raise StoreError(f"{path}: the file is missing. {_suggest_preparation(folder)}")
-        size = path.stat().st_size
+        with explain_system_errors(path):
+            if not path.is_file():
+                raise StoreError(f"{path}: the file is missing. {suggest_preparation(folder)}")
+            size = path.stat().st_size
         if size != array.bytes:
             raise StoreError(
                 f"{path}: the file has {size:,} bytes, expected {array.bytes:,}. "
-                f"{_suggest_preparation(folder)}"
+                f"{suggest_preparation(folder)}"
             )
     return manifest
 
@@ -105,27 +107,6 @@ def open_arrays(folder: Path) -> dict[str, np.memmap]:
     return arrays
 
 
-def verify(folder: Path, on_progress: OnProgress | None = None) -> Manifest:
-    """Read everything again and compare it with the digests in the manifest.
-
-    ``on_progress`` is called with rows done and rows in all. Raises StoreError as ``open_arrays``
-    does, and for the first damaged chunk, naming its file and rows.
-    """
-    manifest = read_manifest(folder)
-    arrays = open_arrays(folder)
-    for chunk, rows in enumerate(split_rows(manifest.rows, manifest.chunk_rows)):
-        for name, stored in manifest.arrays.items():
-            if compute_sha256(_take_rows(arrays, name, stored, rows)) != stored.chunks[chunk]:
-                raise StoreError(
-                    f"{folder / stored.file}: rows {rows.start} to {rows.stop - 1} are not what "
-                    f"was written (their SHA-256 differs from the manifest's). "
-                    f"{_suggest_preparation(folder)}"
-                )
-        if on_progress:
-            on_progress(rows.stop, manifest.rows)
-    return manifest
-
-
 def drop_caches(folder: Path) -> None:
     """Ask the operating system to forget the cached pages of the folder's arrays; needs no root.
 
@@ -135,42 +116,43 @@ def drop_caches(folder: Path) -> None:
     if not hasattr(os, "posix_fadvise"):
         return
     for array in manifest.arrays.values():
-        descriptor = os.open(folder / array.file, os.O_RDONLY)
-        try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
+        with explain_system_errors(folder / array.file), open(folder / array.file, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _parse_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
-    if folder.exists() and not folder.is_dir():
-        raise StoreError(f"{folder}: not a folder. Move it away and prepare the dataset.")
-    if not folder.is_dir():
-        raise StoreError(f"{folder}: there is no such folder. Prepare the dataset first.")
-    if not path.is_file():
-        raise StoreError(
-            f"{path}: missing, so this is not a finished dataset. {_suggest_preparation(folder)}"
-        )
-    size = path.stat().st_size
-    if size > LARGEST_MANIFEST_BYTES:
-        raise StoreError(
-            f"{path}: {size:,} bytes, expected at most {LARGEST_MANIFEST_BYTES:,}. "
-            f"{_suggest_preparation(folder)}"
-        )
+    with explain_system_errors(path):
+        if folder.exists() and not folder.is_dir():
+            raise StoreError(f"{folder}: not a folder. Move it away and prepare the dataset.")
+        if not folder.is_dir():
+            raise StoreError(f"{folder}: there is no such folder. Prepare the dataset first.")
+        if not path.is_file():
+            raise StoreError(
+                f"{path}: missing, so this is not a finished dataset. {suggest_preparation(folder)}"
+            )
+        size = path.stat().st_size
+        if size > LARGEST_MANIFEST_BYTES:
+            raise StoreError(
+                f"{path}: {size:,} bytes, expected at most {LARGEST_MANIFEST_BYTES:,}. "
+                f"{suggest_preparation(folder)}"
+            )
+        content = path.read_bytes()
     try:
-        facts = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        facts = json.loads(content, parse_constant=_refuse_constant)
         version = facts["format_version"]
         if version != FORMAT_VERSION:
             raise StoreError(
                 f"{path}: format version {version!r}, this program reads {FORMAT_VERSION}. "
-                f"{_suggest_preparation(folder)}"
+                f"{suggest_preparation(folder)}"
             )
         manifest = _make_manifest(facts)
-    except (ValueError, TypeError, LookupError, RecursionError, OSError) as error:
+    except MemoryError as error:
+        raise cannot_read(path, error) from error
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise StoreError(
             f"{path}: damaged ({type(error).__name__}: {error}), expected the JSON that preparing "
-            f"the dataset wrote. {_suggest_preparation(folder)}"
+            f"the dataset wrote. {suggest_preparation(folder)}"
         ) from error
     return manifest
 
@@ -195,7 +177,7 @@ def _make_manifest(facts: Mapping[str, Any]) -> Manifest:
         _check_count(array.bytes)
         arrays[name] = array
     manifest = Manifest(**{**facts, "arrays": arrays})
-    if manifest.digest != _compute_digest(manifest):
+    if manifest.digest != compute_digest(manifest):
         raise ValueError("its digest does not belong to its contents")
     return manifest
 
@@ -214,19 +196,22 @@ def _check_count(value: Any) -> int:
 
 def _open_array(folder: Path, stored: StoredArray) -> np.memmap:
     path = folder / stored.file
-    if stored.dtype == RAGGED:
-        return np.memmap(path, np.uint8, mode="r")
     try:
-        array: np.memmap = np.load(path, mmap_mode="r")
+        with explain_system_errors(path):
+            if stored.dtype == RAGGED:
+                return np.memmap(path, np.uint8, mode="r")
+            array: np.memmap = np.load(path, mmap_mode="r")
+    except UserError:
+        raise
     except Exception as error:  # whatever NumPy makes of a header that is none
         reason = str(error).partition("\n")[0][:200]
-        raise StoreError(f"{path}: damaged ({reason}). {_suggest_preparation(folder)}") from error
+        raise StoreError(f"{path}: damaged ({reason}). {suggest_preparation(folder)}") from error
     if not array.flags.c_contiguous:
-        raise StoreError(f"{path}: damaged (columns first). {_suggest_preparation(folder)}")
+        raise StoreError(f"{path}: damaged (columns first). {suggest_preparation(folder)}")
     if array.shape != stored.shape or describe_dtype(array.dtype) != stored.dtype:
         raise StoreError(
             f"{path}: holds {array.dtype} {array.shape}, expected {stored.dtype} {stored.shape}. "
-            f"{_suggest_preparation(folder)}"
+            f"{suggest_preparation(folder)}"
         )
     return array
 
@@ -236,21 +221,22 @@ def _check_ends(path: Path, stored: StoredArray, ends: np.ndarray) -> None:
     if not is_right or ends[-1] != stored.bytes or np.any(ends[1:] < ends[:-1]):
         raise StoreError(
             f"{path}: where its rows end is damaged ({name_ends(path.stem)}.npy). "
-            f"{_suggest_preparation(path.parent)}"
+            f"{suggest_preparation(path.parent)}"
         )
 
 
-def _take_rows(
-    arrays: Mapping[str, np.ndarray], name: str, stored: StoredArray, rows: range
-) -> np.ndarray:
-    if stored.dtype != RAGGED:
-        return arrays[name][rows.start : rows.stop]
-    ends = arrays[name_ends(name)]
-    return arrays[name][ends[rows.start - 1] if rows.start else 0 : ends[rows.stop - 1]]
-
-
-def _suggest_preparation(folder: Path) -> str:
+def suggest_preparation(folder: Path) -> str:
+    """Return the advice for a dataset that is damaged."""
     return f"Delete {folder} and prepare the dataset again."
+
+
+@contextmanager
+def explain_system_errors(path: Path) -> Iterator[None]:
+    """Raise UserError where the system refuses to read ``path``: that is no damage to the data."""
+    try:
+        yield
+    except (OSError, MemoryError) as error:
+        raise cannot_read(path, error) from error
 
 
 # The format ---------------------------------------------------------------------------------------
@@ -306,11 +292,12 @@ def find_first_difference(found: Any, wanted: Any, name: str = "") -> str:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Fill in the digest and write the manifest through to the disk."""
-    manifest = replace(manifest, digest=_compute_digest(manifest))
+    manifest = replace(manifest, digest=compute_digest(manifest))
     atomic_write(folder / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
 
 
-def _compute_digest(manifest: Manifest) -> str:
+def compute_digest(manifest: Manifest) -> str:
+    """Return the digest of a dataset with the layout and the chunks of a manifest (rule T27)."""
     arrays = {
         name: [array.dtype, array.shape, array.chunks] for name, array in manifest.arrays.items()
     }

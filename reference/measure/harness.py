@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from reference.data.verification import DataRead
 from reference.measure.turns import SteppingTask
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
@@ -120,6 +121,10 @@ class InitialisedTask:
         before = time.perf_counter()
         yield
         self.task_seconds += time.perf_counter() - before
+
+    def digest_data(self) -> DataRead:
+        """Return the digest that the task names; no run is made here."""
+        return DataRead(self.data_digest)
 
     def state(self) -> Mapping[str, Any]:
         """Return the state of the task."""

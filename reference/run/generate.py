@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from reference.data.verification import DataRead
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
 from reference.run.progress import OnProgress, Outcome, Progress, Stage, ignore_progress
@@ -73,6 +74,9 @@ class Generator(Protocol):
 
     def evaluate(self, images: Images) -> dict[str, float]:
         """Return all metrics of images that were timed."""
+
+    def digest_data(self) -> DataRead:
+        """Digest what the run read, after the clock has stopped; on every rank (rule T27)."""
 
     def synchronize(self) -> None:
         """Wait for the device."""

@@ -71,12 +71,14 @@ def close_log(partial: Path, why: str) -> Path:
 def write_end(partial: Path, why: str) -> None:
     """Write the last record of a run that was broken off.
 
-    This is ``run_stop`` (T7) after ``run_start``, and ``init_aborted`` (T2) before it. Nothing
-    happens if the log has one of them already, or if there is no space for it.
+    This is ``run_stop`` (T7) after ``run_start``, and ``init_aborted`` (T2) before it. If the log
+    has ``run_stop`` already, it is ``data_read`` (T27). Nothing happens if the log has all that it
+    needs, or if there is no space.
     """
     content = partial.read_bytes()
     os.truncate(partial, content.rfind(b"\n") + 1)  # drop a record that was cut off
     if find_last_record(partial, "run_stop", "init_aborted"):
+        _say_if_not_digested(partial, why)
         return
     why = f"broken off: {why}"
     block = find_last_record(partial, "block_stop")
@@ -94,14 +96,29 @@ def rename_log(partial: Path) -> Path:
     """Give the log of a run that is over its final name, and return the new path.
 
     A run that came to its end counts, and its log becomes ``result_<k>.txt``. If the run was broken
-    off, or the log has no end, it becomes ``interrupted_result_<k>_<n>.txt`` and never counts (S1).
+    off, read other data than it names (T27), or the log has no end, it becomes
+    ``interrupted_result_<k>_<n>.txt`` and never counts (S1).
     """
     log = partial.with_name(partial.name.removesuffix(_PARTIAL))
+    _say_if_not_digested(partial, "the machine or the process stopped")
     stop = find_last_record(partial, "run_stop")
-    counts = stop is not None and _read_metadata(stop, events.INTERRUPTED_METADATA) is not True
+    has_ended = stop is not None and _read_metadata(stop, events.INTERRUPTED_METADATA) is not True
+    named, read = (find_last_record(partial, key) for key in ("data_digest", "data_read"))
+    counts = has_ended and (read is None or (named or {}).get("value") == read["value"])
     with partial.open("rb") as written, contextlib.suppress(OSError):
         os.fsync(written.fileno())
     return partial.rename(log if counts else _find_unused_name(log))
+
+
+def _say_if_not_digested(partial: Path, why: str) -> None:
+    """Write that the data were not digested, in the log of a run that reached its targets."""
+    stop = find_last_record(partial, "run_stop")
+    if stop is None or _read_metadata(stop, "status") != events.STATUS_SUCCESS:
+        return
+    if find_last_record(partial, "data_read") is None:
+        file = RecordFile(partial, is_new=False)
+        with contextlib.closing(file), contextlib.suppress(UserError):
+            file.write("data_read", f"{events.NOT_DIGESTED}{why}")
 
 
 def _find_unused_name(log: Path) -> Path:

@@ -1,13 +1,14 @@
 """The choice of the timed loop: each kind of benchmark has its own."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from reference.run import generate, train
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
-from reference.run.progress import OnProgress, Outcome, ignore_progress
+from reference.run.progress import OnProgress, Outcome, Progress, Stage, ignore_progress
 from rules.events import Kind
 
 LOOPS: Mapping[Kind, Callable[..., Outcome]] = MappingProxyType(
@@ -20,7 +21,13 @@ def run_task(
 ) -> Outcome:
     """Run a task by the loop for its kind of benchmark, and return how the run ended.
 
+    Then, outside the clock, what it read is digested and logged (rule T27).
+
     ``task`` keeps the protocol of that loop: ``train.Task`` or ``generate.Generator``.
     """
     run = LOOPS[config.definition.kind]
-    return run(config.definition, task, config, log, on_progress)
+    outcome = run(config.definition, task, config, log, on_progress)
+    on_progress(Progress(Stage.VERIFYING, outcome.samples))
+    read = task.digest_data()
+    log.event("data_read", read.digest)
+    return replace(outcome, data_problem=read.problem)

@@ -15,6 +15,7 @@ class Stage(Enum):
     EVALUATING = "evaluating"
     EVALUATED = "evaluated"
     MEASURING = "measuring, not timed"
+    VERIFYING = "digesting the data, not timed"
 
     @property
     def is_repeated(self) -> bool:
@@ -33,12 +34,16 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a run: whether every target holds, the samples, the last quality, why not."""
+    """The end of a run: whether every target holds, the samples, the last quality, why not.
+
+    ``data_problem`` says what is wrong with the data that were read: then the run does not count.
+    """
 
     reached: bool
     samples: int
     quality: Mapping[str, float]
     reason: str = ""
+    data_problem: str = ""
 
 
 OnProgress = Callable[[Progress], None]

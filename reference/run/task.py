@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 
 from reference import data
-from reference.data import store
+from reference.data import store, verification
+from reference.data.verification import DataRead
 from reference.machine.ranks import Ranks
 from reference.run.config import RunConfig
 from reference.run.hyperparameters import parse_hyperparameters
+from rules import events
+from rules.errors import UserError
 
 
 class BenchmarkTask:
@@ -46,6 +49,31 @@ class BenchmarkTask:
         """The rows of the dataset to evaluate on, (evaluation_samples,): those that follow."""
         train = self.definition.train_samples
         return np.arange(train, train + self.definition.evaluation_samples)
+
+    def digest_data(self) -> DataRead:
+        """Return the digest of the bytes on the disks of all ranks, on every rank (rule T27).
+
+        The ranks of a machine share the work, so each copy of the dataset is read once.
+        """
+        shares = self.ranks.ranks_per_node
+        changes: verification.Changes = {}
+        why = ""
+        try:
+            changes = verification.find_changes(self.folder, self.ranks.rank % shares, shares)
+        except UserError as error:
+            why = str(error)
+        answers = self.ranks.all_gather_object((changes, why))
+        if failed := [reason for _, reason in answers if reason]:
+            return DataRead(f"{events.NOT_DIGESTED}{failed[0]}", failed[0])
+        manifest = store.read_manifest(self.folder)
+        merged = {place: digest for found, _ in answers for place, digest in found.items()}
+        digest = verification.compute_digest(manifest, merged)
+        if digest == self.data_digest:
+            return DataRead(digest)
+        where = f"{self.folder}: was prepared again while the run went on"
+        if merged:
+            where = verification.describe_changes(self.folder, manifest, merged)
+        return DataRead(digest, where)
 
     def drop_caches(self) -> None:
         """Drop the dataset from the file caches of the operating system (rule T6)."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from reference.data.verification import DataRead
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
 from reference.run.progress import OnProgress, Outcome, Progress, Stage, ignore_progress
@@ -47,6 +48,9 @@ class Task(Protocol):
 
     def evaluate(self) -> dict[str, float]:
         """Return all metrics over the whole evaluation set, the same on every rank."""
+
+    def digest_data(self) -> DataRead:
+        """Digest what the run read, after the clock has stopped; on every rank (rule T27)."""
 
     def synchronize(self) -> None:
         """Wait for this rank's device and for all other ranks."""

@@ -1,7 +1,7 @@
 """One run of a session: make the task, time it, close its log, and keep what it leaves."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from reference.machine.energy import Meter, Sensors
 from reference.machine.placement import RankEndedError
@@ -78,6 +78,8 @@ class SingleRun:
                 keep_weights(task, config, self.folder, session.backend.WEIGHTS_SUFFIX)
             elif self.folder:
                 self.tell(f"run {self.index} does not count; its log is kept: {closed_log}")
+        if outcome.data_problem:
+            self.refuse_data(outcome)
         ending = "all targets reached" if outcome.reached else outcome.reason
         unit = "samples" if config.definition.kind == "train" else "images"
         self.tell(f"run {self.index}: {ending} after {outcome.samples:,} {unit}; log: {closed_log}")
@@ -88,6 +90,16 @@ class SingleRun:
                 keep_report(task, config, self.folder, used, session.observer)
                 keep_pictures(task, config, self.folder, session.observer)
         return outcome
+
+    def refuse_data(self, outcome: Outcome) -> NoReturn:
+        """End the session, because the runs to come would read the same data.
+
+        Raises UserError on the first rank, and RankEndedError on the others.
+        """
+        if not self.session.ranks.is_first:
+            raise RankEndedError("the data are not those that were prepared", is_reported=True)
+        named = "the run did not read the data that its log names, so it does not count (rule T27)"
+        raise UserError(f"run {self.index}: {named}: {outcome.data_problem}")
 
     def tell(self, message: str) -> None:
         """Show one message."""

@@ -77,6 +77,7 @@ class Round:
 
     A round of MLPerf is history: its scores are shown beside their verdicts, and its benchmarks and
     requirements are listed here. The benchmarks of our own rounds are definitions.
+    ``data_not_proven`` are the digests of the code whose results are older than rule T27.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Round:
     log: LogForm = LogForm()
     benchmarks: Mapping[str, RoundBenchmark] = field(default_factory=dict)
     requirements: tuple[Requirements, ...] = ()
+    data_not_proven: frozenset[str] = frozenset()
 
     def benchmark(self, name: str | None) -> RoundBenchmark | None:
         """Return the benchmark that a log calls by this name, or None."""
@@ -133,6 +135,7 @@ def load(name: str = CURRENT) -> Round:
                 *document.get("requirements", ()),
             )
         ),
+        data_not_proven=frozenset(document.get("data_not_proven", ())),
     )
 
 

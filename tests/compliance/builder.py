@@ -159,6 +159,7 @@ def generation_records(
 def _stop(log: LogBuilder, samples: int, converged: bool) -> None:
     if converged:
         log.event("run_stop", status="success", samples_count=samples)
+        log.event("data_read", log.definition.data_digest or DATA_DIGEST)
     else:
         log.event("run_stop", status="aborted", samples_count=samples, reason="out of memory")
 

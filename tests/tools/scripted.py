@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from reference.data.verification import DataRead
 from rules.definition import Block
 from rules.errors import UserError
 from tools import run_benchmark
@@ -99,6 +100,10 @@ class ScriptedTask:
 
         total: float = self.ranks.sum(torch.tensor([value])).item()
         return total / int(self.ranks.world_size)
+
+    def digest_data(self) -> DataRead:
+        mishap("digest", self.ranks.rank)
+        return DataRead(self.data_digest)
 
     def synchronize(self) -> None:
         self.ranks.barrier()

@@ -99,7 +99,8 @@ def last_record(output: Path, name: str) -> dict[str, Any]:
     (path,) = output.glob(f"results/*/*/{name}")
     ends = [line for line in path.read_text().splitlines() if "run_stop" in line or "abort" in line]
     assert len(ends) == 1, "exactly one record ends a log"
-    assert path.read_text().splitlines()[-1] == ends[0]
+    (*_, last) = [line for line in path.read_text().splitlines() if "data_read" not in line]
+    assert last == ends[0]
     record: dict[str, Any] = json.loads(ends[0].removeprefix(":::MLLOG "))
     return record
 

@@ -50,7 +50,7 @@ def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_pat
     assert "all targets reached" in first.stdout
     (folder,) = (tmp_path / "out" / "results").glob("*/galaxy_shape-mini-closed")
     before = (folder / "result_0.txt").read_bytes()
-    assert events(folder / "result_0.txt")[-1]["key"] == "run_stop"  # the report is not in the log
+    assert events(folder / "result_0.txt")[-1]["key"] == "data_read"  # the report is not in the log
     assert "Shear bias, 16 galaxies" in first.stdout
     report = json.loads((folder / "report_0.json").read_text())
     assert report["seed"] in [event["value"] for event in events(folder / "result_0.txt")]
@@ -94,7 +94,7 @@ def test_a_missed_target_is_exit_code_1_and_keeps_its_log(data_root: Path, tmp_p
     )
     assert ended.returncode == 1, ended.stderr
     (log,) = tmp_path.glob("results/*/*/result_0.txt")
-    last = events(log)[-1]
+    last = events(log)[-2]
     assert last["key"] == "run_stop"
     assert last["metadata"]["status"] == "aborted"  # type: ignore[index]
 

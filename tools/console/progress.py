@@ -111,7 +111,8 @@ class GenerationDisplay:
 
     def __call__(self, progress: Progress) -> None:
         """Show ``progress``; cheap enough to be called before every repetition."""
-        assert isinstance(progress, GenerationProgress)
+        if not isinstance(progress, GenerationProgress):
+            progress = GenerationProgress(progress.stage)
         now = time.monotonic()
         if progress.stage is Stage.GENERATING and now - self.drawn_seconds < REFRESH_SECONDS:
             return

@@ -22,7 +22,7 @@ def check_set_aside(result: ResultLogs, definition: Definition) -> Iterator[Find
             continue  # nothing was timed
         seed = run.first("seed")
         repeat = repeats.get(encode_canonically(seed.value)) if seed else None
-        why = _explain_completion(run, repeat, definition)
+        why = "" if _has_read_other_data(run) else _explain_completion(run, repeat, definition)
         line = run.events[-1].line
         if why:
             yield make_finding(
@@ -45,6 +45,12 @@ def check_set_aside(result: ResultLogs, definition: Definition) -> Iterator[Find
                 got=f"seed {format_value(seed.value)}",
                 hint="repeat an interrupted run with its own seed; `cepheid run` does",
             )
+
+
+def _has_read_other_data(run: RunLog) -> bool:
+    """Return True for a run that says itself that its data were damaged (rule T27)."""
+    read = run.first("data_read")
+    return read is not None and read.value != run.value("data_digest")
 
 
 def _explain_completion(run: RunLog, repeat: RunLog | None, definition: Definition) -> str:

@@ -14,6 +14,7 @@ from compliance.checks import Place, check_log
 from compliance.finding import Finding
 from compliance.read.log import runlog
 from rules import definition, rounds
+from rules.digests import derive_seed
 from tests.compliance.builder import (
     IMPLEMENTATION,
     Record,
@@ -201,7 +202,7 @@ def no_time(milliseconds: int) -> list[str]:
     for record in records[at("run_start") :]:
         record["time_ms"] = start["time_ms"]
         record["metadata"]["monotonic_ms"] = start["metadata"]["monotonic_ms"]
-    records[-1]["time_ms"] += milliseconds
+    records[STOP - 1]["time_ms"] += milliseconds
     return text(records)
 
 
@@ -247,8 +248,9 @@ ALONE = Place("v1.0")
 BIG = 3008  # whole batches of it end where those of the default do
 BATCH = int(MINI.hyperparameters["global_batch_size"].default)
 STOP = at("run_stop")
+STOPPED = RECORDS[STOP - 1]
 MEASURED: Record = {
-    **RECORDS[-1], "key": "plain_update_ms", "value": 40.0, "event_type": "POINT_IN_TIME",
+    **STOPPED, "key": "plain_update_ms", "value": 40.0, "event_type": "POINT_IN_TIME",
 }  # fmt: skip
 ABORTED = run_records(MINI, converged=False)
 ABORTED_STOP = line_number(ABORTED, "run_stop")
@@ -397,20 +399,21 @@ CASES = [
          move("eval_start", "block_stop", 1, 1), says="out of turn"),
     Case("two results", "T3.out_of_turn", at("eval_accuracy", 1) + 1, repeat("eval_accuracy", 1)),
     Case("something after run_stop", "T3.after_run_stop", STOP + 1, [
-        *text(RECORDS), line_of({**RECORDS[-2], "time_ms": RECORDS[-1]["time_ms"], "metadata": {
-            **RECORDS[-2]["metadata"],
-            "monotonic_ms": RECORDS[-1]["metadata"]["monotonic_ms"]}})],
+        *text(RECORDS[:STOP]), line_of({**RECORDS[STOP - 2], "time_ms": STOPPED["time_ms"],
+            "metadata": {**RECORDS[STOP - 2]["metadata"],
+                         "monotonic_ms": STOPPED["metadata"]["monotonic_ms"]}}),
+        *text(RECORDS[STOP:])],
          says="follows run_stop"),
     Case("measured before the clock stops", "T3.outside_phase", STOP,
-         text([*RECORDS[:-1], MEASURED, RECORDS[-1]]),
+         text([*RECORDS[: STOP - 1], MEASURED, *RECORDS[STOP - 1 :]]),
          says="plain_update_ms stands outside its phase"),
     Case("measured twice", "T2.repeated",
-         STOP + 2, text([*RECORDS, MEASURED, MEASURED]), says="2 times"),
+         STOP + 2, text([*RECORDS[:STOP], MEASURED, MEASURED, *RECORDS[STOP:]]), says="2 times"),
     Case("measured in words", "T2.value",
-         STOP + 1, text([*RECORDS, {**MEASURED, "value": "fast"}])),
+         STOP + 1, text([*RECORDS[:STOP], {**MEASURED, "value": "fast"}, *RECORDS[STOP:]])),
     Case("a run after what was measured", "T3.after_run_stop", STOP + 2,
-         text([*RECORDS, MEASURED, RECORDS[-2] | {
-             name: RECORDS[-1][name] for name in ("time_ms", "metadata")}]),
+         text([*RECORDS[:STOP], MEASURED, RECORDS[STOP - 2] | {
+             name: STOPPED[name] for name in ("time_ms", "metadata")}, *RECORDS[STOP:]]),
          says="follows run_stop"),
     # T4: clock
     Case("wall clock steps back", "T4.step_back", at("block_start", 1), put(
@@ -452,7 +455,8 @@ CASES = [
     Case("long initialisation", "T6.too_long", at("init_stop"), later(
         "init_stop", int(MINI.timing.init_minutes_max * 60_000)), says="too long"),
     # T7: timed region
-    Case("no run_stop", "T7.no_run_stop", STOP - 1, drop("run_stop"), says="without run_stop"),
+    Case("no run_stop", "T7.no_run_stop", STOP - 1, text(RECORDS[: STOP - 1]),
+         says="without run_stop"),
     Case("a killed run", "T7.no_run_stop", at("block_stop", 1), cut(), says="without run_stop"),
     Case("a run that took no time", "T7.no_time", STOP, no_time(0), says="took no time"),
     # T8: cadence
@@ -491,7 +495,7 @@ CASES = [
          at("eval_accuracy", 1), metric("coverage_68", 7),
          says="got 7"),
     Case("success without the targets", "T9.false_success", STOP, text([
-        *run_records(MINI, converged=False)[:-1], RECORDS[-1]]), says="misses a target"),
+        *run_records(MINI, converged=False)[:-1], *RECORDS[STOP - 1 :]]), says="misses a target"),
     Case("a target lowered", "T9.false_success",
          STOP, metric("e_rmse", 1.01 * MINI.quality[0].target, 2),
          says="misses a target"),
@@ -573,6 +577,18 @@ CASES = [
     # T15, T17 for a log by itself; the result's own catalogue is in test_result.py
     Case("a seed that is not the derived one", "T15.not_derived",
          at("seed"), put("seed", value=1), ALONE),
+    # T27: the data that were read
+    Case("no proof of the data", "T27.missing", STOP, drop("data_read"), says="does not prove"),
+    Case("a digest of other bytes", "T27.other_data", STOP + 1, put(
+        "data_read", value="0" * 64), says="did not read the data"),
+    Case("bytes that could not be read", "T27.other_data", STOP + 1, put(
+        "data_read", value="not digested: Input/output error"), says="Input/output"),
+    Case("digested before the clock stopped", "T3.outside_phase", STOP, move(
+        "data_read", "run_stop"), says="data_read stands outside its phase"),
+    Case("digested before the clock started", "T3.outside_phase", at("run_start"), move(
+        "data_read", "run_start"), says="data_read stands outside its phase"),
+    Case("digested twice", "T2.repeated", STOP + 2, repeat("data_read"), says="2 times"),
+    Case("a digest that is none", "T27.other_data", STOP + 1, put("data_read", value="")),
     Case("aborted, by itself", "T17.not_converged", at("run_stop"), text(
         run_records(MINI, converged=False)), ALONE, says="out of memory"),
 ]  # fmt: skip
@@ -612,9 +628,29 @@ def test_a_spent_budget_is_reason_enough(tmp_path: Path) -> None:
     assert check(text(spent), tmp_path / "result_0.txt") == []
 
 
+def test_a_result_of_before_needs_no_proof_of_its_data(tmp_path: Path) -> None:
+    """The round lists its code: one note for each result."""
+    (earlier, *_) = sorted(ROUND.data_not_proven)
+    seed = derive_seed(MINI.digest, "box", earlier, 0)
+    records = edit(RECORDS[:STOP], "code_digest", lambda record: record.update(value=earlier))
+    records = edit(records, "seed", lambda record: record.update(value=seed))
+    (found,) = check(text(records), tmp_path / "result_0.txt")
+    assert (found.code, found.severity, found.line) == ("T27.not_proven", "note", STOP)
+    assert check(text(records), tmp_path / "result_1.txt") == []
+    wrong = [*text(records), line_of({**RECORDS[STOP], "value": "0" * 64})]
+    (found,) = check(wrong, tmp_path / "result_0.txt")
+    assert (found.code, found.severity) == ("T27.other_data", "error")
+
+
+def test_a_run_that_missed_its_targets_needs_no_proof_of_its_data(tmp_path: Path) -> None:
+    assert all(record["key"] != "data_read" for record in ABORTED)
+    assert check(text(ABORTED), tmp_path / "result_0.txt") == []
+
+
 def test_other_data_are_a_warning(tmp_path: Path) -> None:
     """Data made with other versions of a library differ in a few last digits: no breach."""
-    lines = put("data_digest", value="0" * 64)
+    both = edit(RECORDS, "data_digest", lambda record: record.update(value="0" * 64))
+    lines = text(edit(both, "data_read", lambda record: record.update(value="0" * 64)))
     (found,) = check(lines, tmp_path / "result_0.txt")
     assert (found.code, found.severity, found.line) == ("T10.data", "warning", at("data_digest"))
     assert (found.expected, found.got) == (f'"{MINI.data_digest}"', f'"{"0" * 64}"')

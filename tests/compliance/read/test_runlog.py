@@ -51,7 +51,7 @@ def test_accessors(tmp_path: Path) -> None:
     assert len(run.all("eval_accuracy")) == 3
     assert run.seconds == pytest.approx(3 * 22, rel=1e-3)
     assert run.converged
-    assert run.samples_to_target == entries[-1]["metadata"]["samples_count"]
+    assert run.samples_to_target == entries[-2]["metadata"]["samples_count"]
     assert [set(point.metrics) for point in run.quality_curve] == [
         {"e_rmse", "nll", "coverage_68", "coverage_95"}
     ] * 3

@@ -16,7 +16,7 @@ from compliance.score.kinds import MINUTES, TRAINING
 from compliance.score.standing import Provisional, Rejected, Scored, judge_result
 from compliance.score.trimmed import trimmed_mean
 from rules import definition
-from tests.compliance.builder import run_records, write_log
+from tests.compliance.builder import line_number, run_records, write_log
 
 MINI = definition.load("galaxy_shape", "mini")
 times = st.floats(0.01, 1e4)
@@ -94,7 +94,7 @@ def _runs(folder: Path, minutes: list[float | None]) -> list[RunSummary]:
     runs = []
     for index, wanted in enumerate(minutes):
         records = run_records(MINI, index, converged=wanted is not None)
-        stop, start = records[-1], next(r for r in records if r["key"] == "run_start")
+        stop, start = (records[line_number(records, key) - 1] for key in ("run_stop", "run_start"))
         stop["time_ms"] = start["time_ms"] + int(60_000 * (wanted or 1))
         log = runlog.read(write_log(folder / f"result_{index}.txt", records))
         runs.append(summarize_run(log))

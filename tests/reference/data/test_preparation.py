@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.data import preparation, store, workers
+from reference.data import preparation, store, verification, workers
 from reference.data.store import StoreError
 from tests.full_disk import files_end_after
 from tests.reference.data.numbered import (
@@ -144,7 +144,7 @@ def test_interruptions_leave_no_trace(
         with suppress(KeyboardInterrupt):
             prepare(folder, draw=Interrupting(number))
     assert prepare(folder) == store.read_manifest(prepared)
-    assert store.verify(folder)
+    assert verification.verify(folder)
 
 
 def test_finished_chunks_are_not_drawn_again(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_unfinished_preparation_of_another_version_is_kept(
 def test_finished_dataset_of_something_else_is_kept(folder: Path) -> None:
     with pytest.raises(StoreError, match=r"another dataset \(parameters.bands: 'gr' there"):
         prepare(folder, parameters={**PARAMETERS, "bands": "ugr"})
-    assert store.verify(folder)
+    assert verification.verify(folder)
 
 
 def test_folder_of_somebody_else_is_kept(tmp_path: Path) -> None:

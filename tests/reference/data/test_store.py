@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reference.data import store
+from reference.data import store, verification
 from reference.data.store import StoreError
 from tests.reference.data.numbered import LAYOUT, PARAMETERS, ROWS, change_byte, draw, row_position
 
@@ -40,12 +40,12 @@ def test_manifest_tells_what_was_asked_for(prepared: Path) -> None:
     assert manifest.versions["numpy"] == np.__version__
     assert manifest.arrays["stamps"].shape == (ROWS, 2, 4, 4)
     assert len(manifest.arrays["stamps"].chunks) == 8
-    assert store.verify(prepared) == manifest
+    assert verification.verify(prepared) == manifest
 
 
 def test_caches_can_be_dropped(prepared: Path) -> None:
     store.drop_caches(prepared)
-    assert store.verify(prepared)
+    assert verification.verify(prepared)
 
 
 # Damage -------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def test_damaged_byte_is_found_with_its_rows(folder: Path, row: int, rows: str) 
     change_byte(path, row_position(path, row))
     assert store.read_manifest(folder)  # looks at sizes only
     with pytest.raises(StoreError, match=rf"stamps\.npy: rows {rows} are not what was written"):
-        store.verify(folder)
+        verification.verify(folder)
 
 
 def test_damaged_header_is_found(folder: Path) -> None:
@@ -165,7 +165,7 @@ def test_edited_manifest_is_found(folder: Path, change: Callable[[dict[str, Any]
 def test_hostile_manifest_is_found_though_its_digest_fits(
     folder: Path, change: Callable[[dict[str, Any]], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_compute_digest", lambda manifest: manifest.digest)
+    monkeypatch.setattr(store, "compute_digest", lambda manifest: manifest.digest)
     edit_manifest(folder, lambda facts: None)
     assert store.read_manifest(folder)
     edit_manifest(folder, change)

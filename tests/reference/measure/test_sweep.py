@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from reference.data.verification import DataRead
 from reference.machine.energy import Counter, Sensors
 from reference.measure.published import load_published
 from reference.measure.sweep import points
@@ -78,6 +79,9 @@ class TrainingTask:
 
     def evaluate(self) -> dict[str, float]:
         raise AssertionError("the paper's measure is of training alone")
+
+    def digest_data(self) -> DataRead:
+        raise AssertionError("not a run")
 
     def synchronize(self) -> None:
         """Nothing to wait for."""
@@ -187,6 +191,9 @@ class Generating:
 
     def evaluate(self, images: object) -> dict[str, float]:
         raise AssertionError("the images are not judged")
+
+    def digest_data(self) -> DataRead:
+        raise AssertionError("not a run")
 
     def synchronize(self) -> None:
         """Nothing to wait for."""

@@ -11,11 +11,13 @@ import pytest
 
 pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-logging")
 
+from reference.data.verification import DataRead
 from reference.run import generate
 from reference.run.config import RunConfig, configure
 from reference.run.generate import GenerationOutcome as Outcome
 from reference.run.generate import GenerationProgress, Times, run
 from reference.run.log import RunLogWriter
+from reference.run.loops import run_task
 from reference.run.progress import Progress, Stage
 from rules import definition
 from rules.definition import Generation
@@ -67,6 +69,9 @@ class ScriptedGenerator:
         self.judged = images
         return dict(self.found)
 
+    def digest_data(self) -> DataRead:
+        return DataRead(self.data_digest)
+
     def synchronize(self) -> None:
         self.diary.append("synchronize")
 
@@ -88,7 +93,9 @@ def execute(
     log = RunLogWriter(path)
     result: Outcome | BaseException
     try:
-        result = run(config.definition, task, config, log)
+        outcome = run_task(task, config, log)
+        assert isinstance(outcome, Outcome)
+        result = outcome
     except BaseException as error:
         result = error
     closed = log.close()
@@ -107,18 +114,18 @@ def test_a_run_from_the_first_line_to_the_last(
     assert outcome.samples == 3 * 1 + 2 * 10
     keys = [event["key"] for event in events]
     of_a_count = ["generation_start", "generation_times", "generation_stop"]
-    judged = ["eval_start", "eval_accuracy", "eval_stop", "run_stop"]
+    judged = ["eval_start", "eval_accuracy", "eval_stop", "run_stop", "data_read"]
     assert keys[keys.index("run_start") :] == ["run_start", *of_a_count, *of_a_count, *judged]
     assert keys.index("weights_digest") < keys.index("init_stop")
     first, second = (event for event in events if event["key"] == "generation_times")
     assert first["value"] == {"sampling_seconds": [1.0] * 3, "decoding_seconds": [2.0] * 3}
     assert (first["metadata"]["images_count"], second["metadata"]["images_count"]) == (1, 10)
     assert len(second["value"]["sampling_seconds"]) == 2
-    for event in events[-4:]:
+    for event in events[-5:-1]:
         assert event["metadata"]["samples_count"] == 23
-    assert events[-3]["value"] == GOOD["generated_distance"]
-    assert events[-3]["metadata"]["metrics"] == GOOD
-    assert events[-1]["metadata"]["status"] == "success"
+    assert events[-4]["value"] == GOOD["generated_distance"]
+    assert events[-4]["metadata"]["metrics"] == GOOD
+    assert events[-2]["metadata"]["status"] == "success"
     assert [taken.seconds for taken in task.times] == [(3.0,) * 3, (3.0,) * 2]
 
 
@@ -145,8 +152,8 @@ def test_a_target_that_is_missed_aborts_and_says_why(
     outcome, events = execute(config, task, tmp_path / "result_0.txt", monkeypatch)
     assert isinstance(outcome, Outcome)
     assert not outcome.reached
-    assert events[-1]["metadata"]["status"] == "aborted"
-    assert "distinct_share" in events[-1]["metadata"]["reason"]
+    assert events[-2]["metadata"]["status"] == "aborted"
+    assert "distinct_share" in events[-2]["metadata"]["reason"]
     assert "NaN" not in (tmp_path / "result_0.txt").read_text()
 
 

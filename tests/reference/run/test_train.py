@@ -11,8 +11,10 @@ import pytest
 
 pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-logging")
 
+from reference.data.verification import DataRead
 from reference.run.config import RunConfig, configure
 from reference.run.log import RunLogWriter
+from reference.run.loops import run_task
 from reference.run.progress import Outcome, Progress, Stage
 from reference.run.train import run
 from rules import definition
@@ -58,6 +60,9 @@ class ScriptedTask:
         self.diary.append("evaluate")
         return self.qualities.pop(0)
 
+    def digest_data(self) -> DataRead:
+        return DataRead(self.data_digest)
+
     def synchronize(self) -> None:
         self.diary.append("synchronize")
 
@@ -86,7 +91,7 @@ def execute(
     log = RunLogWriter(path)
     result: Outcome | BaseException
     try:
-        result = run(config.definition, task, config, log)
+        result = run_task(task, config, log)
     except BaseException as error:
         result = error
     closed = log.close()
@@ -106,9 +111,10 @@ def test_stops_at_the_first_evaluation_that_reaches_all_targets(
     outcome, events = execute(config, task, tmp_path / "result_0.txt")
     assert outcome == Outcome(True, 256, GOOD)
     assert keys(events).count("run_stop") == 1
-    assert events[-1]["key"] == "run_stop"
-    assert events[-1]["metadata"]["status"] == "success"
-    assert events[-1]["metadata"]["samples_count"] == 256
+    assert keys(events)[-2:] == ["run_stop", "data_read"]
+    assert events[-2]["metadata"]["status"] == "success"
+    assert events[-2]["metadata"]["samples_count"] == 256
+    assert events[-1]["value"] == task.data_digest
     assert [e["metadata"]["samples_count"] for e in events if e["key"] == "block_stop"] == [
         128,
         256,
@@ -120,8 +126,8 @@ def test_one_target_of_two_is_not_enough(config: RunConfig, tmp_path: Path) -> N
     outcome, events = execute(config, ScriptedTask([half] * 3), tmp_path / "result_0.txt")
     assert isinstance(outcome, Outcome)
     assert not outcome.reached
-    assert events[-1]["metadata"]["status"] == "aborted"
-    assert "300 samples" in events[-1]["metadata"]["reason"]
+    assert events[-2]["metadata"]["status"] == "aborted"
+    assert "300 samples" in events[-2]["metadata"]["reason"]
     assert outcome.samples == 320  # the budget, completed to a whole batch
 
 
@@ -173,7 +179,10 @@ def test_caches_that_cannot_be_dropped_are_told(config: RunConfig, tmp_path: Pat
 
 def test_records_name_the_line_that_asked_for_them(config: RunConfig, tmp_path: Path) -> None:
     _, events = execute(config, ScriptedTask([GOOD]), tmp_path / "result_0.txt")
-    assert {event["metadata"]["file"] for event in events} == {"reference/run/train.py"}
+    assert {event["metadata"]["file"] for event in events} == {
+        "reference/run/train.py",
+        "reference/run/loops.py",
+    }
     assert len({event["metadata"]["lineno"] for event in events}) > 8
 
 
@@ -206,7 +215,7 @@ def test_a_run_that_diverges_is_aborted_and_logs_no_nan(
     outcome, events = execute(config, task, tmp_path / "result_0.txt")
     assert isinstance(outcome, Outcome)
     assert not outcome.reached
-    assert reason in events[-1]["metadata"]["reason"]
+    assert reason in events[-2]["metadata"]["reason"]
     assert "NaN" not in (tmp_path / "result_0.txt").read_text()
 
 

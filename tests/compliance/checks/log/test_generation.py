@@ -116,13 +116,16 @@ CASES = {
         meta("eval_start", samples_count=7)),
     "run_stop counts wrongly": ("T24.samples_count", "run_stop", 0,
         meta("run_stop", samples_count=7)),
+    "no proof of the data": ("T27.missing", "run_stop", 0, drop("data_read")),
+    "a digest of other bytes": ("T27.other_data", "data_read", 0, lambda records: edit(
+        records, "data_read", lambda record: record.update(value="0" * 64))),
     "other weights": ("T25.other_weights", "weights_digest", 0,
                       lambda records: edit(records, "weights_digest",
                                              lambda record: record.update(value="c" * 64))),
     "no weights": ("T2.missing", "init_stop", 0, drop("weights_digest")),
     "generation after the evaluation": (
         "T3.out_of_turn", "run_stop", 0,
-        lambda records: [*records[:-1], *_three(records), records[-1]]),
+        lambda records: [*records[:-2], *_three(records), *records[-2:]]),
     "times twice": ("T3.out_of_turn", "generation_times", 1,
                     lambda records: _twice(records, "generation_times")),
     "an event of training": ("T2.unknown_key", "block_start", 0, lambda records: _rename(records)),
@@ -136,8 +139,8 @@ def _three(records: list[Record]) -> list[Record]:
     first = line_number(records, "generation_start", 2) - 1
     again = copy.deepcopy(records[first : first + 3])
     for record in again:
-        record["time_ms"] = records[-1]["time_ms"]
-        record["metadata"]["monotonic_ms"] = records[-1]["metadata"]["monotonic_ms"]
+        record["time_ms"] = records[-2]["time_ms"]
+        record["metadata"]["monotonic_ms"] = records[-2]["metadata"]["monotonic_ms"]
     return again
 
 

@@ -114,6 +114,13 @@ def test_a_completed_run_that_was_set_aside(
     assert says in found.got
 
 
+def test_a_run_on_other_data_may_be_set_aside(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, MINI)
+    records = edit(run_records(MINI, 2), "data_read", lambda record: record.update(value="0" * 64))
+    write_log(folder / "interrupted_result_2_0.txt", records)
+    assert errors_of(tmp_path) == []
+
+
 def test_interrupted_runs_are_only_noted(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
     write_log(folder / "interrupted_0.txt", run_records(MINI, 2, blocks=2, converged=False))
@@ -199,6 +206,8 @@ def test_the_odd_one_out_is_named(key: str, value: object, tmp_path: Path) -> No
         record["value"] = value
 
     records = edit(run_records(MINI, 0), key, other)
+    if key == "data_digest":
+        records = edit(records, "data_read", other)
     if key == "code_digest":  # the derived seed follows from it
         seed = derive_seed(MINI.digest, "box", "0" * 64, 0)
         records = edit(records, "seed", lambda record: record.update(value=seed))

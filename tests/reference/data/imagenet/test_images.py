@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 
-from reference.data import imagenet, preparation, store
+from reference.data import imagenet, preparation, verification
 from reference.data.imagenet import jpeg as jpeg_files
 from reference.data.imagenet.images import ImageNetParameters
 from reference.data.imagenet.jpeg import KINDS
@@ -41,7 +41,7 @@ def test_packed_files_are_the_files(tmp_path: Path) -> None:
         assert images.classes[images.labels[row]] == path.parent.name
     assert images.classes == CLASSES
     assert (images.train_samples, images.evaluation_samples) == (TRAIN, EVALUATION)
-    assert store.verify(folder) == images.manifest
+    assert verification.verify(folder) == images.manifest
     assert imagenet.remarks(folder) == []
 
 
@@ -182,7 +182,7 @@ def test_packed_set_needs_its_source_no_longer(tmp_path: Path) -> None:
     folder = pack(tmp_path)
     shutil.rmtree(source)
     assert pack(tmp_path) == folder
-    assert store.verify(folder)
+    assert verification.verify(folder)
 
 
 @pytest.mark.parametrize(
@@ -272,4 +272,4 @@ def test_damaged_byte_is_found_with_its_rows(tmp_path: Path) -> None:
     content[-1] ^= 1
     (folder / "images.bin").write_bytes(content)
     with pytest.raises(StoreError, match=r"images\.bin: rows 0 to 17 are not what was written"):
-        store.verify(folder)
+        verification.verify(folder)

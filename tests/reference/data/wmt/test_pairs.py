@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
-from reference.data import store, wmt
+from reference.data import verification, wmt
 from reference.data.store import StoreError
 from reference.data.wmt import parallel_text
 from reference.data.wmt.pairs import REAL, Pairs, TextParameters
@@ -84,7 +84,7 @@ def test_digest_does_not_depend_on_processes_or_interruptions(
     again = make_pairs(tmp_path)
     assert again.manifest.digest == drawn.manifest.digest
     assert text.stat().st_mtime_ns == written_ns, "text was written anew"
-    assert store.verify(tmp_path / "packed").digest == drawn.manifest.digest
+    assert verification.verify(tmp_path / "packed").digest == drawn.manifest.digest
 
 
 def test_progress_ends_at_all_rows(tmp_path: Path) -> None:

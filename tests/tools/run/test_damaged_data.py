@@ -1,0 +1,126 @@
+"""A run on data that are not those that were prepared does not count (T27), whatever it reached."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="runs need the extra torch")
+pytest.importorskip("galsim", reason="runs need the extra galsim")
+
+from compliance.checks import Place, check_log
+from compliance.read.log.runlog import read
+from reference.data import store
+from rules import rounds
+from rules.definition import BENCHMARKS_VARIABLE
+from tests import tiny
+from tests.processes import cepheid
+from tests.tools.test_run_benchmark import FAST, cepheid_run, environment, events
+
+Change = Callable[[np.ndarray], object]
+
+
+def flip_a_bit(stamps: np.ndarray) -> None:
+    stamps.view(np.uint8).reshape(-1)[12_345] ^= 1
+
+
+def zero_rows(stamps: np.ndarray) -> None:
+    stamps[: int(0.4 * len(stamps))] = 0
+
+
+def damage(folder: Path, name: str, change: Change) -> None:
+    array = np.load(folder / f"{name}.npy", mmap_mode="r+")
+    change(array)
+    array.flush()
+
+
+@pytest.fixture
+def copied(data_root: Path, tmp_path: Path) -> Path:
+    """Prepare the dataset once for all tests, and give this one a copy."""
+    where = ["--output", tmp_path / "whole", "--data", data_root]
+    whole = cepheid_run("galaxy_shape", *FAST, "--runs", "1", *where)
+    assert whole.returncode == 0, whole.stderr
+    (log,) = (tmp_path / "whole").glob("results/*/*/result_0.txt")
+    named, proven = (find_value(log, key) for key in ("data_digest", "data_read"))
+    assert named == proven
+    for manifest in data_root.glob("*/manifest.json"):
+        if json.loads(manifest.read_text())["digest"] == named:
+            shutil.copytree(manifest.parent, tmp_path / "data" / manifest.parent.name)
+    return tmp_path / "data"
+
+
+def find_value(log: Path, key: str) -> Any:
+    (value,) = [record["value"] for record in events(log) if record["key"] == key]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "rows"),
+    [
+        ("stamps", flip_a_bit, "rows 0 to 95"),
+        ("stamps", zero_rows, "rows 0 to 95"),
+        ("labels", lambda labels: labels.view(np.uint8).fill(0), "rows 0 to 95"),
+    ],
+    ids=["one bit", "40% of the rows", "all labels"],
+)
+def test_a_run_on_damaged_data_does_not_count(
+    name: str, change: Change, rows: str, copied: Path, tmp_path: Path
+) -> None:
+    (folder,) = copied.iterdir()
+    arrays = store.read_manifest(folder).arrays
+    assert name in arrays, list(arrays)
+    damage(folder, name, change)
+    output = tmp_path / "out"
+    where = ["--data", copied, "--output", output]
+    ended = cepheid_run("galaxy_shape", *FAST, "--runs", "1", *where)
+    assert ended.returncode == 2
+    assert "so it does not count (rule T27)" in ended.stderr
+    assert f"{name}.npy: {rows} are not what was written" in ended.stderr
+    assert f"Delete {folder} and prepare the dataset again." in ended.stderr
+    assert "Traceback" not in ended.stderr
+    (log,) = output.glob("results/*/*/*.txt")
+    assert log.name == "interrupted_result_0_0.txt"
+    assert not list(output.rglob("run_0.pt")), "the weights of a run that counts"
+    assert find_value(log, "data_read") not in ("", find_value(log, "data_digest"))
+    found = check_log(read(log.rename(log.with_name("result_0.txt"))), PLACE, rounds.load())
+    assert "T27.other_data" in {finding.code for finding in found}
+
+
+PLACE = Place(rounds.CURRENT, in_result=True)
+
+
+@pytest.fixture(autouse=True)
+def tiny_definition(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.use(Path(environment()[BENCHMARKS_VARIABLE]), monkeypatch)
+
+
+def test_a_run_whose_data_cannot_be_read_again_does_not_count(copied: Path, tmp_path: Path) -> None:
+    """A file that vanished while the run went on is still mapped, so that the run ends well."""
+    (folder,) = copied.iterdir()
+    output = tmp_path / "out"
+    ended = cepheid(
+        "run", "galaxy_shape", *FAST, "--runs", "1", "--data", copied, "--output", output,
+        environment=environment(), prelude=_delete_labels_after_the_run,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert "labels.npy: the file is missing" in ended.stderr
+    (log,) = output.glob("results/*/*/*.txt")
+    assert log.name == "interrupted_result_0_0.txt"
+    assert find_value(log, "data_read").startswith("not digested: ")
+    assert str(folder) in find_value(log, "data_read")
+
+
+def _delete_labels_after_the_run() -> None:
+    from reference.run.task import BenchmarkTask
+
+    digest = BenchmarkTask.digest_data
+
+    def delete_and_digest(task: BenchmarkTask) -> object:
+        (task.folder / "labels.npy").unlink()
+        return digest(task)
+
+    BenchmarkTask.digest_data = delete_and_digest  # type: ignore[method-assign,assignment]
