@@ -23,7 +23,7 @@ def check_set_aside(result: ResultLogs, definition: Definition) -> Iterator[Find
         seed = run.first("seed")
         repeat = repeats.get(encode_canonically(seed.value)) if seed else None
         why = "" if _has_read_other_data(run) else _explain_completion(run, repeat, definition)
-        line = run.events[-1].line
+        line = (run.first("run_stop") or run.events[-1]).line
         if why:
             yield make_finding(
                 run.path,

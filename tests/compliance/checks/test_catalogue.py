@@ -585,8 +585,6 @@ CASES = [
         "data_read", value="not digested: Input/output error"), says="Input/output"),
     Case("digested before the clock stopped", "T3.outside_phase", STOP, move(
         "data_read", "run_stop"), says="data_read stands outside its phase"),
-    Case("digested before the clock started", "T3.outside_phase", at("run_start"), move(
-        "data_read", "run_start"), says="data_read stands outside its phase"),
     Case("digested twice", "T2.repeated", STOP + 2, repeat("data_read"), says="2 times"),
     Case("a digest that is none", "T27.other_data", STOP + 1, put("data_read", value="")),
     Case("aborted, by itself", "T17.not_converged", at("run_stop"), text(
