@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -36,12 +37,20 @@ def pytest_collection_finish() -> None:
     gc.freeze()  # what is imported by now stays, so that a collection looks at little else
 
 
+COLLECT_EVERY_BYTES = 256 * 2**20
+_rss_bytes = 0  # of this process after the last collection
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Free the task of a test: networks with hooks are cycles, whose tensors the collector does not
-    count, so that it came late and the process grew to 4 GB."""
+    """Free the tasks of tests once the process has grown: networks with hooks are cycles, whose
+    tensors the collector does not count, so that it came late and the process grew to 4 GB."""
+    global _rss_bytes
     if item.nodeid.startswith(("tests/test_", "tests/benchmarks/")):
-        gc.collect()
+        process = psutil.Process()
+        if process.memory_info().rss > _rss_bytes + COLLECT_EVERY_BYTES:
+            gc.collect()
+            _rss_bytes = process.memory_info().rss
 
 
 @pytest.hookimpl(optionalhook=True)
