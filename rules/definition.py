@@ -22,6 +22,7 @@ from rules.documents import find_schema_problem
 from rules.errors import UserError, did_you_mean
 from rules.events import Kind
 from rules.hyperparameters import Hyperparameter, parse_hyperparameter
+from rules.relations import Relations, parse_relations
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "benchmarks"
@@ -102,11 +103,11 @@ class Definition:
     """One benchmark at one scale.
 
     ``model`` and ``data`` hold facts that only the benchmark's own task reads. ``bounds`` are the
-    lowest and highest possible values of a metric. ``data_digest`` belongs to the dataset that the
-    reference prepares. ``generation`` is set if ``kind`` is ``generate``. ``execution`` are
-    settings that only this benchmark's reference has and that do not change the mathematics, each
-    with its choices, the default first. ``extras`` are those of the installation that its data and
-    metrics need, besides that of a framework.
+    lowest and highest possible values of a metric, ``relations`` what holds between metrics.
+    ``data_digest`` belongs to the dataset that the reference prepares. ``generation`` is set if
+    ``kind`` is ``generate``. ``execution`` are settings that only this benchmark's reference has
+    and that do not change the mathematics, each with its choices, the default first. ``extras`` are
+    those of the installation that its data and metrics need, besides that of a framework.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Definition:
     quality: tuple[QualityTarget, ...]
     reported: tuple[str, ...]
     bounds: Mapping[str, tuple[float, float]]
+    relations: Relations
     timing: Timing
     runs: Runs
     hyperparameters: Mapping[str, Hyperparameter]
@@ -251,6 +253,7 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
                 for metric, bound in facts.get("bounds", {}).items()
             }
         ),
+        relations=parse_relations(facts.get("relations", {})),
         timing=Timing(**facts["timing"]),
         generation=_parse_generation(facts),
         runs=Runs(

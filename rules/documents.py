@@ -1,8 +1,10 @@
 """Documents that people and tools write: their JSON Schemas, and the fields still to fill in."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 SCHEMAS = Path(__file__).resolve().parent / "schemas"
 
@@ -23,6 +25,42 @@ def find_schema_problem(document: object, schema: str) -> str | None:
     has_bound = error.validator in ("minLength", "maxLength")  # the message leaves the bound out
     bound = f" ({error.validator}: {error.validator_value})" if has_bound else ""
     return f"{place}: {error.message}{bound}"
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse a JSON document as strictly as the standard says.
+
+    Raises ValueError for what `json.loads` lets pass: a key that is there twice, of which each
+    reader may take another one, and numbers that are not finite. RecursionError is raised as it is.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")
+    return json.loads(
+        text,
+        object_pairs_hook=_refuse_repetition,
+        parse_constant=_refuse_constant,
+        parse_float=_parse_finite,
+    )
+
+
+def _refuse_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the name {twice[:80]!r} is there more than once")
+    return content
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _parse_finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits[:40]} is too large for a number")
+    return value
 
 
 def find_unfilled(content: Mapping[str, object]) -> Iterator[tuple[str, str]]:

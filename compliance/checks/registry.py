@@ -26,6 +26,18 @@ class Needs(IntEnum):
 
 
 @dataclass(frozen=True)
+class Described:
+    """What the system description says of the machine that logs name too.
+
+    ``accelerators`` are those of all nodes, ``ranks`` the fewest and the most that there can be.
+    """
+
+    framework: str
+    accelerators: int
+    ranks: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Place:
     """What the folder of a log requires the log to say; None where it requires nothing."""
 
@@ -37,6 +49,7 @@ class Place:
     division: str | None = None
     in_result: bool = False  # judged as one log of a result, not by itself
     in_submission: bool = False
+    described: Described | None = None
 
 
 @dataclass(frozen=True)

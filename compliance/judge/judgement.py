@@ -15,6 +15,7 @@ from compliance.checks import (
     find_round_benchmark,
 )
 from compliance.checks.submission.layout import report_stray
+from compliance.checks.submission.machine import describe_machine
 from compliance.finding import Finding, sort_findings
 from compliance.judge.unit import JudgedUnit, Unit, find_definition, judge_unit
 from compliance.read import waivers
@@ -161,6 +162,7 @@ def find_place(folder: ResultFolder, who: Submitter, judged_in: Round) -> Place:
         scale=scale,
         division=division,
         in_submission=who.in_submission,
+        described=describe_machine(system),
     )
 
 

@@ -6,7 +6,6 @@ here; each log is opened later, once, by whoever judges its result.
 """
 
 import errno
-import json
 import os
 import re
 import stat
@@ -32,7 +31,7 @@ from compliance.read.log.records import FILE_BYTES_MAX as DIGESTED_BYTES_MAX
 from compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
 from compliance.read.powerlog import POWER_NAME
 from rules import digests
-from rules.documents import FILL_IN
+from rules.documents import FILL_IN, parse_json
 from rules.errors import UserError
 
 ENTRIES_MAX = 10_000  # in one folder
@@ -338,7 +337,7 @@ def _read_description(path: Path, name: str) -> SystemFile:
             data = file.read(DESCRIPTION_BYTES_MAX + 1)
         if len(data) > DESCRIPTION_BYTES_MAX:
             return SystemFile(path, name, None, "is larger than 1 MiB")
-        content = json.loads(data.decode("utf-8"))
+        content = parse_json(data)
     except OSError as error:
         return SystemFile(path, name, None, f"cannot be read: {error.strerror}")
     except (ValueError, RecursionError) as error:

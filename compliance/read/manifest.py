@@ -5,10 +5,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from rules import digests
-from rules.documents import find_schema_problem
+from rules.documents import find_schema_problem, parse_json
 
 FILE_NAME = "manifest.json"
 FILE_BYTES_MAX = 32 * 2**20
@@ -76,7 +75,7 @@ def read(path: Path) -> Manifest:
             data = file.read(FILE_BYTES_MAX + 1)
         if len(data) > FILE_BYTES_MAX:
             return Manifest(path, problem="is larger than 32 MiB")
-        content = json.loads(data.decode("utf-8"), object_pairs_hook=_refuse_repetition)
+        content = parse_json(data)
     except OSError as error:
         return Manifest(path, problem=f"cannot be read: {error.strerror}")
     except (ValueError, RecursionError) as error:
@@ -86,14 +85,6 @@ def read(path: Path) -> Manifest:
         return Manifest(path, problem=f"does not follow its schema: {problem[:200]}")
     results = {name: BoundResult(**bound) for name, bound in content["results"].items()}
     return Manifest(path, content["round"], content["submitter"], results, content["files"])
-
-
-def _refuse_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object, and refuse a key that is there twice: it would describe one file twice."""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise ValueError("a name is there more than once")
-    return content
 
 
 def find_differences(

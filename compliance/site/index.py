@@ -11,7 +11,7 @@ from compliance.leaderboard import describe_row
 from compliance.leaderboard.numbers import format_number, rank_rows
 from compliance.site.entry import Entry, Run
 from compliance.site.view import Site, make_link
-from rules.documents import SCHEMAS, find_schema_problem
+from rules.documents import SCHEMAS, find_schema_problem, parse_json
 from rules.errors import UserError
 
 FILE = "results.json"
@@ -95,7 +95,7 @@ def read(path: Path) -> Mapping[str, Any]:
     """
     file = path / FILE if path.is_dir() else path
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = parse_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UserError(
             f"{file}: no such file; give a folder that `cepheid leaderboard` wrote"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from reference.machine import hardware
 from reference.machine.accelerators import Accelerators, find_accelerators
-from rules.documents import FILL_IN, SCHEMAS, find_schema_problem
+from rules.documents import FILL_IN, SCHEMAS, find_schema_problem, parse_json
 from rules.errors import UserError
 from rules.names import refuse_name
 
@@ -44,7 +44,7 @@ def read_description(path: Path) -> dict[str, Any]:
     Raises UserError if the file is missing or not valid.
     """
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
+        description = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UserError(
             f"{path}: no such system description; `cepheid describe-system --output {path}` "

@@ -1,5 +1,6 @@
 """Writes compliant run logs and results from a definition, without any framework, for tests."""
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -186,7 +187,7 @@ def _before_the_clock(
     log.event("definition_digest", definition.digest)
     log.event("code_digest", CODE_DIGEST)
     log.event("data_digest", definition.data_digest or DATA_DIGEST)
-    log.event("implementation", IMPLEMENTATION)
+    log.event("implementation", describe_implementation(system))
     log.event("train_samples", definition.train_samples)
     log.event("eval_samples", definition.evaluation_samples)
     defaults = {name: known.default for name, known in definition.hyperparameters.items()}
@@ -201,6 +202,17 @@ def _before_the_clock(
     return log
 
 
+def describe_implementation(system: Mapping[str, Any]) -> dict[str, object]:
+    """What a run logs of the machine that a description describes."""
+    accelerators = system["nodes"] * system["accelerators_per_node"]
+    return {
+        **IMPLEMENTATION,
+        "framework": system["framework"].split()[0],
+        "device": "cuda" if accelerators else "cpu",
+        "ranks": accelerators or system["nodes"],
+    }
+
+
 def quality(definition: Definition, block: int, reached: bool, index: int = 0) -> dict[str, float]:
     """Metrics that reach every target, or miss every one; other runs have other values."""
     metrics = {}
@@ -212,6 +224,23 @@ def quality(definition: Definition, block: int, reached: bool, index: int = 0) -
         metrics[target.metric] = min(max(value, lowest), highest)
     for name in definition.reported:
         metrics[name] = 0.5 + 0.01 * block
+    return keep_relations(definition, metrics)
+
+
+def keep_relations(definition: Definition, metrics: dict[str, float]) -> dict[str, float]:
+    """The same metrics, as nearly as what they are allows."""
+    relations, samples = definition.relations, definition.evaluation_samples
+    for name, (other, origin) in relations.distances.items():
+        metrics[other] = origin + metrics[name]
+    for name in relations.counted:
+        metrics[name] = min(round(metrics[name] * samples) / samples, 1.0)
+    for names in relations.ascending:
+        for low, high in itertools.pairwise(names):
+            metrics[high] = max(metrics[low], metrics[high])
+    for name, (other, origin) in relations.distances.items():
+        metrics[name] = abs(metrics[other] - origin)
+    for name, parts in relations.means.items():
+        metrics |= dict.fromkeys(parts, metrics[name])
     return metrics
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from compliance.checks.definitions import DIVISIONS, find_log_definition, has_digest_of
+from compliance.checks.log.machine import check_machine
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.log.runlog import RunLog
@@ -23,6 +24,8 @@ def check_identity(run: RunLog, place: Place) -> Iterator[Finding]:
     """Check round, submitter, system, benchmark, scale, division and definition (T14)."""
     yield from _check_benchmark(run)
     yield from _check_folder(run, place)
+    if place.described:
+        yield from check_machine(run, place.described)
     round_event = run.first("submission_round")
     if round_event and isinstance(round_event.value, str) and round_event.value != place.round:
         yield make_finding(

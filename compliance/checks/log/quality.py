@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from compliance.checks.definitions import find_division, read_batch_size
+from compliance.checks.log.relations import check_relations
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.log.records import Event
@@ -56,7 +57,8 @@ def _check_metrics(run: RunLog, event: Event, definition: Definition) -> Iterato
             hint=f"write the same number as value and as metadata.metrics.{first}",
         )
     else:
-        yield from _check_bounds(run, event, definition)
+        impossible = list(_check_bounds(run, event, definition))
+        yield from impossible or check_relations(run, event, definition)
 
 
 def _check_bounds(run: RunLog, event: Event, definition: Definition) -> Iterator[Finding]:

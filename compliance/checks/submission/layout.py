@@ -6,6 +6,7 @@ from pathlib import Path
 
 from compliance.checks.definitions import DIVISIONS
 from compliance.checks.registry import Needs, make_finding, rule
+from compliance.checks.submission.machine import check_machine
 from compliance.checks.submission.places import check_places
 from compliance.finding import Finding, escape, format_value
 from compliance.read.package import (
@@ -214,7 +215,7 @@ def _check_description(system: SystemFile, submitter: str | None) -> Iterator[Fi
             hint="write it as rules/schemas/system.schema.json says, and let others read it",
         )
         return
-    problems = list(_check_schema(system))
+    problems = list(_check_schema(system)) or list(check_machine(system))
     yield from problems[:PROBLEMS_PER_DESCRIPTION_MAX]
     named = system.text("system")
     if named is not None and named != system.name:

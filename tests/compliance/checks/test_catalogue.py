@@ -494,6 +494,10 @@ CASES = [
     Case("a share above one", "T9.impossible_value",
          at("eval_accuracy", 1), metric("coverage_68", 7),
          says="got 7"),
+    Case("a share of no number of samples", "T9.impossible_count",
+         at("eval_accuracy", 1), metric("coverage_68", 0.51026), says="no share of 2,000 samples"),
+    Case("more within the smaller region", "T9.contradiction",
+         at("eval_accuracy", 1), metric("coverage_68", 0.9), says="coverage_95 is 0.52"),
     Case("success without the targets", "T9.false_success", STOP, text([
         *run_records(MINI, converged=False)[:-1], *RECORDS[STOP - 1 :]]), says="misses a target"),
     Case("a target lowered", "T9.false_success",

@@ -1,0 +1,59 @@
+"""T14: what a log says of the machine is what the system description says."""
+
+import re
+from collections.abc import Iterator
+
+from compliance.checks.registry import Described, make_finding
+from compliance.finding import Finding, format_value
+from compliance.read.log.runlog import RunLog
+from rules.events import is_integer
+
+_ACCELERATORS = re.compile(r"cuda|gpu|tpu|xpu|mps|hpu|npu|rocm|hip|ipu|neuron", re.IGNORECASE)
+_PROCESSOR = re.compile(r"cpu(:[0-9]+)?", re.IGNORECASE)
+_VERSION = re.compile(r"([A-Za-z][\w-]*)[ =]v?([0-9][\w.]*)")
+_NAME = re.compile(r"[A-Za-z][\w-]*")
+
+
+def read_versions(text: str) -> dict[str, str]:
+    """Return the versions that a text names, such as torch and 2.13.0 of ``torch 2.13.0+cpu``."""
+    return {name.casefold(): version.rstrip(".") for name, version in _VERSION.findall(text[:200])}
+
+
+def check_machine(run: RunLog, described: Described) -> Iterator[Finding]:
+    """Check framework, device and ranks of ``implementation`` against the description (T14)."""
+    event = run.first("implementation")
+    if event is None or not isinstance(event.value, dict):
+        return
+    framework, device, ranks = (event.value.get(key) for key in ("framework", "device", "ranks"))
+    if isinstance(framework, str) and not _agree(framework, described.framework):
+        yield _report(run, "framework", framework, format_value(described.framework))
+    if isinstance(device, str):
+        if _PROCESSOR.fullmatch(device) and described.accelerators:
+            yield _report(run, "device", device, f"one of {described.accelerators:,} accelerators")
+        if _ACCELERATORS.search(device) and not described.accelerators:
+            yield _report(run, "device", device, "a processor, since there is no accelerator")
+    fewest, most = described.ranks
+    if is_integer(ranks) and not fewest <= ranks <= most:
+        expected = f"from {fewest:,} (one on each node) to {most:,}"
+        yield _report(run, "ranks", ranks, expected)
+
+
+def _report(run: RunLog, field: str, logged: object, expected: str) -> Finding:
+    event = run.first("implementation")
+    return make_finding(
+        run.path,
+        event.line if event else None,
+        "T14.machine",
+        f"{field} of implementation does not agree with the system description",
+        expected=expected,
+        got=format_value(logged),
+        hint="describe the system that ran, or run again on the described one; never edit a log",
+    )
+
+
+def _agree(logged: str, described: str) -> bool:
+    """Return True if two texts name a framework in common, with the same version if both do."""
+    names = [set(map(str.casefold, _NAME.findall(text[:200]))) for text in (logged, described)]
+    versions, others = read_versions(logged), read_versions(described)
+    same = versions.keys() & others.keys()
+    return bool(names[0] & names[1]) and all(versions[name] == others[name] for name in same)

@@ -1,0 +1,74 @@
+"""S2: what a description says of a machine is possible, and agrees with itself."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from compliance.checks.log.machine import read_versions
+from compliance.checks.registry import Described, make_finding
+from compliance.finding import Finding, format_value
+from compliance.read.contents import SystemFile
+from rules.events import is_integer
+
+THREADS_PER_CORE_MAX = 16
+RANKS_PER_CORE_MAX = 4
+COUNT_MAX = 65_536  # the largest in the schema
+
+
+def check_machine(system: SystemFile) -> Iterator[Finding]:
+    """Check that counts of a valid description fit together, and that versions agree (S2)."""
+    for field, expected, because in _find_contradictions(system.content or {}):
+        yield make_finding(
+            system.path,
+            None,
+            "S2.contradiction",
+            f"{field} contradicts the rest of the description: {because}",
+            expected=expected,
+            got=format_value((system.content or {}).get(field)),
+            hint="correct the field that is wrong; `cepheid describe-system` reads them all",
+        )
+
+
+def _find_contradictions(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield a field, what it must be, and why."""
+    cores = content["processor_cores_per_node"]
+    sockets = content.get("processor_sockets_per_node", 1)
+    threads = content.get("processor_threads_per_node", cores)
+    if sockets > cores:
+        yield "processor_sockets_per_node", f"at most {cores:,}", "each has a core"
+    if not cores <= threads <= THREADS_PER_CORE_MAX * cores:
+        expected = f"from {cores:,} to {THREADS_PER_CORE_MAX * cores:,}"
+        yield "processor_threads_per_node", expected, f"there are {cores:,} cores"
+    if not content["accelerators_per_node"]:
+        for field in ("accelerator_memory_gib", "accelerator_interconnect"):
+            if field in content:
+                yield field, "no such field", "there is no accelerator"
+    of_software = {
+        name.casefold(): version for name, version in content.get("software", {}).items()
+    }
+    for name, version in read_versions(content["framework"]).items():
+        other = re.match(r"[0-9][\w.]*", of_software.get(name, version))
+        if other and other[0].rstrip(".") != version:
+            yield "framework", f"{name} {other[0]}", f"software says {name} {other[0]}"
+
+
+def describe_machine(system: SystemFile | None) -> Described | None:
+    """Return what a description says of the machine that logs name too, or None if it is unsound.
+
+    There is one rank on each node or more, and one for each accelerator or fewer. Without
+    accelerators a core has at most four.
+    """
+    content = (system.content if system else None) or {}
+    framework = content.get("framework")
+    keys = ("nodes", "accelerators_per_node", "processor_cores_per_node")
+    counts = [content.get(key) for key in keys]
+    known = [count for count in counts if is_integer(count) and 0 <= count <= COUNT_MAX]
+    if len(known) < len(counts) or not isinstance(framework, str):
+        return None
+    if not any(map(str.isalnum, framework)):
+        return None
+    nodes, accelerators, cores = known
+    if accelerators and not isinstance(content.get("accelerator"), str):
+        return None
+    most = nodes * (accelerators or RANKS_PER_CORE_MAX * cores)
+    return Described(framework, nodes * accelerators, (nodes, most))

@@ -1,0 +1,73 @@
+"""What holds between the metrics of one evaluation because of what they are (rule T9).
+
+The definition's digest does not cover these relations, because they change no result: they follow
+from the meaning of the metrics, and an evaluation that breaks one was not computed.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+COUNT_TOLERANCE = 1e-6  # of a share: float32 rounds to 6e-8
+EQUAL_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Relations:
+    """Relations between the metrics of an evaluation.
+
+    ``counted`` are shares of the evaluation set. ``ascending`` are metrics of which none is larger
+    than the next. ``means`` are the mean of others, ``distances`` the distance of another metric
+    from a number.
+    """
+
+    counted: tuple[str, ...] = ()
+    ascending: tuple[tuple[str, ...], ...] = ()
+    means: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    distances: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+
+    def find_wrong_counts(
+        self, metrics: Mapping[str, float], samples: int
+    ) -> Iterator[tuple[str, float]]:
+        """Yield each share that no number of so many samples has, with the nearest that one has."""
+        for name in self.counted:
+            value = metrics.get(name, math.nan)
+            if math.isfinite(value):
+                nearest = round(value * samples) / samples
+                if abs(value - nearest) > COUNT_TOLERANCE:
+                    yield name, nearest
+
+    def find_contradictions(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, str, str]]:
+        """Yield each metric that contradicts others, with what it must be by them, in words."""
+        for names in self.ascending:
+            for low, high in itertools.pairwise(names):
+                if metrics.get(low, -math.inf) > metrics.get(high, math.inf) + EQUAL_TOLERANCE:
+                    yield low, f"at most {metrics[high]:g}", f"{high} is {metrics[high]:g}"
+        for name, parts in self.means.items():
+            mean = math.fsum(metrics.get(part, math.nan) for part in parts) / len(parts)
+            if _differ(metrics.get(name, math.nan), mean):
+                yield name, f"{mean:g}", f"this is the mean of {', '.join(parts)}"
+        for name, (other, origin) in self.distances.items():
+            distance = abs(metrics.get(other, math.nan) - origin)
+            if _differ(metrics.get(name, math.nan), distance):
+                yield name, f"{distance:g}", f"{other} is {metrics[other]:g}, from {origin:g}"
+
+
+def _differ(value: float, expected: float) -> bool:
+    """Return True for two finite numbers that differ by more than rounding."""
+    return abs(value - expected) > EQUAL_TOLERANCE * max(1.0, abs(expected))
+
+
+def parse_relations(facts: Mapping[str, Any]) -> Relations:
+    """Read the section ``relations`` of a definition."""
+    return Relations(
+        tuple(facts.get("counted", ())),
+        tuple(map(tuple, facts.get("ascending", ()))),
+        {name: tuple(parts) for name, parts in facts.get("means", {}).items()},
+        {
+            name: (distance["of"], float(distance["from"]))
+            for name, distance in facts.get("distances", {}).items()
+        },
+    )
