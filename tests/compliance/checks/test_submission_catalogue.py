@@ -109,6 +109,11 @@ def log(index: int, key: str, nth: int = 0, /, **fields: object) -> Callable[[Pa
     return change
 
 
+def in_all_logs(key: str, **fields: object) -> Callable[[Path], object]:
+    """Other fields in a record of every log."""
+    return lambda root: [log(n, key, **fields)(root) for n in range(MINI.runs.required)]
+
+
 def source(index: int, key: str, /, **fields: object) -> Callable[[Path], object]:
     """Other metadata in one record of one log."""
 
@@ -462,9 +467,8 @@ CASES = [
       for text in ('"nodes": 1, ', '"memory_gib_per_node": NaN, ', '"a": 1e999, ',
                    '"a": Infinity, ', '"software": {"a": "1", "a": "2"}, ')],
     # T14: the log and the description say the same of the machine
-    *[Case(f"another machine: {fields}", "T14.machine", f"{RESULT}/result_0.txt", lambda root,
-           fields=fields: [log(index, "implementation", value={**IMPLEMENTATION, **fields})(root)
-           for index in range(MINI.runs.required)], at("implementation"))
+    *[Case(f"another machine: {fields}", "T14.machine", f"{RESULT}/result_0.txt",
+           in_all_logs("implementation", value={**IMPLEMENTATION, **fields}), at("implementation"))
       for fields in (
         {"framework": "jax"}, {"framework": "torch 2.9.1"}, {"framework": "jax on torch 1.0"},
         {"device": "cuda"}, {"device": "NVIDIA GPU"}, {"ranks": 0}, {"ranks": -1}, {"ranks": 64})],
