@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import Template
 
+from reference.machine.system import read_description
 from rules import definition, extras
 from rules.definition import Definition
 from rules.documents import FILL_IN, find_unfilled
@@ -16,6 +17,8 @@ from rules.names import refuse_name
 from tools.cli import EXIT_FINE, run_tool
 from tools.console.arguments import add_data_option, make_command_parser
 from tools.console.writing import make_new_folder, write_new
+from tools.describe_system import describe_machine
+from tools.describe_system import write as write_description
 
 TEMPLATES = Path(__file__).parent / "templates" / "submission"
 DIVISIONS = CHOICES["submission_division"]
@@ -24,6 +27,8 @@ EXAMPLES = """\
 examples:
   cepheid new-submission acme --benchmark galaxy_shape --scale mini
       submissions/acme/ with a description of this machine and a copy of the reference's task
+  cepheid new-submission acme --benchmark resnet50 --system cluster.json
+      the same for another machine, which `cepheid describe-system` described there
   cepheid new-submission acme --benchmark galaxy_bnn --division open
       one more benchmark in the same folder; existing files stay as they are
 
@@ -47,6 +52,13 @@ def make_parser() -> argparse.ArgumentParser:
     add("--scale", default="full", help="mini or full (default)")
     add("--division", default="closed", help="closed (default) or open")
     add(
+        "--system",
+        type=Path,
+        metavar="FILE",
+        help="the description of the system, as `cepheid describe-system` wrote it there; "
+        "default: the one in the folder, else this machine is described",
+    )
+    add(
         "--submissions",
         type=Path,
         default=Path("submissions"),
@@ -69,7 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     code = root / "benchmarks" / chosen.name
     if os.path.lexists(code):
         raise UserError(f"{code}: already exists; change it, or move it away")
-    system = _find_or_describe_system(root, arguments.name, arguments.data)
+    given = read_description(arguments.system) if arguments.system else None
+    system = _find_or_describe_system(root, arguments.name, arguments.data, given)
     _write_code(code, _collect_words(chosen, arguments, str(system["system"])))
     if not any(root.glob("LICENSE*")):
         licence = (definition.ROOT / "LICENSE").read_text(encoding="utf-8")
@@ -82,17 +95,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_FINE
 
 
-def _find_or_describe_system(root: Path, submitter: str, data: Path) -> dict[str, object]:
-    """Return the description in the folder, or write one of this machine."""
+def _find_or_describe_system(
+    root: Path, submitter: str, data: Path, given: dict[str, object] | None
+) -> dict[str, object]:
+    """Return the description that was given, that in the folder, or one of this machine.
+
+    It lies in the folder afterwards. Raises UserError where another one has its name there.
+    """
     present = sorted((root / "systems").glob("*.json"))
-    if present:
-        from reference.machine import system
-
-        return system.read_description(present[0])
-    from tools import describe_system
-
-    content = describe_system.describe_machine(submitter, data)
-    describe_system.write(root / "systems" / f"{content['system']}.json", content)
+    if given is None and present:
+        return read_description(present[0])
+    content = describe_machine(submitter, data) if given is None else given
+    content = {**content, "submitter": submitter}
+    path = root / "systems" / f"{content['system']}.json"
+    if path in present and read_description(path) == content:
+        return content
+    write_description(path, content)
     return content
 
 

@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from reference.machine.placement import end_rank, find_placement, leave_quietly
@@ -49,16 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_plan(session: "Session", division: str) -> int:
-    """Print what would be run. Exit code 1 where the closed division refuses something."""
-    from reference.session.result_folder import find_result_folder
-    from tools.run.plan import Plan, find_refusals
+    """Print what would be run. Exit code 1 where something would be refused."""
+    from tools.run.plan import plan
 
-    config = replace(session.config, division=division)
-    request = session.request
-    present = find_result_folder(request.output, config).present()
-    plan = Plan(config, request.output, request.wanted.count(len(present)))
-    session.observer.tell(plan.describe())
-    return EXIT_FINDINGS if any(find_refusals(config)) else EXIT_FINE
+    planned = plan(session, division)
+    session.observer.tell(planned.describe())
+    return EXIT_FINDINGS if planned.refusals else EXIT_FINE
 
 
 def _restart_process(runs: int, earlier: str) -> NoReturn:

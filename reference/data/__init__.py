@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rules.errors import UserError
+
 
 def prepare(
     data: Mapping[str, Any],
@@ -26,6 +28,25 @@ def folder(data: Mapping[str, Any], data_root: Path) -> Path:
     """Return the folder of the dataset of a ``data`` section, prepared or not."""
     where: Path = _generator(data).folder(data, data_root)
     return where
+
+
+def find_problem(data: Mapping[str, Any], data_root: Path) -> str:
+    """Return why ``prepare`` would refuse now, as far as a look at the folders shows; else "".
+
+    Nothing is written.
+    """
+    generator, where = _generator(data), folder(data, data_root)
+    parameters = generator.parameters_of(data)
+    if where.exists():
+        try:
+            generator.prepare(where, parameters)  # it only reads what is prepared
+        except UserError as error:
+            return str(error)
+    elif hasattr(generator, "find_source") and parameters.source == generator.REAL:
+        source = generator.find_source(where, parameters)
+        if not source.is_dir():
+            return f"{source}: there is no such folder; put or link the distributed files there"
+    return ""
 
 
 def remarks(data: Mapping[str, Any], folder: Path) -> Sequence[str]:

@@ -35,9 +35,13 @@ class BenchmarkTask:
                 self.hyperparameter_type, config.hyperparameters
             )
         self.folder = data.folder(config.definition.data, config.data_root)
-        self.data_digest = store.read_manifest(self.folder).digest
         self.evaluation_batch = min(self.evaluation_batch, config.definition.evaluation_samples)
         self.samples = 0
+
+    @cached_property
+    def data_digest(self) -> str:
+        """The digest of the prepared data. A plan makes tasks before there are any."""
+        return store.read_manifest(self.folder).digest
 
     @cached_property
     def training_rows(self) -> np.ndarray:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rules import digests
 
+SHORT = 12  # hexadecimal digits that tell the versions of a file apart
 SOURCES = {".py", ".c", ".cc", ".cpp", ".h", ".hpp", ".cu", ".cuh", ".so", ".pyd", ".sh"}
 
 
@@ -17,19 +18,39 @@ def digest_code(root: Path, benchmark: str, own: Path | None = None) -> str:
     submitter's ``own`` code they are that folder and the benchmarks that it imports instead. The
     digest needs no version control, and it covers edits that are not committed.
     """
+    digest = hashlib.sha256()
+    for name, of_file in list_code(root, benchmark, own).items():
+        digest.update(json.dumps([name, of_file]).encode())
+    if own is not None:
+        digest.update(json.dumps(["task", digest_own_code(own)]).encode())
+    return digest.hexdigest()
+
+
+def list_code(root: Path, benchmark: str, own: Path | None = None) -> dict[str, str]:
+    """Return the SHA-256 of each file of the project that ``digest_code`` covers, by its name."""
     names = _follow_imports(root, {benchmark} if own is None else _find_imports(own))
     folders = [root / "rules", root / "reference"]
     folders += [root / "benchmarks" / name for name in names]
     files = sorted(
         path for folder in folders for path in folder.rglob("*") if path.suffix in SOURCES
     )
-    digest = hashlib.sha256()
-    for path in files:
-        name = path.relative_to(root).as_posix()
-        digest.update(json.dumps([name, hashlib.sha256(path.read_bytes()).hexdigest()]).encode())
+    return {
+        path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
+
+
+def list_all_code(root: Path, benchmark: str, own: Path | None = None) -> dict[str, str]:
+    """Return a short digest of each file that a run executes, a submitter's own code included.
+
+    It is kept beside the runs, to name the files that changed.
+    """
+    files = list_code(root, benchmark, own)
     if own is not None:
-        digest.update(json.dumps(["task", digest_own_code(own)]).encode())
-    return digest.hexdigest()
+        files |= {
+            f"{own.name}/{name}": digest for name, digest in digests.digest_files(own).items()
+        }
+    return {name: digest[:SHORT] for name, digest in files.items()}
 
 
 def digest_own_code(folder: Path) -> str:

@@ -33,4 +33,6 @@ class Request:
     submitter: str = "local"
     system: Mapping[str, Any] | None = None  # a description; None: this machine is described
     own_task: Path | None = None  # the file of a submitter's task; None: the reference's task
+    planned_ranks: int = 0  # of a plan for another machine; 0: the ranks that were started
+    planned_ranks_per_node: int = 1
     is_continued: bool = False  # an earlier process made the run before

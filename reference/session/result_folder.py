@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -14,10 +15,10 @@ from filelock import lock_descriptor
 
 from reference.run import logfile
 from reference.run.config import Execution, RunConfig
+from reference.session.shared_facts import CODE, keep_or_compare, refuse_difference
 from reference.session.watcher import watch
 from rules import events
 from rules.errors import UserError, cannot_write
-from rules.host import atomic_write
 
 # These fields identify a system. The rest of a description may be corrected between two runs.
 SAME_SYSTEM = (
@@ -101,15 +102,47 @@ def find_result_folder(output: Path, config: RunConfig) -> ResultFolder:
     return ResultFolder(output / "results" / config.system / config.result_name, weights)
 
 
+def find_obstacles(
+    output: Path, config: RunConfig, system: Mapping[str, Any], code: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield why ``open_result_folder`` would refuse these runs; nothing is written.
+
+    What cannot be foreseen, such as a disk that becomes full, is left out.
+    """
+    folder = find_result_folder(output, config).path
+    nearest = folder
+    while not nearest.exists():
+        nearest = nearest.absolute().parent
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+        yield f"{nearest}: cannot be written"
+        return
+    if nearest == folder:
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            if not lock_descriptor(lock, blocking=False):
+                yield _describe_lock(folder, lock)
+        finally:
+            os.close(lock)
+    for compared in _list_compared(output, config, system, code):
+        if compared.path.exists() and not compared.is_left_over:
+            try:
+                compared.refuse_difference()
+            except UserError as error:
+                yield str(error)
+
+
 @contextmanager
 def open_result_folder(
-    output: Path, config: RunConfig, system: Mapping[str, Any]
+    output: Path,
+    config: RunConfig,
+    system: Mapping[str, Any],
+    code: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[ResultFolder]:
     """Make or open the result folder of ``config`` under ``output``, and lock it for this process.
 
-    A log that is open in it is closed even if this process is killed. Raises UserError where the
-    folder holds runs of another configuration, where another process is writing to it, or where it
-    cannot be written.
+    ``code`` are short digests of the files that run. A log that is open in it is closed even if
+    this process is killed. Raises UserError where the folder holds runs of another configuration,
+    where another process is writing to it, or where it cannot be written.
     """
     result = find_result_folder(output, config)
     folder = result.path
@@ -121,21 +154,60 @@ def open_result_folder(
         raise cannot_write(folder, error) from error
     try:
         if not lock_descriptor(lock, blocking=False):
-            raise UserError(
-                f"{folder}: another `cepheid run` is writing there ({_name_holder(lock)}); "
-                "wait for it or choose another --output"
-            )
-        described = output / "systems" / f"{config.system}.json"
-        keep_or_compare(described, dict(system), "system", SAME_SYSTEM, T18)
-        shared, configuration = config.list_shared_settings(), folder / CONFIGURATION
-        if [path.name for path in folder.iterdir()] == [CONFIGURATION]:
-            configuration.unlink()  # no run was made with it, so a new one may differ
-        keep_or_compare(configuration, shared, "configuration", tuple(shared), T18)
+            raise UserError(_describe_lock(folder, lock))
+        for compared in _list_compared(output, config, system, code):
+            if compared.is_left_over:
+                compared.path.unlink()
+            compared.keep_or_refuse()
         left_over = tuple(map(logfile.rename_log, logfile.list_partials(folder)))
         with watch(folder, lock):
             yield replace(result, left_over=left_over)
     finally:
         os.close(lock)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A file beside the runs that says what they share: it is written once, then compared."""
+
+    path: Path
+    content: dict[str, Any]
+    what: str
+    fields: tuple[str, ...]
+
+    @property
+    def is_left_over(self) -> bool:
+        """True for a configuration with which no run was made, so that a new one may differ."""
+        folder = self.path.parent
+        is_alone = self.path.name == CONFIGURATION and self.path.exists()
+        return is_alone and [path.name for path in folder.iterdir()] == [CONFIGURATION]
+
+    def keep_or_refuse(self) -> None:
+        """Write the file, or raise UserError where it has other values."""
+        keep_or_compare(self.path, self.content, self.what, self.fields, T18)
+
+    def refuse_difference(self) -> None:
+        """Raise UserError where the file has other values."""
+        refuse_difference(self.path, self.content, self.what, self.fields, T18)
+
+
+def _list_compared(
+    output: Path, config: RunConfig, system: Mapping[str, Any], code: Mapping[str, str]
+) -> tuple[_Compared, _Compared]:
+    described = output / "systems" / f"{config.system}.json"
+    shared = config.list_shared_settings()
+    configuration = find_result_folder(output, config).path / CONFIGURATION
+    return (
+        _Compared(described, dict(system), "system", SAME_SYSTEM),
+        _Compared(configuration, shared | {CODE: dict(code)}, "configuration", tuple(shared)),
+    )
+
+
+def _describe_lock(folder: Path, lock: int) -> str:
+    return (
+        f"{folder}: another `cepheid run` is writing there ({_name_holder(lock)}); "
+        "wait for it or choose another --output"
+    )
 
 
 def _name_holder(lock: int, locks: Path = Path("/proc/locks")) -> str:
@@ -178,57 +250,3 @@ def find_weights_folder(output: Path) -> Path:
     if place.parent.name == "submissions":
         return place.parents[1] / "checkpoints" / place.name
     return output / "checkpoints"
-
-
-def keep_or_compare(
-    path: Path, content: dict[str, Any], what: str, compared: tuple[str, ...], why: str
-) -> None:
-    """Write ``content`` the first time; later check that its ``compared`` fields are the same.
-
-    Raises UserError with the reason ``why`` where they are not, and where the file is damaged or
-    cannot be written.
-    """
-    if not path.exists():
-        try:
-            atomic_write(path, json.dumps(content, indent=2) + "\n")
-        except OSError as error:
-            raise cannot_write(path, error) from error
-        return
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(before, dict):
-            raise ValueError("expected a JSON object")
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path}: damaged ({error}); move it away or choose another --output"
-        ) from error
-    before, content = ({key: facts.get(key) for key in compared} for facts in (before, content))
-    if before == content:
-        return
-    differences = _describe_differences(_flatten(before), _flatten(content))
-    raise UserError(
-        f"{path}: holds another {what}: {differences}. {why}: "
-        "choose another --output, or move that folder away"
-    )
-
-
-def _describe_differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    def shorten(value: object) -> str:
-        text = json.dumps(value)
-        return text if len(text) <= 40 else text[:37] + "…"
-
-    return "; ".join(
-        f"{key} was {shorten(before.get(key))}, is {shorten(now.get(key))}"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key)
-    )
-
-
-def _flatten(content: Any, prefix: str = "") -> dict[str, object]:
-    """Return nested mappings as one, with dotted keys."""
-    if not isinstance(content, Mapping):
-        return {prefix.rstrip("."): content}
-    flat: dict[str, object] = {}
-    for key, value in content.items():
-        flat |= _flatten(value, f"{prefix}{key}.")
-    return flat

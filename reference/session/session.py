@@ -5,7 +5,7 @@ Whoever starts a session hands in an observer, which shows progress and judges t
 
 import importlib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from reference.machine import energy, system
 from reference.machine.placement import RankEndedError
 from reference.machine.ranks import Ranks
 from reference.run.config import RunConfig
-from reference.session.code_digest import digest_code, digest_own_code
+from reference.session.code_digest import digest_code, digest_own_code, list_all_code
 from reference.session.frameworks import find_framework, import_own_task, import_task
 from reference.session.interruption import Interruption
 from reference.session.observer import SessionObserver, prepare_data
@@ -72,7 +72,9 @@ class Session:
         with ExitStack() as stack:
             try:
                 folder = stack.enter_context(
-                    open_result_folder(self.request.output, self.config, self.system)
+                    open_result_folder(
+                        self.request.output, self.config, self.system, self.list_code()
+                    )
                 )
                 stack.enter_context(self.interruption)  # the other ranks have nothing to lose
                 for log in folder.left_over:
@@ -88,6 +90,11 @@ class Session:
                 done = f"{count} of {count} runs are there, nothing to run"
                 self.observer.tell(f"{folder.path}: {done}")
             yield folder, self.ranks.broadcast(missing)
+
+    def list_code(self) -> Mapping[str, str]:
+        """List short digests of the files that run."""
+        own = self.request.own_task
+        return list_all_code(definition.ROOT, self.config.definition.name, own and own.parent)
 
     def find_sensors(self) -> energy.Sensors:
         """Find what measures energy on this machine; report once that there is nothing."""
@@ -120,7 +127,7 @@ def start_session(request: Request, observer: SessionObserver) -> Iterator[Sessi
     config, own = request.config, request.own_task
     backend = importlib.import_module(find_framework(config.framework).backend)
     module = import_own_task(own) if own else import_task(config.definition, config.framework)
-    with backend.start_ranks() as ranks:
+    with _enter_ranks(backend, request) as ranks:
         if config.definition.kind == "train":
             ranks.split_batch(config.global_batch_size)  # refused before any data are prepared
         described = request.system or system.describe(request.submitter, ranks, config.data_root)
@@ -133,6 +140,17 @@ def start_session(request: Request, observer: SessionObserver) -> Iterator[Sessi
         # Hosts may differ, and seeds derive from these: the values of the first rank count.
         config = config.name_system(*ranks.broadcast(identity))
         yield Session(request, config, described, backend, module, ranks, observer)
+
+
+def _enter_ranks(backend: Any, request: Request) -> AbstractContextManager[Ranks]:
+    """Start the ranks, or only plan those that the request names."""
+    if not request.planned_ranks:
+        started: AbstractContextManager[Ranks] = backend.start_ranks()
+        return started
+    planned: AbstractContextManager[Ranks] = backend.plan_ranks(
+        request.planned_ranks, request.planned_ranks_per_node
+    )
+    return planned
 
 
 def _describe_left_over(log: Path) -> str:

@@ -7,9 +7,9 @@ import gc
 
 import torch
 
-from reference.torch.distributed import start_ranks
+from reference.torch.distributed import plan_ranks, start_ranks
 
-__all__ = ["WEIGHTS_SUFFIX", "free_earlier_tasks", "start_ranks"]
+__all__ = ["WEIGHTS_SUFFIX", "free_earlier_tasks", "plan_ranks", "start_ranks"]
 
 WEIGHTS_SUFFIX = ".pt"
 

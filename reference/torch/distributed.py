@@ -156,6 +156,28 @@ class TorchRanks:
         return global_batch_size // self.world_size
 
 
+@dataclass(frozen=True)
+class PlannedRanks(TorchRanks):
+    """The first of ranks that exist only in a plan: it waits for nobody."""
+
+    def barrier(self) -> None:
+        """Return at once."""
+
+    def broadcast(self, message: Any) -> Any:
+        """Return ``message``."""
+        return message
+
+    def all_gather_object(self, message: Any) -> list[Any]:
+        """Return ``message`` as that of every rank."""
+        return [message] * self.world_size
+
+
+@contextmanager
+def plan_ranks(count: int, per_node: int) -> Iterator[PlannedRanks]:
+    """Yield the first of ``count`` ranks, ``per_node`` on each machine, without starting any."""
+    yield PlannedRanks(0, count, torch.device("cpu"), per_node)
+
+
 @contextmanager
 def start_ranks() -> Iterator[TorchRanks]:
     """Start the ranks that ``torchrun``, Slurm or MPI set up, or a single process.

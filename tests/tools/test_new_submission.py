@@ -19,6 +19,7 @@ from reference.session.code_digest import digest_own_code
 from reference.session.frameworks import find_own_task, import_own_task
 from rules import definition, rounds
 from rules.errors import UserError
+from tests.compliance.builder import SYSTEM
 from tests.tools.test_run_benchmark import FAST, cepheid_run, events
 from tools import new_submission
 
@@ -83,6 +84,23 @@ def test_another_benchmark_joins_and_nothing_is_overwritten(tmp_path: Path) -> N
     assert "systems/box.json" in (root / "benchmarks/galaxy_bnn/run.sh").read_text()
     with pytest.raises(UserError, match="already exists"):
         begin(tmp_path)
+
+
+def test_the_description_of_another_machine_is_taken(tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.json"
+    cluster.write_text(json.dumps({**SYSTEM, "system": "cluster", "submitter": "local"}))
+    root = begin(tmp_path, "--system", str(cluster))
+    (described,) = (root / "systems").iterdir()
+    assert described.name == "cluster.json"
+    assert json.loads(described.read_text()) == {**SYSTEM, "system": "cluster", "submitter": "acme"}
+    assert "systems/cluster.json" in (root / "benchmarks/galaxy_shape/run.sh").read_text()
+    begin(tmp_path, "--system", str(cluster), benchmark="galaxy_bnn")
+    cluster.write_text(json.dumps({**SYSTEM, "system": "cluster", "nodes": 4}))
+    with pytest.raises(UserError, match="already exists"):
+        begin(tmp_path, "--system", str(cluster), benchmark="galaxy_vae")
+    assert not (root / "benchmarks/galaxy_vae").exists()
+    with pytest.raises(UserError, match="no such system description"):
+        begin(tmp_path, "--system", str(tmp_path / "none.json"), benchmark="galaxy_vae")
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "-rf", "a\nb", "ü", "x" * 65])

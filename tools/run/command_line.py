@@ -14,6 +14,7 @@ from rules.errors import UserError
 from rules.names import refuse_name
 from tools.console.arguments import add_data_option, add_set_option, make_command_parser
 
+MOST_RANKS = 1_000_000
 EXAMPLES = """\
 examples:
   cepheid run galaxy_shape --scale mini --runs 1 --output results/first
@@ -24,6 +25,8 @@ examples:
       another batch size; the closed division refuses forbidden values before the run
   cepheid run galaxy_shape --scale mini --dry-run --set opt_name=sgd --output results/first
       the plan: runs, seeds, time, disk, and what the closed division would refuse
+  cepheid run resnet50 --dry-run --ranks 64 --ranks-per-node 4 --system box.json --output results/r
+      the same for 64 ranks, on a machine that has none of them, such as a login node
   cepheid run galaxy_generation --scale mini --output results/generation
       measure how fast galaxies are generated, from one at a time to thousands, and how well
   torchrun --nproc-per-node 2 -m tools.run_benchmark galaxy_shape --scale mini --output results/two
@@ -77,7 +80,14 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--dry-run",
         action="store_true",
-        help="print the plan and what would be refused; run nothing",
+        help="print the plan and everything that would be refused; run nothing",
+    )
+    add("--ranks", type=int, metavar="N", help="with --dry-run: plan for N ranks, start none")
+    add(
+        "--ranks-per-node",
+        type=int,
+        metavar="M",
+        help="with --ranks: how many of them each node has (default: all)",
     )
     return parser
 
@@ -111,10 +121,12 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
     framework = find_framework(arguments.framework)
     if arguments.task is None:
         find_task_module(chosen, arguments.framework)
-    if find_placement().world_size > 1 and not framework.takes_ranks:
+    ranks, per_node = _read_planned_ranks(arguments)
+    world_size = ranks or find_placement().world_size
+    if world_size > 1 and not framework.takes_ranks:
         raise UserError(
             f"--framework {arguments.framework} runs in one process, but this is one of "
-            f"{find_placement().world_size} ranks: start it without a launcher"
+            f"{world_size} ranks: start it without a launcher"
         )
     return Request(
         config=config,
@@ -123,8 +135,36 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
         submitter=arguments.submitter,
         system=system.read_description(arguments.system) if arguments.system else None,
         own_task=find_own_task(arguments.task) if arguments.task else None,
+        planned_ranks=ranks,
+        planned_ranks_per_node=per_node,
         is_continued=is_continued,
     )
+
+
+def _read_planned_ranks(arguments: argparse.Namespace) -> tuple[int, int]:
+    """Return the planned ranks and those of a node; no ranks without ``--ranks``.
+
+    Raises UserError where they make no sense.
+    """
+    ranks, per_node = arguments.ranks, arguments.ranks_per_node
+    if ranks is None and per_node is None:
+        return 0, 1
+    if ranks is None:
+        raise UserError("--ranks-per-node is given without --ranks")
+    if not arguments.dry_run:
+        raise UserError(
+            f"--ranks {ranks}: only a plan (--dry-run) takes it; a launcher starts ranks, for "
+            f"example torchrun --nproc-per-node {ranks} -m tools.run_benchmark …"
+        )
+    if find_placement().world_size > 1:
+        raise UserError("--ranks plans ranks that are not there; leave out the launcher")
+    per_node = ranks if per_node is None else per_node
+    if not 1 <= per_node <= ranks <= MOST_RANKS or ranks % per_node:
+        raise UserError(
+            f"--ranks {ranks} --ranks-per-node {per_node}: expected 1 to {MOST_RANKS:,} ranks, "
+            "and a number per node that divides it"
+        )
+    return ranks, per_node
 
 
 def _refuse_output(output: Path) -> None:

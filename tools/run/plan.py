@@ -1,14 +1,21 @@
 """The plan of `cepheid run --dry-run`: which runs, how long, how much disk, and what is refused."""
 
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reference import data
 from reference.run.config import RunConfig
-from reference.session.result_folder import ResultFolder, find_result_folder, find_weights_folder
+from reference.session.result_folder import (
+    ResultFolder,
+    find_obstacles,
+    find_result_folder,
+    find_weights_folder,
+)
+from reference.session.session import Session
 from rules import evidence
+from rules.errors import UserError
 
 BYTES_PER_PARAMETER = 12  # of the weights that are kept, with the two moments of Adam
 
@@ -20,6 +27,8 @@ class Plan:
     config: RunConfig
     output: Path
     count: int  # runs in all
+    ranks: str = ""  # that are planned for
+    refusals: Sequence[str] = ()
 
     @property
     def folder(self) -> ResultFolder:
@@ -41,7 +50,8 @@ class Plan:
             f"time:    {self.folder.estimate_time(len(missing)) or self._describe_samples()}",
             f"disk:    {self._describe_disk(len(missing))}",
         ]
-        lines += [f"refused: {why}" for why in find_refusals(config)]
+        lines[2:2] = [f"ranks:   {self.ranks}"] if self.ranks else []
+        lines += [f"refused: {why}" for why in self.refusals]
         return "\n".join([*lines, "This is a dry run: nothing was run, nothing was written."])
 
     def _describe_data(self) -> str:
@@ -74,6 +84,43 @@ class Plan:
         parameters = self.config.definition.count_parameters(self.config.hyperparameters)
         mib = missing * parameters * BYTES_PER_PARAMETER / 2**20
         return f"about {mib:,.0f} MiB of weights in {find_weights_folder(self.output)}; {free}"
+
+
+def plan(session: Session, division: str) -> Plan:
+    """Plan the runs of a session, and find everything that they would refuse."""
+    config, request = replace(session.config, division=division), session.request
+    present = find_result_folder(request.output, config).present()
+    count = request.wanted.count(len(present))
+    return Plan(
+        config, request.output, count, _describe_ranks(session), [*_find_all(session, config)]
+    )
+
+
+def _find_all(session: Session, config: RunConfig) -> Iterator[str]:
+    """Yield what the closed division, the folder, the data and the task would refuse."""
+    forbidden = list(find_refusals(config))
+    yield from forbidden
+    yield from find_obstacles(session.request.output, config, session.system, session.list_code())
+    problem = data.find_problem(config.definition.data, config.data_root)
+    if problem:
+        yield problem
+    if not forbidden:  # a task may not know a value that the division forbids
+        try:
+            session.task_module.create(config, session.ranks)
+        except UserError as error:
+            yield str(error)
+
+
+def _describe_ranks(session: Session) -> str:
+    """Describe the ranks of a plan for another machine, "" where it is this one."""
+    request = session.request
+    if not request.planned_ranks:
+        return ""
+    per_node = request.planned_ranks_per_node
+    nodes = -(-request.planned_ranks // per_node)
+    share = session.ranks.split_batch(session.config.global_batch_size)
+    where = "" if request.system else "; --system is missing, so this machine was described"
+    return f"{request.planned_ranks} on {nodes} nodes, each {share} samples of a batch{where}"
 
 
 def find_refusals(config: RunConfig) -> Iterator[str]:

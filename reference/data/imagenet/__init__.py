@@ -6,6 +6,7 @@ A definition's ``data.generator`` names this package; ``reference.data`` says wh
 from reference.data.imagenet.images import (
     REAL,
     REMARKS,
+    find_source,
     folder,
     load,
     parameters_of,
@@ -13,4 +14,13 @@ from reference.data.imagenet.images import (
     remarks,
 )
 
-__all__ = ["REAL", "REMARKS", "folder", "load", "parameters_of", "prepare", "remarks"]
+__all__ = [
+    "REAL",
+    "REMARKS",
+    "find_source",
+    "folder",
+    "load",
+    "parameters_of",
+    "prepare",
+    "remarks",
+]

@@ -3,6 +3,24 @@
 A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
 """
 
-from reference.data.wmt.pairs import VOCABULARY, folder, load, parameters_of, prepare, remarks
+from reference.data.wmt.pairs import (
+    REAL,
+    VOCABULARY,
+    find_source,
+    folder,
+    load,
+    parameters_of,
+    prepare,
+    remarks,
+)
 
-__all__ = ["VOCABULARY", "folder", "load", "parameters_of", "prepare", "remarks"]
+__all__ = [
+    "REAL",
+    "VOCABULARY",
+    "find_source",
+    "folder",
+    "load",
+    "parameters_of",
+    "prepare",
+    "remarks",
+]

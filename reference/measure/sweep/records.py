@@ -15,7 +15,7 @@ from typing import Any
 
 from reference.measure.published import Published
 from reference.measure.sweep.points import EPOCHS, MEASURES, Point
-from reference.session.result_folder import keep_or_compare
+from reference.session.shared_facts import keep_or_compare
 from rules.errors import UserError, cannot_write
 from rules.host import atomic_write
 

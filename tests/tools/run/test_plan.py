@@ -1,5 +1,7 @@
 """`cepheid run --dry-run`, and that each run of a result gets a process of its own."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -7,11 +9,13 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
+from rules.errors import UserError
 from tests import tiny
 from tests.processes import cepheid
 from tests.tools import scripted
 from tests.tools.test_mishaps import logs, run
 from tests.tools.test_run_benchmark import FAST, cepheid_run
+from tools.run import command_line
 
 PLAN = ["galaxy_shape", *FAST, "--dry-run", "--submitter", "acme"]
 
@@ -56,15 +60,16 @@ def test_each_run_has_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     assert more.code == 0, more.err
     assert more.out.count(scripted.BEGUN) == 2
     monkeypatch.undo()
-    planned = plan_of("galaxy_shape", tmp_path / "out")
+    planned = plan_of("galaxy_shape", tmp_path / "out", code=1)
+    assert "refused: " in planned  # the runs are those of another definition (T18)
     assert "5 of 5 are present; missing: none" in planned
     assert "as the runs so far" in planned
 
 
-def plan_of(benchmark: str, output: Path) -> str:
+def plan_of(benchmark: str, output: Path, code: int = 0) -> str:
     """By the real definition."""
     planned = cepheid("run", benchmark, "--scale", "mini", "--dry-run", "--output", output)
-    assert planned.returncode == 0, planned.stderr
+    assert planned.returncode == code, planned.stderr
     return planned.stdout
 
 
@@ -72,3 +77,64 @@ def test_the_plan_of_a_benchmark_that_generates(tmp_path: Path) -> None:
     planned = plan_of("galaxy_generation", tmp_path / "out")
     assert "time:    per run 32,000 images; " in planned
     assert "weights" not in planned
+
+
+def test_a_plan_for_many_ranks_needs_none_of_them(tmp_path: Path) -> None:
+    line = ["resnet50", "--scale", "mini", "--dry-run", "--output", tmp_path, "--ranks", "64"]
+    planned = cepheid("run", *line, "--ranks-per-node", "4")
+    assert planned.returncode == 0, planned.stdout + planned.stderr
+    assert (
+        "ranks:   64 on 16 nodes, each 1 samples of a batch; --system is missing" in planned.stdout
+    )
+    uneven = cepheid("run", *line, "--set", "model_bn_span=100")
+    assert uneven.returncode == 1
+    assert "refused: model_bn_span 100: 64 ranks with 1 samples each cannot" in uneven.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--ranks", "4"], "only a plan (--dry-run) takes it"),
+        (["--dry-run", "--ranks-per-node", "4"], "without --ranks"),
+        (["--dry-run", "--ranks", "6", "--ranks-per-node", "4"], "a number per node that divides"),
+        (["--dry-run", "--ranks", "2", "--framework", "keras"], "runs in one process"),
+    ],
+)
+def test_ranks_that_make_no_plan(options: list[str], why: str, tmp_path: Path) -> None:
+    line = command_line.make_parser().parse_args(
+        ["galaxy_shape", "--scale", "mini", "--output", str(tmp_path), *options]
+    )
+    with pytest.raises(UserError, match=re.escape(why)):
+        command_line.read_request(line, is_continued=False)
+
+
+def test_the_plan_foresees_what_the_run_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another value, and other code, than the runs that are there (T18)."""
+    tiny.use(tiny.folder_of("galaxy_shape", timing=scripted.TIMING), monkeypatch)
+    (ended,) = run(tmp_path / "out", "--runs", "1")
+    assert ended.code == 0, ended.err
+    kept = next((tmp_path / "out").glob("results/*/*/configuration.json"))
+    content = json.loads(kept.read_text())
+    assert "reference/run/train.py" in content["code"]
+    content["code"] |= {"reference/run/train.py": "0" * 12, "benchmarks/gone.py": "1" * 12}
+    content["code_digest"] = "2" * 64
+    kept.write_text(json.dumps(content))
+    before = kept.read_bytes()
+    for option in (["--dry-run"], []):
+        (ended,) = run(tmp_path / "out", "--runs", "2", *option)
+        said = ended.out if option else ended.err
+        assert ended.code == (1 if option else 2)
+        assert "(changed: reference/run/train.py; gone: benchmarks/gone.py)" in said
+        assert "Runs of one result share everything but the seed (rule T18)" in said
+    assert kept.read_bytes() == before
+
+
+def test_a_plan_names_data_that_nobody_can_prepare(tmp_path: Path) -> None:
+    line = ["--output", tmp_path / "out", "--data", tmp_path, "--dry-run"]
+    planned = cepheid("run", "resnet50", "--scale", "full", *line)
+    assert planned.returncode == 1, planned.stderr
+    (refused,) = re.findall(r"^refused: .*$", planned.stdout, re.MULTILINE)
+    assert "ILSVRC2012: there is no such folder" in refused
