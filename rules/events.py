@@ -202,6 +202,11 @@ def has_type(value: object, expected: ValueType) -> bool:
             return True
 
 
+def is_blank(value: object) -> bool:
+    """Return True for a text without any letter or digit, which says nothing."""
+    return isinstance(value, str) and not any(map(str.isalnum, value))
+
+
 def is_number(value: object) -> TypeGuard[int | float]:
     """Return True for a JSON number; a boolean is not one."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -32,6 +32,7 @@ from compliance.checks.log.structure import find_whole_definition
 from compliance.checks.mlperf import requirements, turns  # noqa: F401
 from compliance.checks.registry import CHECKS, Needs, Place
 from compliance.checks.result import (  # noqa: F401
+    attached,
     convergence,
     copies,
     energy,

@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from compliance.read import powerlog
+from compliance.read.attached import Attached, read_attached
 from compliance.read.contents import ResultFolder
 from compliance.read.log import runlog
 from compliance.read.log.runlog import RunLog
@@ -21,6 +22,7 @@ class ResultLogs:
     runs: Sequence[RunLog]
     interrupted: Sequence[RunLog] = ()
     power: Sequence[PowerLog] = ()
+    attached: Sequence[Attached] = ()
 
     @property
     def path(self) -> Path:
@@ -41,4 +43,5 @@ def read_logs(folder: ResultFolder, with_digests: bool = False) -> ResultLogs:
         tuple(runlog.read(path, with_digests) for path in folder.runs),
         tuple(runlog.read(path, with_digests) for path in folder.interrupted),
         tuple(powerlog.read(path, with_digests) for path in folder.power),
+        tuple(read_attached(folder)),
     )

@@ -19,6 +19,7 @@ from rules.events import (
     EventRule,
     Phase,
     has_type,
+    is_blank,
     make_hyperparameter_rule,
 )
 
@@ -137,7 +138,7 @@ def _check_implementation(run: RunLog) -> Iterator[Finding]:
     wrong = [
         name
         for name, expected in IMPLEMENTATION_TYPES.items()
-        if not has_type(event.value.get(name), expected)
+        if not has_type(event.value.get(name), expected) or is_blank(event.value[name])
     ]
     if wrong:
         yield make_finding(

@@ -11,6 +11,7 @@ from rules.events import (
     METADATA_TYPES,
     EventRule,
     has_type,
+    is_blank,
 )
 
 
@@ -28,6 +29,7 @@ def check_record(run: RunLog, event: Event, event_rule: EventRule) -> Iterator[F
         )
     allowed = CHOICES.get(event.key)
     fits = has_type(event.value, event_rule.value) and (allowed is None or event.value in allowed)
+    fits = fits and not (event_rule.value == "string" and is_blank(event.value))
     if not fits and event.key != "cache_clear":  # T6 judges that value
         yield make_finding(
             run.path,

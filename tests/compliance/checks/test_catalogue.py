@@ -371,6 +371,12 @@ CASES = [
       for name in IMPLEMENTATION),
     Case("ranks as text", "T2.implementation", at("implementation"),
          put("implementation", value={**IMPLEMENTATION, "ranks": "1"}), says="ranks (integer)"),
+    *[Case(f"a submitter called {name!r}", "T2.value", at("submission_org"),
+           put("submission_org", value=name), ALONE, says="submission_org has a wrong value")
+      for name in ("", " ", "\t", "\u200b", "--")],
+    *[Case(f"a blank {name} of the implementation", "T2.implementation", at("implementation"),
+           put("implementation", value={**IMPLEMENTATION, name: " "}), says=f"{name} (string)")
+      for name in ("framework", "device", "precision")],
     # T3: order
     Case("cache cleared late", "T3.outside_phase",
          at("init_start"), move("init_start", "cache_clear"),
@@ -590,7 +596,7 @@ CASES = [
     Case("digested before the clock stopped", "T3.outside_phase", STOP, move(
         "data_read", "run_stop"), says="data_read stands outside its phase"),
     Case("digested twice", "T2.repeated", STOP + 2, repeat("data_read"), says="2 times"),
-    Case("a digest that is none", "T27.other_data", STOP + 1, put("data_read", value="")),
+    Case("a digest that is none", "T27.other_data", STOP + 1, put("data_read", value="none")),
     Case("aborted, by itself", "T17.not_converged", at("run_stop"), text(
         run_records(MINI, converged=False)), ALONE, says="out of memory"),
 ]  # fmt: skip

@@ -16,10 +16,13 @@ import pytest
 
 from compliance.finding import Finding
 from compliance.judge.judgement import judge
-from compliance.read import package
+from compliance.read import package, powerlog
+from compliance.read.log import runlog
+from compliance.read.summary import measure_joules
 from compliance.report.formats import format_text
 from rules import definition, digests, rounds
 from tests.compliance.builder import (
+    CODE_DIGEST,
     IMPLEMENTATION,
     SYSTEM,
     Record,
@@ -93,6 +96,12 @@ def write_power(folder: Path, index: int, change: Callable[[list[str]], object] 
 def test_a_compliant_submission_raises_nothing(root: Path) -> None:
     assert find_all(root) == []
     assert find_all(root.parent) == []
+
+
+def test_files_beside_the_logs_that_agree_raise_nothing(root: Path) -> None:
+    attach("configuration")(root)
+    attach("report_1")(root)
+    assert find_all(root) == []
 
 
 # Changes of single files
@@ -317,6 +326,41 @@ def system_renamed(root: Path) -> None:
         write_log(folder / f"result_{index}.txt", records)
 
 
+def attach(name: str, **fields: object) -> Callable[[Path], object]:
+    """The configuration of the result, or the report of run 1, with other fields."""
+
+    def change(root: Path) -> None:
+        content = {**(CONFIGURATION if name == "configuration" else describe_run(root)), **fields}
+        (root / RESULT / f"{name}.json").write_text(json.dumps(content))
+
+    return change
+
+
+def describe_run(root: Path) -> dict[str, object]:
+    """What a report says of run 1."""
+    run = runlog.read(root / RESULT / "result_1.txt")
+    used = measure_joules(run, powerlog.read(root / RESULT / "power_1.csv"))
+    energy = {"joules": used, "sensors": list(WATTS), "not_measured": "nothing"}
+    known = {"benchmark": MINI.name, "scale": "mini", "code_digest": CODE_DIGEST, "run": 1}
+    return {**known, "seed": run.value("seed"), "energy": energy, "tables": []}
+
+
+CONFIGURATION = {
+    "round": "v1.0",
+    "benchmark": MINI.name,
+    "scale": "mini",
+    "division": "closed",
+    "definition_digest": MINI.digest,
+    "code_digest": CODE_DIGEST,
+    "submitter": "acme",
+    "system": "box",
+    "framework": "torch",
+    "hyperparameters": {name: known.default for name, known in MINI.hyperparameters.items()},
+    "execution": {"precision": "auto"},
+    "seeds": "derived",
+}
+
+
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nwaivers: [*c, *c]\n"
 STEP = line_number(RECORDS, "eval_accuracy")
 
@@ -476,6 +520,30 @@ CASES = [
          system(accelerators_per_node=8, accelerator="A100"), at("implementation"), "8 accel"),
     Case("nodes that did not compute", "T14.machine", f"{RESULT}/result_0.txt",
          system(nodes=512), at("implementation"), "512"),
+    # S14: the files beside the logs
+    *[Case(f"another configuration: {fields}", "S14.contradiction",
+           f"{RESULT}/configuration.json", attach("configuration", **fields))
+      for fields in (
+        {"benchmark": "kfac"}, {"scale": "full"}, {"division": "open"}, {"submitter": "umbrella"},
+        {"system": "box2"}, {"round": "v2.0"}, {"code_digest": "0" * 64}, {"framework": "keras"},
+        {"definition_digest": MINI.digest[::-1]}, {"seeds": "given, from 7"}, {"seeds": "lucky"},
+        {"hyperparameters": {"global_batch_size": 4096}}, {"hyperparameters": {"opt_name": True}},
+        {"hyperparameters": {"opt_secret": 1}}, {"submitter": ""})],
+    *[Case(f"another report: {fields}", "S14.contradiction",
+           f"{RESULT}/report_1.json", attach("report_1", **fields))
+      for fields in (
+        {"benchmark": "kfac"}, {"seed": 4711}, {"run": 2}, {"code_digest": "0" * 64},
+        {"energy": {"none": "no sensors"}}, {"energy": {"joules": 1.0}},
+        {"energy": {"joules": -5}}, {"energy": {"joules": "low"}},
+        {"tables": [{"rows": [{"p50_ms": 7, "p99_ms": 5}]}]},
+        {"tables": [{"rows": [{"min": 3.5, "max": 1}]}]})],
+    Case("an energy that nobody measured", "S14.contradiction", f"{RESULT}/report_1.json",
+         lambda root: [attach("report_1")(root), remove(
+             *(f"{RESULT}/power_{n}.csv" for n in range(5)))(root)], says="no power log"),
+    *[Case(f"loose JSON beside logs: {text[:20]!r}", "S14.unreadable", f"{RESULT}/report_1.json",
+           file(f"{RESULT}/report_1.json", text))
+      for text in (b"", b"[]", b'{"seed": NaN}', b'{"seed": 1, "seed": 2}', b"{" * 10_000,
+                   b'"' + b"x" * 2**20 + b'"', b'{"seed": 1e999}', b"\xff")],
     Case("a misspelt field", "S2.unknown_field",
          "systems/box.json", system(procesor="x"), says="procesor"),
     Case("HTML for a processor field", "S2.unknown_field",

@@ -1,0 +1,125 @@
+"""S14: what the configuration and the reports of a result repeat is what its logs say."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.checks.result.reports import find_impossible_rows, find_wrong_energy
+from compliance.finding import Finding, encode_canonically, escape, format_value
+from compliance.read.attached import Attached
+from compliance.read.log.runlog import RunLog
+from compliance.read.logs import ResultLogs
+from rules.definition import Definition
+from rules.events import is_integer
+
+KEYS = {  # of a file, and the events that say the same
+    "round": "submission_round",
+    "benchmark": "submission_benchmark",
+    "scale": "submission_scale",
+    "division": "submission_division",
+    "submitter": "submission_org",
+    "system": "submission_platform",
+    "definition_digest": "definition_digest",
+    "code_digest": "code_digest",
+    "task_digest": "task_digest",
+    "seed": "seed",
+}
+EXECUTION = ("precision", "compile", "threads")
+Contradiction = tuple[str, object, object]
+"""What a file says about, what it says, and what the log says."""
+
+
+@rule("S14", Needs.RESULT)
+def check_attached(result: ResultLogs, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Check configuration and reports against the logs (S14)."""
+    for attached in result.attached:
+        if attached.problem:
+            yield make_finding(
+                attached.path,
+                None,
+                "S14.unreadable",
+                f"the file {escape(attached.problem)}",
+                hint="write it as one JSON object, or leave it out",
+            )
+            continue
+        runs = [run for run in result.runs if attached.number in (None, run.index)]
+        found = (
+            (run, wrong)
+            for run in runs
+            for wrong in _find_contradictions(attached, run, result, definition)
+        )
+        for run, (what, said, logged) in [*found][:1]:  # one is enough to look at the file
+            yield make_finding(
+                attached.path,
+                None,
+                "S14.contradiction",
+                f"{escape(what)[:100]} is not what {run.path.name} says",
+                expected=format_value(logged),
+                got=format_value(said),
+                hint="put back the file that belongs to the logs, or leave it out; never edit a "
+                "log",
+            )
+
+
+def _find_contradictions(
+    attached: Attached, run: RunLog, result: ResultLogs, definition: Definition
+) -> Iterator[Contradiction]:
+    content = attached.content
+    for key, event_key in KEYS.items():
+        event = run.first(event_key)
+        if key in content and event is not None and not _is_equal(content[key], event.value):
+            yield key, content[key], event.value
+    if attached.number is None:
+        yield from _check_configuration(content, run)
+        return
+    if "run" in content and content["run"] != attached.number:
+        yield "run", content["run"], attached.number
+    power = next((log for log in result.power if log.index == attached.number), None)
+    yield from find_wrong_energy(content.get("energy"), run, power)
+    yield from find_impossible_rows(content.get("tables"), run)
+
+
+def _check_configuration(content: Mapping[str, Any], run: RunLog) -> Iterator[Contradiction]:
+    given = content.get("hyperparameters")
+    for name, value in given.items() if isinstance(given, dict) else ():
+        event = run.first(name)
+        if event is None or not _is_equal(value, event.value):
+            yield name, value, event.value if event else f"no {name}"
+    how = run.value("implementation")
+    used = how if isinstance(how, dict) else {}
+    framework, logged = content.get("framework"), str(used.get("framework", ""))
+    if isinstance(framework, str) and framework.casefold() not in logged.casefold():
+        yield "framework", framework, logged
+    wanted, execution = content.get("execution"), used.get("execution")
+    if isinstance(wanted, dict) and isinstance(execution, dict):
+        for name in EXECUTION:
+            value = wanted.get(name, "auto")
+            if value not in ("auto", execution.get(name)):
+                yield f"execution.{name}", value, execution.get(name)
+        own = wanted.get("own")
+        if isinstance(own, dict) and own != execution.get("own", own):
+            yield "execution.own", own, execution.get("own")
+    yield from _check_seeds(content.get("seeds"), run)
+
+
+def _check_seeds(seeds: object, run: RunLog) -> Iterator[Contradiction]:
+    event = run.first("seed")
+    if not isinstance(seeds, str) or event is None:
+        return
+    origin, seed = event.metadata.get("origin"), event.value
+    given = re.fullmatch(r"given, from (-?[0-9]{1,20})", seeds)
+    if seeds == "derived" or given is None:
+        if seeds != origin:
+            yield "seeds", seeds, origin
+    elif origin != "given" or (is_integer(seed) and seed != int(given[1]) + (run.index or 0)):
+        yield "seeds", seeds, f"{origin} {seed}"
+
+
+def _is_equal(value: object, logged: object) -> bool:
+    """Return True for equal JSON values; a number may have lost digits to another precision."""
+    numbers = [v for v in (value, logged) if isinstance(v, int | float) and not isinstance(v, bool)]
+    if len(numbers) == 2:
+        return math.isclose(*numbers, rel_tol=1e-6)
+    return encode_canonically(value) == encode_canonically(logged)
