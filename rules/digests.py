@@ -5,7 +5,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 NOT_CODE = re.compile(r"(README|LICEN[CS]E|COPYING)(\.(md|txt|rst))?", re.IGNORECASE)
@@ -52,16 +52,22 @@ def find_unbound(folder: Path) -> Iterator[tuple[Path, str]]:
 
     These are links, whose targets may change, byte code, and texts that are executable.
     """
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        mode = entry.stat(follow_symlinks=False).st_mode
+    entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    modes = [entry.stat(follow_symlinks=False).st_mode for entry in entries]
+    for entry, mode in zip(entries, modes, strict=True):
         if BYTE_CODE.fullmatch(entry.name):
             yield folder / entry.name, "byte code, which runs instead of the source"
         elif stat.S_ISDIR(mode):
             yield from find_unbound(folder / entry.name)
         elif not stat.S_ISREG(mode):
             yield folder / entry.name, "a link or a device, which is not part of the folder"
-        elif is_executable_text(entry.name, mode):
+        elif has_modes(modes) and is_executable_text(entry.name, mode):
             yield folder / entry.name, "a text that is executable, which is not part of the digest"
+
+
+def has_modes(modes: Sequence[int]) -> bool:
+    """Return False where all files are executable, as on file systems that do not keep it."""
+    return any(stat.S_ISREG(mode) and not mode & 0o111 for mode in modes)
 
 
 def is_executable_text(name: str, mode: int) -> bool:

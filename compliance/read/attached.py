@@ -10,11 +10,15 @@ from compliance.read.contents import CONFIGURATION, ResultFolder
 from rules.documents import parse_json
 
 FILE_BYTES_MAX = 2**20
+PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
 class Attached:
-    """A JSON object beside the logs of a result; ``problem`` says why there is none."""
+    """A JSON object beside the logs of a result, or a picture, of which nothing is kept.
+
+    ``problem`` says why it is neither.
+    """
 
     path: Path
     content: Mapping[str, Any] = field(default_factory=dict)
@@ -28,21 +32,33 @@ class Attached:
 
 
 def read_attached(folder: ResultFolder) -> Iterator[Attached]:
-    """Read the configuration of a result, if there is one, and the reports of its runs."""
+    """Read the configuration of a result, if there is one, and reports and pictures of its runs."""
     configuration = folder.path / CONFIGURATION
     if configuration.is_file() and not configuration.is_symlink():
         yield _read(configuration)
     for path in folder.attached:
-        if path.suffix == ".json":
-            yield _read(path)
+        yield _read(path) if path.suffix == ".json" else _read_signature(path)
+
+
+def _read_signature(path: Path) -> Attached:
+    """Return a picture without its content; anything but a PNG file is a problem."""
+    try:
+        is_picture = _read_bytes(path, len(PNG)) == PNG
+    except OSError as error:
+        return Attached(path, problem=f"cannot be read: {error.strerror}")
+    return Attached(path, problem="" if is_picture else "is not a PNG file")
+
+
+def _read_bytes(path: Path, limit: int) -> bytes:
+    # Links are not followed, and a pipe does not block.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        return file.read(limit)
 
 
 def _read(path: Path) -> Attached:
     try:
-        # Links are not followed, and a pipe does not block.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
+        data = _read_bytes(path, FILE_BYTES_MAX + 1)
         if len(data) > FILE_BYTES_MAX:
             return Attached(path, problem="is larger than 1 MiB")
         content = parse_json(data)

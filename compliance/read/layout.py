@@ -74,11 +74,17 @@ def is_in_layout(folder: Path) -> bool:
 
 
 def find_strays(folder: Path) -> Iterator[Path]:
-    """Find what lies beside the submitters' folders in ``submissions/``: all but a README."""
+    """Find what lies beside the submitters' folders in ``submissions/``: all but a README.
+
+    Of two folders whose names differ only in case, the second is no submitter's.
+    """
+    seen: set[str] = set()
     for entry in _list(folder) if folder.name == SUBMISSIONS else ():
-        is_expected = entry.is_dir(follow_symlinks=False) or entry.name == README
+        is_folder, name = entry.is_dir(follow_symlinks=False), entry.name.casefold()
+        is_expected = name not in seen if is_folder else entry.name == README
         if not is_expected and not entry.name.startswith("."):
             yield Path(entry.path)
+        seen |= {name} if is_folder else set()
 
 
 def find_lost(folder: Path, read: frozenset[str]) -> Path | None:

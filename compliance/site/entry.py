@@ -12,6 +12,7 @@ from pathlib import Path
 from compliance.finding import escape
 from compliance.judge.judgement import JudgedResult, Judgement
 from compliance.leaderboard import Row, make_row, place_in_table
+from compliance.read.attached import PNG
 from compliance.read.log.course import Course
 from compliance.read.summary import RunSummary
 from compliance.score.comparison import Level, measure_level
@@ -21,7 +22,6 @@ from compliance.score.trimmed import trim
 from rules.definition import Definition, Runs
 
 PICTURE_BYTES_MAX = 2**20
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,11 @@ def check_attached(result: ResultLogs, definition: Definition, place: Place) -> 
                 None,
                 "S14.unreadable",
                 f"the file {escape(attached.problem)}",
-                hint="write it as one JSON object, or leave it out",
+                hint="put back what `cepheid run` wrote, or leave it out",
             )
             continue
+        if not attached.content:
+            continue  # a picture, or a file that says nothing
         runs = [run for run in result.runs if attached.number in (None, run.index)]
         found = (
             (run, wrong)

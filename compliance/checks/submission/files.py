@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from functools import partial
 from itertools import islice
 from pathlib import PurePosixPath
 
@@ -12,7 +11,7 @@ from compliance.read.log.records import FILE_BYTES_MAX as LOG_BYTES_MAX
 from compliance.read.package import README, SubmittedFile, Submitter
 from compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
 from rules import definition
-from rules.digests import BYTE_CODE, is_executable_text
+from rules.digests import BYTE_CODE, has_modes, is_executable_text
 from rules.documents import FILL_IN
 from rules.names import DEVICE_NAME
 
@@ -61,7 +60,10 @@ def check_code(who: Submitter) -> Iterator[Finding]:
                 expected="how to prepare the data and how to make the runs again",
                 hint="write the commands that were used, from an empty machine to the run logs",
             )
-    yield from map(partial(_report_unbound, who), filter(_is_unbound, who.files))
+    keeps_modes = has_modes([file.mode for file in who.files])
+    for file in who.files:
+        if _is_unbound(file, keeps_modes):
+            yield _report_unbound(who, file)
     for result in who.results:
         if result.parts and result.parts[2] == "open" and result.runs and not result.has_readme:
             yield make_finding(
@@ -74,13 +76,13 @@ def check_code(who: Submitter) -> Iterator[Finding]:
             )
 
 
-def _is_unbound(file: SubmittedFile) -> bool:
+def _is_unbound(file: SubmittedFile, keeps_modes: bool) -> bool:
     """Return True for code that can run although no digest of the code covers it."""
     in_code = len(file.name.parts) > 2 and file.name.parts[0] == "benchmarks"
     is_text_of_code = in_code and len(file.name.parts) == 3 and not file.is_folder
     is_byte_code = BYTE_CODE.fullmatch(file.name.name) is not None
     is_reported = any(map(BYTE_CODE.fullmatch, file.name.parts[:-1]))  # with its folder
-    is_script = is_text_of_code and is_executable_text(file.name.name, file.mode)
+    is_script = keeps_modes and is_text_of_code and is_executable_text(file.name.name, file.mode)
     return (is_byte_code or is_script) and not is_reported
 
 

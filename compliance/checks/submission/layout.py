@@ -67,8 +67,8 @@ def report_stray(path: Path) -> Finding:
         path,
         None,
         "S1.stray",
-        "this lies in submissions/, but in no submitter's folder",
-        expected=f"folders of submitters, and perhaps a {README}",
+        "this lies in submissions/, but it is no submitter's folder",
+        expected=f"folders of submitters whose names differ not only in case, and a {README}",
         got=format_value(path.name),
         hint="move a log to submissions/<submitter>/results/<system>/<result>/; remove the rest",
     )

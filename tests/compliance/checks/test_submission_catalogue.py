@@ -464,7 +464,7 @@ CASES = [
     Case("a report of no run", "S1.no_run", f"{RESULT}/report_7.json",
          file(f"{RESULT}/report_7.json", b"{}")),
     Case("pictures of no run", "S1.no_run", f"{RESULT}/pictures_00.png",
-         file(f"{RESULT}/pictures_00.png")),
+         file(f"{RESULT}/pictures_00.png", b"\x89PNG\r\n\x1a\n")),
     *[Case(f"hidden: {name}", "S5.name", name.partition(" ")[0], file(name.replace(" ", "")))
       for name in (
         ".env", ".git /config", "systems/.box.json", "results/.box /x", "results/box/.old /x",
@@ -537,6 +537,8 @@ CASES = [
         {"energy": {"joules": -5}}, {"energy": {"joules": "low"}},
         {"tables": [{"rows": [{"p50_ms": 7, "p99_ms": 5}]}]},
         {"tables": [{"rows": [{"min": 3.5, "max": 1}]}]})],
+    Case("code with the name of a picture", "S14.unreadable", f"{RESULT}/pictures_1.png",
+         file(f"{RESULT}/pictures_1.png", b"#!/bin/sh\n"), says="not a PNG file"),
     Case("an energy that nobody measured", "S14.contradiction", f"{RESULT}/report_1.json",
          lambda root: [attach("report_1")(root), remove(
              *(f"{RESULT}/power_{n}.csv" for n in range(5)))(root)], says="no power log"),

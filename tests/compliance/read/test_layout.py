@@ -66,6 +66,12 @@ def test_a_stray_file_among_submissions(name: str, tmp_path: Path) -> None:
     assert find_errors(root.parent) == [("S1.stray", name)]
 
 
+def test_two_submitters_whose_names_differ_only_in_case(tmp_path: Path) -> None:
+    for name in ("Acme", "acme"):
+        write_submitter(tmp_path / "submissions", name)
+    assert ("S1.stray", "acme") in find_errors(tmp_path / "submissions")
+
+
 def test_a_stray_link_among_submissions(tmp_path: Path) -> None:
     root = write_submitter(tmp_path / "submissions", "acme")
     (root.parent / "umbrella").symlink_to(root)

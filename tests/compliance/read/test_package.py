@@ -73,7 +73,7 @@ def test_work_in_progress_is_a_note(folder: Path) -> None:
     (folder / "interrupted_result_4_0.txt").write_text("half a log")
     (folder / "configuration.json").write_text("{}")
     (folder / "report_0.json").write_text("{}")
-    (folder / "pictures_0.png").write_bytes(b"")
+    (folder / "pictures_0.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     (folder / ".lock").write_text("")
     (folder.parents[2] / "checkpoints").mkdir()
     (folder.parents[2] / "leaderboard").mkdir()
