@@ -1,0 +1,283 @@
+"""rules/from_scratch.md: its Python, NumPy alone, reads and computes what the reference does."""
+
+import json
+import math
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rules import definition, digests
+from rules.definition import ROOT
+
+PAGE = (ROOT / "rules" / "from_scratch.md").read_text(encoding="utf-8")
+SIZES = {"train_samples": 24, "evaluation_samples": 8}
+RANDOM = np.random.default_rng(7)
+
+
+def run_page() -> Any:
+    """The names that the page's Python defines; it imports NumPy and the standard library."""
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+    assert "reference" not in set(re.findall(r"^(?:from|import) (\w+)", code, re.MULTILINE))
+    names: dict[str, Any] = {}
+    exec(compile(code, "from_scratch.md", "exec"), names)
+    return SimpleNamespace(**names)
+
+
+page = run_page()
+
+
+def prepare(name: str, root: Path) -> tuple[Path, dict[str, Any]]:
+    """Prepare a small dataset of a benchmark; returns its folder and its ``data`` section."""
+    from reference import data
+    from tests import prepared
+
+    facts = {**definition.load(name, "mini").data, **SIZES}
+    if facts["generator"] == "wmt":
+        facts = {**facts, "train_samples": 600, "vocabulary": 300, "longest_tokens": 400}
+    prepared.prepare(facts, root)
+    return data.folder(facts, root), facts
+
+
+def check_digest(folder: Path) -> None:
+    assert page.digest_data(folder) == json.loads((folder / "manifest.json").read_text())["digest"]
+
+
+def test_galaxies(data_root: Path) -> None:
+    pytest.importorskip("galsim", reason="galaxies need the extra galsim")
+    from reference.data import galaxies
+    from reference.galaxies.task import reorient
+
+    folder, _ = prepare("galaxy_shape", data_root)
+    sky = galaxies.load(folder)
+    stamps, labels = page.read_galaxies(folder, range(3, 11))
+    assert stamps.dtype == sky.stamps.dtype
+    assert np.array_equal(stamps, sky.stamps[3:11])
+    assert np.array_equal(labels, np.stack([sky.labels["e1"], sky.labels["e2"]], 1)[3:11])
+    assert np.array_equal(page.read_fixed(folder, "noise_free", range(2)), sky.noise_free[:2])
+    ours = reorient(stamps, labels, np.arange(8), np.arange(8))
+    for code in range(8):
+        stamp, *label = page.turn(stamps[code], *labels[code], code)
+        assert np.array_equal(stamp, ours[0][code])
+        assert np.array_equal(label, ours[1][code])
+    check_digest(folder)
+
+
+def test_images(data_root: Path) -> None:
+    pytest.importorskip("simplejpeg", reason="images need the extra imagenet")
+    from reference.data import imagenet
+    from reference.data.imagenet.crops import Cropping, make_evaluation_views
+
+    folder, _ = prepare("resnet50", data_root)
+    images = imagenet.load(folder)
+    facts = page.read_fixed(folder, "facts", range(32))
+    assert facts.itemsize == 13
+    assert np.array_equal(facts["label"], images.labels)
+    files = page.read_ragged(folder, "images", range(5, 9))
+    assert files == [bytes(images.read_file(row)) for row in range(5, 9)]
+    assert all(file.startswith(b"\xff\xd8") for file in files)
+    assert page.read_ragged(folder, "names", range(1))[0].startswith(b"train/")
+    rows = np.arange(24, 32)
+    boxes = make_evaluation_views(images, Cropping(40, 44), rows).boxes
+    for row, box in zip(rows, boxes, strict=True):
+        width, height = int(facts["width"][row]), int(facts["height"][row])
+        assert page.find_evaluation_box(width, height, 40, 44) == tuple(box)
+    check_digest(folder)
+
+
+def test_sentences(data_root: Path) -> None:
+    pytest.importorskip("sentencepiece", reason="sentences need the extra translation")
+    from reference.data import wmt
+
+    folder, _ = prepare("transformer", data_root)
+    pairs = wmt.load(folder)
+    rows = range(598, 604)
+    for name, ours in (("source", pairs.source), ("target", pairs.target)):
+        for row, content in zip(rows, page.read_ragged(folder, name, rows), strict=True):
+            assert np.array_equal(np.frombuffer(content, "<u2"), ours.row(row))
+            assert np.frombuffer(content, "<u2")[-1] == 1
+    references = page.read_ragged(folder, "reference", range(608))
+    assert not any(references[:600])
+    assert [text.decode() for text in references[600:]] == list(pairs.references)
+    check_digest(folder)
+
+
+def draw_normals(*shape: int) -> tuple[np.ndarray, np.ndarray]:
+    """Means and lower triangular matrices."""
+    mean, scale = RANDOM.normal(size=(*shape, 2)), np.zeros((*shape, 2, 2))
+    scale[..., 0, 0], scale[..., 1, 1] = RANDOM.uniform(0.3, 2, (2, *shape))
+    scale[..., 1, 0] = RANDOM.normal(size=shape)
+    return mean, scale
+
+
+def test_metrics_of_shapes() -> None:
+    pytest.importorskip("galsim", reason="the task imports the extra galsim")
+    from benchmarks.galaxy_bnn.predictive import Predictive
+    from reference.galaxies.shapes import ShapeTask, sum_metrics
+
+    labels = RANDOM.normal(size=(50, 2))
+    task: Any = SimpleNamespace(labels=labels)
+    mean, scale = draw_normals(50)
+    expected = ShapeTask.quality(task, list(sum_metrics(mean, scale, labels)))
+    assert page.shape_metrics(mean, scale, labels) == pytest.approx(expected)
+    means, scales = draw_normals(4, 50)
+    *usual, share = Predictive(means, scales).sum_metrics(labels)
+    expected = ShapeTask.quality(task, usual)
+    found = page.mixture_metrics(means, scales, labels)
+    assert {key: found[key] for key in expected} == pytest.approx(expected)
+    assert found["epistemic_share"] == pytest.approx(share / 50)
+    assert found["coverage_68_error"] == pytest.approx(abs(expected["coverage_68"] - 0.68))
+
+
+def test_kl_divergence() -> None:
+    torch = pytest.importorskip("torch", reason="needs the extra torch")
+    mean, deviation = RANDOM.normal(size=20), RANDOM.uniform(0.1, 2, 20)
+    each = torch.distributions.kl_divergence(
+        torch.distributions.Normal(torch.tensor(mean), torch.tensor(deviation)),
+        torch.distributions.Normal(0.0, 1.5),
+    )
+    assert page.kl_divergence(mean, deviation, 1.5) == pytest.approx(float(each.sum()))
+
+
+def test_metrics_of_the_autoencoder() -> None:
+    pytest.importorskip("scipy")
+    from benchmarks.galaxy_vae import properties, quality
+
+    errors, signals = RANDOM.uniform(0, 90, (2, 40))
+    expected = quality.explained_signal(errors, signals, quality.NOISE_FLOOR)
+    assert page.explained_signal(errors, signals) == pytest.approx(expected)
+    mean, deviation = RANDOM.normal(size=(200, 32)), RANDOM.uniform(0.1, 1, (200, 32))
+    nll = RANDOM.normal(size=200)
+    assert page.flow_gain(mean, deviation, nll) == pytest.approx(
+        quality.flow_gain(mean, deviation, nll)
+    )
+    images = RANDOM.uniform(0, 5, (30, 6, 32, 32)).astype(np.float32)
+    ours = properties.measure(images, "ugrizy", 0.2)
+    theirs = page.properties(images, 0.2)
+    assert theirs == pytest.approx(ours, rel=1e-4, abs=1e-5)
+    by_name = properties.compute_distances(ours[:10], ours[10:], "ugrizy")
+    assert page.distances(ours[:10], ours[10:]) == pytest.approx(list(by_name.values()))
+    names = "magnitude, size_arcsec, e1, e2, u_g, g_r, r_i, i_z, z_y"
+    assert names == ", ".join(by_name)
+    assert names in PAGE
+
+
+def test_the_constants_of_generation() -> None:
+    pytest.importorskip("torch", reason="needs the extra torch")
+    pytest.importorskip("galsim", reason="needs the extra galsim")
+    import torch
+
+    from benchmarks.galaxy_generation import quality
+    from benchmarks.galaxy_vae.model import FluxScaling
+
+    image = torch.full((1, 1, 4, 4), 3.0)
+    x = 3.0 * 2.5 / 6.0
+    (cell,) = quality._average_cells(image, FluxScaling([6.0])).flatten().tolist()
+    assert cell == pytest.approx(4 * x / math.sqrt(1 + x * x))
+    assert "image · 2.5/I_b" in PAGE
+    assert (quality.CELL_PIXELS, quality.NEARER_THAN_PERCENT) == (4, 1.0)
+
+
+def test_metrics_of_images() -> None:
+    torch = pytest.importorskip("torch", reason="needs the extra torch")
+    pytest.importorskip("simplejpeg", reason="the task imports the extra imagenet")
+    from benchmarks.resnet50 import model
+
+    logits, labels = RANDOM.normal(size=(60, 10)), RANDOM.integers(0, 10, 60)
+    everything = torch.ones(60, dtype=torch.bool)
+    sums = model.sum_metrics(torch.tensor(logits), torch.tensor(labels), everything).tolist()
+    expected = dict(zip(("accuracy", "accuracy_top5", "loss"), sums, strict=False))
+    found = page.image_metrics(logits, labels)
+    assert found == pytest.approx({key: value / 60 for key, value in expected.items()})
+    for values in (model.IMAGE_MEAN, model.IMAGE_DEVIATION):
+        assert f"= ({', '.join(map(str, values))})" in PAGE
+
+
+def test_bleu_and_the_beam() -> None:
+    pytest.importorskip("torch", reason="needs the extra torch")
+    pytest.importorskip("sacrebleu", reason="needs the extra translation")
+    from benchmarks.transformer import beam
+    from benchmarks.transformer.task import format_bleu_signature
+
+    signature = format_bleu_signature()
+    assert "case:lc" in signature
+    assert "tok:intl" in signature
+    assert beam.Search(4, 0.6, 20).penalty(7) == pytest.approx(((5 + 7) / 6) ** 0.6)
+
+
+def test_learning_rates() -> None:
+    from reference.optim.schedules import Schedule, inverse_square_root, warmup_then_cosine
+
+    for s in (1, 100, 2000, 2001, 17_000, 30_000, 40_000):
+        ours = warmup_then_cosine(
+            s, base=1.5e-3, end=1e-5, warmup_samples=2000, decay_samples=30_000
+        )
+        assert page.cosine_rate(s, 1.5e-3, 1e-5, 2000, 30_000) == pytest.approx(ours)
+        schedule = Schedule(11.0, 1e-4, 0.5, warmup_samples=2000, decay_samples=30_000)
+        rate = page.polynomial_rate(s, 11.0, 1e-4, 0.5, 2000, 30_000)
+        assert rate == pytest.approx(schedule.rate(s))
+        ours = inverse_square_root(s, peak=5e-3, warmup_samples=8000)
+        assert page.inverse_square_root_rate(s, 5e-3, 8000) == pytest.approx(ours)
+    assert page.cosine_rate(5000, 1.0, 0.1, 2000, 0) == 1.0
+
+
+def test_the_schedules_of_resnet50_and_kfac_are_those_of_the_page() -> None:
+    pytest.importorskip("torch", reason="needs the extra torch")
+    from benchmarks.kfac import hyperparameters as of_kfac
+    from benchmarks.resnet50 import hyperparameters as of_resnet50
+    from reference.run.config import configure
+
+    chosen = definition.load("resnet50", "mini")
+    config = configure(chosen, overrides=["opt_learning_rate_for_batch=32"])
+    values, epoch = config.hyperparameters, chosen.train_samples
+    base = float(values["opt_base_learning_rate"])
+    for s in (64, 9000, 30_000):
+        expected = page.polynomial_rate(
+            s,
+            base * int(values["global_batch_size"]) / 32,
+            float(values["opt_end_learning_rate"]),
+            base,
+            float(values["opt_learning_rate_warmup_epochs"]) * epoch,
+            float(values["opt_learning_rate_decay_epochs"]) * epoch,
+        )
+        assert of_resnet50.make_schedule(config).rate(s) == pytest.approx(expected)
+    config = configure(
+        definition.load("kfac", "mini"), overrides=["opt_learning_rate_warmup_epochs=2"]
+    )
+    values, epoch = config.hyperparameters, config.definition.train_samples
+    schedule = of_kfac.make_schedule(config)
+    rise = float(values["opt_learning_rate_warmup_epochs"]) * epoch
+    peak = float(values["opt_base_learning_rate"])
+    start = float(values["opt_learning_rate_decay_start_epochs"]) * epoch
+    assert values["opt_learning_rate_decay_schedule"] == "polynomial"
+    for s in (64, 4000, 20_000, 60_000):
+        expected = page.polynomial_rate(
+            s,
+            peak,
+            float(values["opt_end_learning_rate"]),
+            peak,
+            start,
+            float(values["opt_learning_rate_decay_epochs"]) * epoch,
+            float(values["opt_learning_rate_decay_poly_power"]),
+        )
+        assert schedule.rate(s) == pytest.approx(expected * min(1, s / rise))
+
+
+def test_seeds_and_digests_of_code(tmp_path: Path) -> None:
+    assert page.derive_seed("a", "b", "c", 3) == digests.derive_seed("a", "b", "c", 3)
+    for name in ("README.md", "README.py", "LICENSE", "train.py", "sub/LICENSE", "Copying.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    ours = digests.digest_code(digests.digest_files(tmp_path))
+    assert page.digest_code(tmp_path) == ours
+
+
+def test_the_manifest_has_the_keys_of_the_page() -> None:
+    schema = json.loads((ROOT / "rules/schemas/manifest.schema.json").read_text())
+    section = PAGE.split("## The manifest of a submission")[1]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == schema["required"]
+    for key in schema["properties"]["results"]["additionalProperties"]["required"]:
+        assert f"`{key}`" in section
