@@ -12,7 +12,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,19 +71,25 @@ class Trace:
         """
         return sum(self._interpolate(stop_seconds)) - sum(self._interpolate(start_seconds))
 
-    def format_power_log(self) -> str:
-        """Return the text of ``power_<k>.csv`` (rule T23).
+    def list_watts(self) -> Iterator[tuple[float, list[float]]]:
+        """Yield the milliseconds of each reading and the mean power of each counter in watts.
 
-        Each row holds the mean power in watts from its reading to the next one, so the last reading
-        has no row.
+        The power is that from this reading to the next one, so the last reading has none.
         """
-        lines = [f"# not measured: {self.not_measured}", ",".join(["monotonic_ms", *self.names])]
         for row in range(len(self.times_seconds) - 1):
             seconds = self.times_seconds[row + 1] - self.times_seconds[row]
             pairs = zip(self.joules[row], self.joules[row + 1], strict=True)
-            watts = [f"{(after - before) / seconds:.3f}" for before, after in pairs]
-            lines.append(",".join([f"{1000 * self.times_seconds[row]:.3f}", *watts]))
-        return "".join(f"{line}\n" for line in lines)
+            watts = [(after - before) / seconds for before, after in pairs]
+            yield 1000 * self.times_seconds[row], watts
+
+    def shift(self, seconds: float) -> "Trace":
+        """Return the same readings on a clock that is so much ahead."""
+        shifted = tuple(moment + seconds for moment in self.times_seconds)
+        return replace(self, times_seconds=shifted)
+
+    def name_node(self, number: int) -> "Trace":
+        """Return the same with the number of the node before the name of each counter."""
+        return replace(self, names=tuple(f"node{number}-{name}" for name in self.names))
 
     def _interpolate(self, at_seconds: float) -> list[float]:
         """Interpolate the joules of each counter linearly between two readings."""
@@ -163,36 +169,17 @@ def _sum_increments(
         yield tuple(total)
 
 
-def report_energy(
-    sensors: Sensors, trace: Trace | None, start_ms: float, stop_ms: float
-) -> dict[str, Any]:
-    """Return the energy from ``run_start`` to ``run_stop`` for a report, or why there is none."""
-    if trace is None:
-        return {"none": sensors.reason_for_none or "a sensor failed during the run"}
-    joules = trace.energy_joules(start_ms / 1000, stop_ms / 1000)
-    return {
-        "joules": joules,
-        "mean_watts": 1000 * joules / (stop_ms - start_ms),
-        "sensors": list(trace.names),
-        "not_measured": trace.not_measured,
-    }
-
-
 # Finding the sensors -----------------------------------------------------------------------------
 
 
-def find_sensors(powercap: Path = POWERCAP, nodes: int = 1, has_gpu: bool = False) -> Sensors:
-    """Return the sensors of this machine.
-
-    ``nodes`` is the number of nodes of the run, of which only this one is read.
-    """
+def find_sensors(powercap: Path = POWERCAP, has_gpu: bool = False) -> Sensors:
+    """Return the sensors of this machine, one node of the run."""
     processors, why_no_rapl = _find_rapl(powercap)
     gpus, why_no_nvml = _find_nvml() if has_gpu else ((), "")
     left_out = [] if processors else ["processors"]
     if not any(counter.name.startswith("dram") for counter in processors):
         left_out.append("memory")
     left_out += ["GPUs"] if has_gpu and not gpus else []
-    left_out += ["all nodes but the first"] if nodes > 1 else []
     missing = tuple(filter(None, (why_no_rapl, why_no_nvml)))
     not_measured = ", ".join([*left_out, NEVER_MEASURED])
     return Sensors((*processors, *gpus), not_measured, missing)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from reference.machine import energy
+from reference.machine.node_energy import Measured
 from reference.run import checkpoint, logfile, report
 from reference.run.config import RunConfig
 from reference.session import pictures
@@ -36,19 +36,18 @@ def keep_weights(task: Any, config: RunConfig, folder: ResultFolder, suffix: str
 
 
 def keep_power_log(
-    meter: energy.Meter, folder: ResultFolder, index: int, observer: Observer
+    measured: Measured, folder: ResultFolder, index: int, observer: Observer
 ) -> dict[str, Any]:
     """Write ``power_<k>.csv`` (rule T23), and return the energy of the run for its report.
 
     A result has a power log for each of its runs or for none. So none is written where another run
     was made without sensors.
     """
-    trace = meter.trace
     start_ms, stop_ms = (_read_clock_ms(folder, index, key) for key in ("run_start", "run_stop"))
-    used = energy.report_energy(meter.sensors, trace, start_ms, stop_ms)
-    if trace is None:
-        if meter.failure:
-            observer.tell(f"run {index}: no energy: {meter.failure}")
+    used = measured.report(start_ms, stop_ms)
+    if not measured.traces:
+        if measured.failure:
+            observer.tell(f"run {index}: no energy: {measured.failure}")
         return used
     observer.tell(f"run {index}: {used['joules']:,.0f} J, {used['mean_watts']:.0f} W")
     others = [run for run in folder.present() if run != index]
@@ -57,7 +56,7 @@ def keep_power_log(
         observer.tell(f"run {index}: no power log, because run {without[0]} has none (rule T23)")
         return used
     with _keep_going("power log", index, observer):
-        atomic_write(folder.power_log(index), trace.format_power_log())
+        atomic_write(folder.power_log(index), measured.format_power_log())
     return used
 
 

@@ -45,7 +45,7 @@ class Session:
         next one faster. ``SessionEnd.runs_left`` asks for another process.
         """
         with self.prepare() as (folder, missing):
-            sensors = self.find_sensors() if folder else energy.Sensors()
+            sensors = self.find_sensors() if self.is_first_of_node else energy.Sensors()
             indices = missing if self.ranks.world_size > 1 else missing[:1]
             all_reached = True
             for index in indices:
@@ -96,10 +96,14 @@ class Session:
         own = self.request.own_task
         return list_all_code(definition.ROOT, self.config.definition.name, own and own.parent)
 
+    @property
+    def is_first_of_node(self) -> bool:
+        """True for the rank that reads the sensors of its node."""
+        return self.ranks.rank % self.ranks.ranks_per_node == 0
+
     def find_sensors(self) -> energy.Sensors:
         """Find what measures energy on this machine; report once that there is nothing."""
-        nodes = -(-self.ranks.world_size // self.ranks.ranks_per_node)
-        sensors = energy.find_sensors(nodes=nodes, has_gpu=self.ranks.accelerator is not None)
+        sensors = energy.find_sensors(has_gpu=self.ranks.accelerator is not None)
         if sensors.reason_for_none and not self.request.is_continued:
             self.observer.tell(f"energy: {sensors.reason_for_none}")
         return sensors

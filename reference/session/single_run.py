@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from reference.machine.energy import Meter, Sensors
+from reference.machine.node_energy import gather
 from reference.machine.placement import RankEndedError
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
@@ -83,9 +84,10 @@ class SingleRun:
         ending = "all targets reached" if outcome.reached else outcome.reason
         unit = "samples" if config.definition.kind == "train" else "images"
         self.tell(f"run {self.index}: {ending} after {outcome.samples:,} {unit}; log: {closed_log}")
+        measured = gather(meter, session.ranks)
         if self.folder and live and closed_log == final_log:
             live.judge_result()
-            used = keep_power_log(meter, self.folder, self.index, session.observer)
+            used = keep_power_log(measured, self.folder, self.index, session.observer)
             with session.interruption.allow():
                 keep_report(task, config, self.folder, used, session.observer)
                 keep_pictures(task, config, self.folder, session.observer)

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from compliance.read import powerlog
-from reference.machine import energy
+from reference.machine import energy, node_energy
 from reference.machine.energy import Counter, Meter, Sensors, Trace
+from reference.machine.node_energy import Measured
+from reference.machine.ranks import SingleProcess
 
 RANGE_MICROJOULES = 262_143_328_850
 
@@ -45,8 +47,7 @@ def test_nothing_is_counted_twice(powercap: Path) -> None:
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:0", "package-0", 0)
-    sensors = energy.find_sensors(tmp_path, nodes=2)
-    assert sensors.not_measured.startswith("memory, all nodes but the first, ")
+    assert energy.find_sensors(tmp_path).not_measured == f"memory, {energy.NEVER_MEASURED}"
 
 
 def test_no_sensors_are_told_with_the_reason(tmp_path: Path) -> None:
@@ -55,7 +56,8 @@ def test_no_sensors_are_told_with_the_reason(tmp_path: Path) -> None:
     with Meter(sensors) as meter:
         pass
     assert meter.trace is None
-    assert "no sensors" in energy.report_energy(sensors, meter.trace, 0, 1)["none"]
+    measured = node_energy.gather(meter, SingleProcess("none"))
+    assert "no sensors" in measured.report(0, 1)["none"]
 
 
 def test_a_counter_that_may_not_be_read(powercap: Path) -> None:
@@ -74,7 +76,7 @@ def test_the_power_log_is_sound_and_gives_the_same_energy(tmp_path: Path) -> Non
         ((0.0, 0.0), (40.0, 5.0), (90.0, 9.0), (110.0, 10.0)),
     )  # fmt: skip
     path = tmp_path / "power_0.csv"
-    path.write_text(trace.format_power_log())
+    path.write_text(Measured((trace,)).format_power_log())
     log = powerlog.read(path)
     assert not log.problems
     assert log.not_measured == "storage"
@@ -91,7 +93,7 @@ def test_readings_cover_the_work_and_go_on_after_it() -> None:
     trace = meter.trace
     assert trace is not None
     assert len(trace.times_seconds) >= 3  # the last row of the log needs a reading after it
-    assert trace.format_power_log().count("\n") == 1 + len(trace.times_seconds)
+    assert Measured((trace,)).format_power_log().count("\n") == 1 + len(trace.times_seconds)
 
 
 def test_reading_takes_less_than_a_hundredth_of_the_time_and_is_done_every_second(

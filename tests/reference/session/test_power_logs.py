@@ -9,6 +9,8 @@ pytest.importorskip("mlperf_logging", reason="needs the extra torch")
 
 from compliance.read import powerlog
 from reference.machine.energy import Counter, Meter, Sensors
+from reference.machine.node_energy import gather
+from reference.machine.ranks import SingleProcess
 from reference.session.artifacts import keep_power_log
 from reference.session.result_folder import ResultFolder
 from tests.reference.run.recorder import Recorder
@@ -34,7 +36,8 @@ def make_meter(watts: float) -> Meter:
 def keep(meter: Meter, folder: Path, index: int) -> tuple[str, dict[str, object]]:
     """The messages, and the energy for the report."""
     recorder = Recorder()
-    used = keep_power_log(meter, ResultFolder(folder, folder), index, recorder)
+    measured = gather(meter, SingleProcess("none"))
+    used = keep_power_log(measured, ResultFolder(folder, folder), index, recorder)
     return recorder.text, used
 
 
