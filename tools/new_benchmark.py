@@ -4,7 +4,7 @@ import argparse
 import keyword
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
 
@@ -15,6 +15,8 @@ from tools.console.arguments import make_command_parser
 from tools.console.writing import make_new_folder
 
 TEMPLATES = Path(__file__).parent / "templates" / "benchmark"
+DATASET_TEMPLATES = Path(__file__).parent / "templates" / "dataset"
+DATASETS = definition.ROOT / "reference" / "data"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 TITLE = re.compile(r"[^\"\\:#{}\x00-\x1f]{1,100}")  # YAML and Python hold it as it is
 FORBIDDEN = "quotes, backslashes, ':', '#' and braces, at most 100 characters"
@@ -22,6 +24,8 @@ EXAMPLES = """\
 examples:
   cepheid new-benchmark star_colour --title "Temperature of a star from its colours"
       writes benchmarks/star_colour/, which runs and passes the contract tests
+  cepheid new-benchmark star_colour --dataset
+      also writes reference/data/star_colour/, a stub of a dataset that can be prepared as it is
 
 exit codes: 0 written; 2 wrong use, for example a name that is taken
 """
@@ -38,6 +42,13 @@ Replace it by your problem step by step. After each step these commands pass:
   6. reference convergence points: cepheid rcp {name} --scale mini --batch-size 32
   7. {folder}/README.md, and a row in README.md
 CONTRIBUTING.md, "How to add a benchmark", explains each step."""
+NEXT_WITH_DATASET = """\
+{dataset}: created. It draws elliptical blobs, which the example can learn instead of galaxies:
+  a. {folder}/benchmark.yaml   under data: generator: {name}, pixels: 32, seed, no other settings;
+     and extras: []
+  b. {folder}/task.py          from reference.data import {name} in place of galaxies
+  c. setup.cfg                 a line reference.data.{name} among the packages
+  d. cepheid data {name} --scale mini; then replace what it draws by your data"""
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -47,6 +58,11 @@ def make_parser() -> argparse.ArgumentParser:
     )
     made.add_argument("name", help="lower-case letters, digits and '_', e.g. star_colour")
     made.add_argument("--title", default="", help="one line for people (default: the name)")
+    made.add_argument(
+        "--dataset",
+        action="store_true",
+        help="also write a stub of a dataset, for data that no benchmark has yet",
+    )
     return made
 
 
@@ -63,12 +79,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f'--title {title[:100]!r}: expected one line without any of " \\ : # {{ }}')
     folder = definition.locate_benchmarks() / name
     words = {"name": name, "title": title, "class_name": name.title().replace("_", "")}
+    dataset = DATASETS / name
+    if os.path.lexists(folder):
+        raise UserError(f"{folder}: already exists; change it, or move it away")
+    if arguments.dataset:
+        _fill(dataset, DATASET_TEMPLATES, words)
+    _fill(folder, TEMPLATES, words)
+    names = {"name": name, "folder": os.path.relpath(folder), "dataset": os.path.relpath(dataset)}
+    print(NEXT.format(**names))
+    if arguments.dataset:
+        print(NEXT_WITH_DATASET.format(**names))
+    return EXIT_FINE
+
+
+def _fill(folder: Path, templates: Path, words: Mapping[str, str]) -> None:
+    """Write what the templates say into a new folder: everything or nothing."""
     with make_new_folder(folder) as made:
-        for template in sorted(TEMPLATES.iterdir()):
+        for template in sorted(templates.iterdir()):
             text = Template(template.read_text(encoding="utf-8")).substitute(words)
             (made / template.name.removesuffix(".template")).write_text(text, encoding="utf-8")
-    print(NEXT.format(name=name, folder=os.path.relpath(folder)))
-    return EXIT_FINE
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """`cepheid new-benchmark`: what it begins passes the contract tests as it is."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rules import definition
@@ -38,6 +40,40 @@ def test_its_definition_is_valid_and_nothing_is_left_over(
     assert "${" not in text
     with pytest.raises(UserError, match="already exists"):
         new_benchmark.main(["star_colour"])
+
+
+def test_its_dataset_can_be_prepared_as_it_is(
+    benchmarks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("filelock", reason="preparing data needs the extra torch")
+    packages = tmp_path / "data_packages"
+    packages.mkdir()
+    monkeypatch.setattr(new_benchmark, "DATASETS", packages)
+    assert new_benchmark.main(["star_blobs", "--dataset"]) == 0
+    specification = importlib.util.spec_from_file_location(
+        "star_blobs", packages / "star_blobs" / "__init__.py"
+    )
+    assert specification is not None
+    assert specification.loader is not None
+    stub = importlib.util.module_from_spec(specification)
+    monkeypatch.setitem(sys.modules, "star_blobs", stub)
+    specification.loader.exec_module(stub)
+    facts = {"generator": "star_blobs", "train_samples": 20, "evaluation_samples": 4}
+    folder, parameters = stub.folder(facts, tmp_path), stub.parameters_of(facts)
+    stub.prepare(folder, parameters, processes=1)
+    blobs = stub.load(folder)
+    assert blobs.stamps.shape == (24, 1, 32, 32)
+    again = stub.draw(parameters, range(7, 9))
+    assert (again["stamps"] == blobs.stamps[7:9]).all()
+    e1 = blobs.labels["e1"]
+    assert 0.2 < e1.std() < 0.4
+    # Long along x where e1 is positive: the second moment in x is larger than in y.
+    axis = (np.arange(32) - 15.5) ** 2
+    light = blobs.stamps[:, 0].astype(float) * np.exp(-(axis + axis[:, None]) / 50)
+    longer = (light * (axis - axis[:, None])).sum((1, 2))
+    assert np.corrcoef(longer, e1)[0, 1] > 0.9
+    with pytest.raises(UserError, match="already exists"):
+        new_benchmark.main(["star_blobs", "--dataset"])
 
 
 @pytest.mark.parametrize("name", ["", "Star", "2d", "a-b", "../x", "class", "a\nb", "x" * 41])
@@ -74,7 +110,7 @@ def test_it_passes_the_contract_tests_lint_and_format(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    run("tools.cli", "new-benchmark", "star_colour", "--title", "Colour of a star")
+    run("tools.cli", "new-benchmark", "star_colour", "--title", "Colour of a star", "--dataset")
     run("pytest", "tests/test_benchmark_contract.py", "-k", "star_colour")
-    run("ruff", "check", "benchmarks")
-    run("ruff", "format", "--check", "benchmarks")
+    run("ruff", "check", "benchmarks", "reference")
+    run("ruff", "format", "--check", "benchmarks", "reference")
