@@ -12,6 +12,7 @@ from typing import Any
 
 COUNT_TOLERANCE = 1e-6  # of a share: float32 rounds to 6e-8
 EQUAL_TOLERANCE = 1e-5
+LOSS_TOLERANCE = 0.95  # for losses in bfloat16
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,15 @@ class Relations:
 
     ``counted`` are shares of the evaluation set. ``ascending`` are metrics of which none is larger
     than the next. ``means`` are the mean of others, ``distances`` the distance of another metric
-    from a number.
+    from a number. ``losses`` are mean cross-entropies in nats, each with the accuracy of the same
+    predictions: a wrong one has a probability of one half or less, and so a loss of ln 2 or more.
     """
 
     counted: tuple[str, ...] = ()
     ascending: tuple[tuple[str, ...], ...] = ()
     means: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     distances: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    losses: Mapping[str, str] = field(default_factory=dict)
 
     def find_wrong_counts(
         self, metrics: Mapping[str, float], samples: int
@@ -53,6 +56,10 @@ class Relations:
             distance = abs(metrics.get(other, math.nan) - origin)
             if _differ(metrics.get(name, math.nan), distance):
                 yield name, f"{distance:g}", f"{other} is {metrics[other]:g}, from {origin:g}"
+        for name, accuracy in self.losses.items():
+            least = LOSS_TOLERANCE * (1 - metrics.get(accuracy, math.nan)) * math.log(2)
+            if metrics.get(name, math.nan) < least:
+                yield name, f"{least:g} or more", f"{accuracy} is {metrics[accuracy]:g}"
 
 
 def _differ(value: float, expected: float) -> bool:
@@ -70,4 +77,5 @@ def parse_relations(facts: Mapping[str, Any]) -> Relations:
             name: (distance["of"], float(distance["from"]))
             for name, distance in facts.get("distances", {}).items()
         },
+        dict(facts.get("losses", {})),
     )

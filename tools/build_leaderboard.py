@@ -102,7 +102,10 @@ def _refuse_removal(output: Path, entries: Sequence[site.Entry], paths: Sequence
         raise UserError(f"{', '.join(map(str, paths))}: the site would have no result; {fix}")
     if not (output / index.FILE).exists():
         return
-    before = {result["id"] for result in index.read(output)["results"]}
+    try:
+        before = {result["id"] for result in index.read(output)["results"]}
+    except UserError as error:
+        raise UserError(f"{error}; {fix}") from error
     gone = sorted(before - {entry.id for entry in entries})
     if gone:
         shown = ", ".join(gone[:5]) + (", …" if len(gone) > 5 else "")

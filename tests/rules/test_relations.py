@@ -30,7 +30,8 @@ def _list_names(relations: Relations) -> Iterator[str]:
     yield from relations.counted
     for names in (*relations.ascending, *relations.means.values()):
         yield from names
-    yield from (*relations.means, *relations.distances)
+    yield from (*relations.means, *relations.distances, *relations.losses)
+    yield from relations.losses.values()
     yield from (other for other, _ in relations.distances.values())
 
 
@@ -46,6 +47,9 @@ def test_whatever_breaks_a_relation_is_found(name: str, scale: str) -> None:
         assert low in find_all(chosen, changed)
     for metric in (*chosen.relations.means, *chosen.relations.distances):
         assert metric in find_all(chosen, {**honest, metric: honest[metric] - 0.001})
+    for loss, accuracy in chosen.relations.losses.items():
+        assert loss in find_all(chosen, {**honest, accuracy: 0.9, loss: 0.06})
+        assert loss not in find_all(chosen, {**honest, accuracy: 0.9, loss: 0.07})
 
 
 def test_rounding_is_no_cheat() -> None:

@@ -121,6 +121,8 @@ def _check_seeds(seeds: object, run: RunLog) -> Iterator[Contradiction]:
 
 def _is_equal(value: object, logged: object) -> bool:
     """Return True for equal JSON values; a number may have lost digits to another precision."""
+    if type(value) is type(logged) and value == logged:
+        return True
     numbers = [v for v in (value, logged) if isinstance(v, int | float) and not isinstance(v, bool)]
     if len(numbers) == 2:
         return math.isclose(*numbers, rel_tol=1e-6)

@@ -81,9 +81,10 @@ def _is_unbound(file: SubmittedFile, keeps_modes: bool) -> bool:
     in_code = len(file.name.parts) > 2 and file.name.parts[0] == "benchmarks"
     is_text_of_code = in_code and len(file.name.parts) == 3 and not file.is_folder
     is_byte_code = BYTE_CODE.fullmatch(file.name.name) is not None
-    is_reported = any(map(BYTE_CODE.fullmatch, file.name.parts[:-1]))  # with its folder
     is_script = keeps_modes and is_text_of_code and is_executable_text(file.name.name, file.mode)
-    return (is_byte_code or is_script) and not is_reported
+    if not (is_byte_code or is_script):
+        return False
+    return not any(map(BYTE_CODE.fullmatch, file.name.parts[:-1]))  # else reported with its folder
 
 
 def _report_unbound(who: Submitter, file: SubmittedFile) -> Finding:

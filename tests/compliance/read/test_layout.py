@@ -118,6 +118,15 @@ def test_a_submitter_deeper_than_the_others_is_not_passed_over(tmp_path: Path) -
         package.read(tmp_path / "round")
 
 
+def test_a_submitter_of_mlperf_may_be_called_results(tmp_path: Path) -> None:
+    """Before, the others were passed over."""
+    for name in ("acme", "results", "umbrella"):
+        write_submitter(tmp_path / "round", name)
+    read = package.read(tmp_path / "round", "mlperf")
+    assert {who.path.name for who in read.submitters} >= {"acme", "umbrella"}
+    assert read.logs == 3 * MINI.runs.required
+
+
 def test_a_manifest_makes_a_submitters_folder(tmp_path: Path) -> None:
     root = write_submitter(tmp_path, "acme")
     write_submitter(root, "inner")
