@@ -40,6 +40,19 @@ SYSTEM_FIXES = {
 }
 """The errors of the system that say nothing about a file's content, and what fixes them."""
 
+NO_ROOM_FOR_A_LIBRARY = ("Cannot allocate memory", "failed to map segment")
+
+
+def explain_system_error(error: BaseException) -> str:
+    """Return in one line what the system refused, or nothing for any other error."""
+    if isinstance(error, MemoryError):
+        return describe_system_error(error)
+    if isinstance(error, OSError) and error.errno in SYSTEM_FIXES:
+        return f"{error.filename or 'the system'}: {describe_system_error(error)}"
+    if isinstance(error, ImportError) and any(sign in str(error) for sign in NO_ROOM_FOR_A_LIBRARY):
+        return describe_system_error(MemoryError())
+    return ""
+
 
 def cannot_read(path: Path, error: OSError | MemoryError) -> UserError:
     """Return the error for a file that the system refuses to read, whatever the file holds."""
@@ -52,4 +65,6 @@ def describe_system_error(error: OSError | MemoryError) -> str:
     if number is None:
         return str(error) or type(error).__name__
     fix = f"; fix: {SYSTEM_FIXES[number]}" if number in SYSTEM_FIXES else ""
+    if isinstance(error, MemoryError) and str(error):
+        return f"MemoryError: {error}{fix}"
     return f"{os.strerror(number)}, {errno.errorcode.get(number, number)}{fix}"

@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +39,28 @@ def atomic_path(path: Path, *, sync: bool = True) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def end_on_interruption(exit_code: int) -> Iterator[None]:
+    """Let Ctrl-C end the process at once within the block, in which modules are imported.
+
+    Nothing is open yet that must be closed. An exception would be lost: several libraries catch
+    whatever is raised while they are imported.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        os.write(2, b"cepheid: interrupted\n")
+        os._exit(exit_code)
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def usable_processors() -> int:

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from rules import extras
-from rules.errors import UserError, did_you_mean
+from rules.errors import UserError, did_you_mean, explain_system_error
+from rules.host import end_on_interruption
 
 EXIT_FINE, EXIT_FINDINGS, EXIT_WRONG_USE = 0, 1, 2
 
@@ -61,7 +62,8 @@ def run_command(
     name, *rest = arguments
     if name not in commands:
         raise UserError(f'no {noun} "{name}"{did_you_mean(name, commands)} (all: {program} --help)')
-    command: Callable[[Sequence[str]], int] = importlib.import_module(commands[name][0]).main
+    with end_on_interruption(EXIT_FINDINGS):
+        command: Callable[[Sequence[str]], int] = importlib.import_module(commands[name][0]).main
     return command(rest)
 
 
@@ -86,7 +88,9 @@ def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = EXIT_FINE
     except Exception as error:
-        if (
+        if reason := explain_system_error(error):
+            print(f"cepheid: {reason}", file=sys.stderr)
+        elif (
             isinstance(error, ModuleNotFoundError)
             and (error.name or "").partition(".")[0] in extras.EXTRA_OF
         ):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from reference.machine.placement import end_rank, find_placement, leave_quietly
 from rules import definition
 from rules.errors import UserError
+from rules.host import end_on_interruption
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
 from tools.run.command_line import make_parser, read_request
 
@@ -21,7 +22,7 @@ EARLIER_RUNS, REACHED, MISSED = "CEPHEID_EARLIER_RUNS", "reached", "missed"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for. Exit code 1 if a run missed its target."""
+    """Run what the command line asks for. Exit code 1 if a run is not fine."""
     with _print_wrong_use_once():
         arguments = make_parser().parse_args(argv)
         if arguments.list:
@@ -29,8 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return EXIT_FINE
         request = read_request(arguments, is_continued=EARLIER_RUNS in os.environ)
 
-    from reference.session.session import start_session
-    from tools.console.terminal import Terminal
+    with end_on_interruption(EXIT_FINDINGS):
+        from reference.session.session import start_session
+        from tools.console.terminal import Terminal
 
     terminal = Terminal(quiet=find_placement().rank != 0)
     with start_session(request, terminal) as session:
@@ -38,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             code, runs_left = _print_plan(session, arguments.division), 0
         else:
             end = session.make_runs()
-            is_fine = end.all_reached and os.environ.get(EARLIER_RUNS, REACHED) == REACHED
+            is_fine = end.all_fine and os.environ.get(EARLIER_RUNS, REACHED) == REACHED
             code, runs_left = EXIT_FINE if is_fine else EXIT_FINDINGS, end.runs_left
     if find_placement().world_size > 1:
         end_rank(code)

@@ -27,11 +27,14 @@ class Placement:
 
 
 class RankEndedError(UserError):
-    """The end of another rank; ``is_reported`` where that rank itself prints the reason."""
+    """The end of another rank; ``is_reported`` where that rank itself prints the reason.
 
-    def __init__(self, message: str, *, is_reported: bool) -> None:
+    Otherwise the rank ``speaker`` prints it for all.
+    """
+
+    def __init__(self, message: str, *, is_reported: bool, speaker: int = 0) -> None:
         super().__init__(message)
-        self.is_reported = is_reported
+        self.is_reported, self.speaker = is_reported, speaker
 
 
 def find_placement() -> Placement:

@@ -188,7 +188,8 @@ def _evaluate(
     quality = task.evaluate(images)
     broken = ", ".join(key for key, value in quality.items() if not math.isfinite(value))
     if broken:
-        return GenerationOutcome(False, samples, {}, f"the quality is not finite ({broken})")
+        reason = f"the quality is not finite ({broken})"
+        return GenerationOutcome(False, samples, {}, reason, is_finite=False)
     log.write_quality(quality, definition.quality[0].metric)
     log.stop_evaluation()
     on_progress(GenerationProgress(Stage.EVALUATED, samples, quality))

@@ -36,7 +36,8 @@ class Progress:
 class Outcome:
     """The end of a run: whether every target holds, the samples, the last quality, why not.
 
-    ``data_problem`` says what is wrong with the data that were read: then the run does not count.
+    ``is_finite`` is False if the loss or the quality was not. ``data_problem`` says what is wrong
+    with the data that were read: then the run does not count.
     """
 
     reached: bool
@@ -44,6 +45,7 @@ class Outcome:
     quality: Mapping[str, float]
     reason: str = ""
     data_problem: str = ""
+    is_finite: bool = True
 
 
 OnProgress = Callable[[Progress], None]

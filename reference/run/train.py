@@ -118,7 +118,7 @@ def _train_until_reached(
         samples = block.samples
         if not math.isfinite(loss):
             reason = f"the training loss is {loss}: {WHEN_NOT_FINITE}"
-            return Outcome(False, samples, quality, reason)
+            return Outcome(False, samples, quality, reason, is_finite=False)
         log.stop_block(block, loss)
 
         on_progress(Progress(Stage.EVALUATING, samples))
@@ -127,7 +127,7 @@ def _train_until_reached(
         if not all(map(math.isfinite, quality.values())):
             broken = ", ".join(key for key, value in quality.items() if not math.isfinite(value))
             reason = f"the quality is not finite ({broken}): {WHEN_NOT_FINITE}"
-            return Outcome(False, samples, {}, reason)
+            return Outcome(False, samples, {}, reason, is_finite=False)
         log.write_quality(quality, definition.quality[0].metric, samples / definition.train_samples)
         log.stop_evaluation()
         on_progress(Progress(Stage.EVALUATED, samples, quality))

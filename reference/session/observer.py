@@ -20,8 +20,11 @@ class LiveCheck(Protocol):
     def watch(self, show: OnProgress) -> OnProgress:
         """Return a callback that calls ``show``, and judges the log where a stage has ended."""
 
-    def judge_result(self) -> None:
-        """Judge the whole log, which now has its own name, and the result as far as it goes."""
+    def judge_result(self) -> bool:
+        """Judge the whole log, which now has its own name, and the result as far as it goes.
+
+        Return True if neither has an error that the runs to come cannot fix.
+        """
 
 
 class Observer(Protocol):

@@ -23,6 +23,9 @@ from reference.session.result_folder import ResultFolder, open_result_folder
 from reference.session.single_run import SingleRun
 from rules import definition
 from rules.errors import UserError
+from rules.host import end_on_interruption
+
+EXIT_CODE_OF_INTERRUPTION = 1
 
 
 @dataclass(frozen=True)
@@ -47,14 +50,14 @@ class Session:
         with self.prepare() as (folder, missing):
             sensors = self.find_sensors() if self.is_first_of_node else energy.Sensors()
             indices = missing if self.ranks.world_size > 1 else missing[:1]
-            all_reached = True
+            all_fine = True
             for index in indices:
                 run = SingleRun(self, self.config.select_run(index), folder, sensors)
-                all_reached = run.make().reached and all_reached
+                all_fine = run.make() and all_fine
                 self.tell_time_left(folder, sum(other > index for other in missing))
             # A rank that leaves with exit code 1 has torchrun end the others, reporting or not.
             self.ranks.barrier()
-        return SessionEnd(all_reached, max(missing) + 1 if len(indices) < len(missing) else 0)
+        return SessionEnd(all_fine, max(missing) + 1 if len(indices) < len(missing) else 0)
 
     @contextmanager
     def prepare(self) -> Iterator[tuple[ResultFolder | None, list[int]]]:
@@ -116,9 +119,12 @@ class Session:
 
 @dataclass(frozen=True)
 class SessionEnd:
-    """How a session ended; ``runs_left`` is the number of runs in all if some are left, else 0."""
+    """How a session ended; ``runs_left`` is the number of runs in all if some are left, else 0.
 
-    all_reached: bool
+    ``all_fine`` is False if a run missed its targets, or if the checker rejects its log.
+    """
+
+    all_fine: bool
     runs_left: int
 
 
@@ -129,8 +135,9 @@ def start_session(request: Request, observer: SessionObserver) -> Iterator[Sessi
     Raises UserError where the batch cannot be split, or the machine cannot be described.
     """
     config, own = request.config, request.own_task
-    backend = importlib.import_module(find_framework(config.framework).backend)
-    module = import_own_task(own) if own else import_task(config.definition, config.framework)
+    with end_on_interruption(EXIT_CODE_OF_INTERRUPTION):
+        backend = importlib.import_module(find_framework(config.framework).backend)
+        module = import_own_task(own) if own else import_task(config.definition, config.framework)
     with _enter_ranks(backend, request) as ranks:
         if config.definition.kind == "train":
             ranks.split_batch(config.global_batch_size)  # refused before any data are prepared

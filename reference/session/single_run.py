@@ -11,6 +11,7 @@ from reference.run.log import RunLogWriter
 from reference.run.loops import run_task
 from reference.run.progress import Outcome
 from reference.session.artifacts import keep_pictures, keep_power_log, keep_report, keep_weights
+from reference.session.pictures import Pictures
 from reference.session.result_folder import ResultFolder
 from rules.errors import UserError
 
@@ -27,8 +28,10 @@ class SingleRun:
     folder: ResultFolder | None
     sensors: Sensors
 
-    def make(self) -> Outcome:
-        """Make the run. Its log is kept whatever happens.
+    def make(self) -> bool:
+        """Make the run, and return True if it reached its targets and the checker has no error.
+
+        Its log is kept whatever happens.
 
         An interruption may come while the task is made and timed. It waits while the log gets its
         name and the weights are written.
@@ -60,8 +63,11 @@ class SingleRun:
             return task
         raise problem or RankEndedError("another rank could not begin", is_reported=True)
 
-    def time(self, task: Any, config: RunConfig) -> Outcome:
-        """Run the timed loop, close the log, and keep what belongs to a run that counts."""
+    def time(self, task: Any, config: RunConfig) -> bool:
+        """Run the timed loop, close the log, and keep what belongs to a run that counts.
+
+        Return what ``make`` returns.
+        """
         session = self.session
         final_log = self.folder.log(self.index) if self.folder else None
         log, meter = RunLogWriter(final_log), Meter(self.sensors)
@@ -86,12 +92,16 @@ class SingleRun:
         self.tell(f"run {self.index}: {ending} after {outcome.samples:,} {unit}; log: {closed_log}")
         measured = gather(meter, session.ranks)
         if self.folder and live and closed_log == final_log:
-            live.judge_result()
+            is_fine = live.judge_result() and outcome.reached
             used = keep_power_log(measured, self.folder, self.index, session.observer)
             with session.interruption.allow():
                 keep_report(task, config, self.folder, used, session.observer)
-                keep_pictures(task, config, self.folder, session.observer)
-        return outcome
+                if outcome.is_finite or not isinstance(task, Pictures):
+                    keep_pictures(task, config, self.folder, session.observer)
+                else:  # nothing that is not finite can be drawn
+                    self.tell(f"run {self.index}: no pictures, because {outcome.reason}")
+            return is_fine
+        return outcome.reached
 
     def refuse_data(self, outcome: Outcome) -> NoReturn:
         """End the session, because the runs to come would read the same data.

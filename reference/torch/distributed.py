@@ -13,12 +13,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from reference.machine.placement import Placement, RankEndedError, find_placement, leave_quietly
+from reference.torch.attendance import Attendance, Patience, read_patience
+from reference.torch.meeting import meet
 from rules.errors import UserError
 
-TIMEOUT = timedelta(minutes=30)  # the first rank may have data to prepare
 EXIT_CODE_OF_FAILURE = 2
 KEY = "first"
 REPORT_SECONDS = 0.3  # for the report of a failed rank to arrive after a connection broke
@@ -203,18 +204,23 @@ def start_ranks() -> Iterator[TorchRanks]:
 @contextmanager
 def _join_ranks(place: Placement, backend: str) -> Iterator[None]:
     """Wait for all ranks; one that fails in the context leaves a report for the others."""
-    global _failure_report
+    global _failure_report, _attendance
+    patience = read_patience()
     try:
-        store = _rendezvous(place, backend)
+        store = _rendezvous(place, backend, patience)
+    except RankEndedError:
+        leave_quietly(EXIT_CODE_OF_FAILURE)
     except UserError:
-        if place.local_rank > 0:  # the first rank on each machine reports the reason
+        if place.local_rank > 1:  # two on each machine: the first rank of all may be missing
             leave_quietly(EXIT_CODE_OF_FAILURE)
         raise
     _failure_report = _FailureReport(PrefixStore("word", store))
+    _attendance = Attendance(PrefixStore("signs", store.clone()), place, patience)
     try:
-        yield
+        with _attendance.watch():
+            yield
     except RankEndedError as error:
-        if error.is_reported or place.rank > 0:
+        if error.is_reported or place.rank != error.speaker:
             leave_quietly(EXIT_CODE_OF_FAILURE)
         raise
     except BaseException as error:
@@ -228,11 +234,11 @@ def _join_ranks(place: Placement, backend: str) -> Iterator[None]:
         dist.destroy_process_group()
     # The first rank keeps the thread of the store, which must not outlive the interpreter either.
     # It stays after a failure, because the other ranks then read the store.
-    _failure_report = None
+    _failure_report = _attendance = None
     del store
 
 
-def _rendezvous(place: Placement, backend: str) -> Any:
+def _rendezvous(place: Placement, backend: str, patience: Patience) -> Any:
     """Return the store of the ranks after all have met; raise UserError where they cannot."""
     absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if absent:
@@ -243,14 +249,13 @@ def _rendezvous(place: Placement, backend: str) -> Any:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     try:
-        store, _, _ = next(rendezvous("env://", place.rank, place.world_size, timeout=TIMEOUT))
-        store.set_timeout(TIMEOUT)
+        store = meet(place, patience)
         dist.init_process_group(
             backend,
             store=PrefixStore("ranks", store),
             rank=place.rank,
             world_size=place.world_size,
-            timeout=TIMEOUT,
+            timeout=timedelta(seconds=patience.seconds),
         )
     except dist.DistError as error:
         where = ":".join(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT"))
@@ -292,18 +297,23 @@ class _FailureReport:
 
 
 _failure_report: _FailureReport | None = None
+_attendance: Attendance | None = None
 
 
 @contextmanager
 def detect_lost_rank() -> Iterator[None]:
     """Run one or more collectives; raise RankEndedError where another rank is gone."""
+    if _attendance:
+        _attendance.enter()
     try:
         yield
     except RuntimeError as error:
+        reason = _first_line(error)
+        if _attendance and SIGNS_OF_LOSS.search(reason):
+            _attendance.raise_if_awaited()
         report = _failure_report.read() if _failure_report else ""
         if report:
             raise RankEndedError(report, is_reported=True) from error
-        reason = _first_line(error)
         if not SIGNS_OF_LOSS.search(reason):
             raise
         raise RankEndedError(
@@ -311,6 +321,9 @@ def detect_lost_rank() -> Iterator[None]:
             "killed, perhaps for lack of memory, the launcher reports it",
             is_reported=False,
         ) from error
+    finally:
+        if _attendance:
+            _attendance.leave()
 
 
 def all_reduce(values: Tensor, group: Any = None) -> Tensor:

@@ -1,12 +1,16 @@
 """Files that appear as a whole, and the processors of a machine."""
 
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from rules.errors import cannot_write
-from rules.host import atomic_path, atomic_write, usable_processors
+from rules.host import atomic_path, atomic_write, end_on_interruption, usable_processors
 from tests.full_disk import files_end_after
+from tests.processes import run
 
 
 def names_in(folder: Path) -> list[str]:
@@ -69,3 +73,23 @@ def test_the_message_names_the_place_and_the_reason() -> None:
 
 def test_there_is_a_processor() -> None:
     assert usable_processors() >= 1
+
+
+def _lose_the_interruption() -> None:
+    """A library that catches whatever is raised while it is imported."""
+    with end_on_interruption(1):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
+        except BaseException:
+            pass
+    print("the interruption was lost")
+
+
+def test_ctrl_c_is_not_lost_while_modules_are_imported() -> None:
+    ended = run("tests.rules.test_host:_lose_the_interruption")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "cepheid: interrupted\n")
+    before = signal.getsignal(signal.SIGINT)
+    with end_on_interruption(1):
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before

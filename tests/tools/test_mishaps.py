@@ -212,6 +212,55 @@ def test_ranks_that_cannot_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_stopped_is_named(
+    rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one says whom it waits for, and gives up after the time that was set."""
+    monkeypatch.setenv("CEPHEID_RANK_TIMEOUT", "3")
+    both = start(tmp_path / "out", ranks=2, mishap=f"train {rank} wait")
+    wait_for(tmp_path / "happened")
+    both[rank].send_signal(signal.SIGSTOP)
+    try:
+        (other,) = end_all([both[1 - rank]])
+    finally:
+        both[rank].send_signal(signal.SIGCONT)
+    let_go_on(tmp_path / "out")
+    end_all([both[rank]])
+    assert other.code == 2
+    assert re.search(rf"cepheid: waiting for rank {rank} \(.*giving up after 3 s", other.err)
+    assert re.search(rf"cepheid: rank {rank} \(.*did not answer for \d s: stopped, or", other.err)
+    assert "Traceback" not in other.err
+    assert logs(tmp_path / "out") == [KEPT]
+    if rank == 1:
+        reason = last_record(tmp_path / "out", KEPT)["metadata"]["reason"]
+        assert reason.startswith("broken off: rank 1 (")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_never_comes_is_named(
+    rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CEPHEID_RANK_TIMEOUT", "3")
+    both = start(tmp_path / "out", ranks=2)
+    both[rank].kill()
+    (other,) = end_all([both[1 - rank]])
+    assert other.code == 2
+    assert f"cepheid: waiting for rank {rank}" in other.err
+    assert ("rank 1 of 2 did not come within 3 s" if rank else "could not meet at") in other.err
+    assert "Traceback" not in other.err
+
+
+@pytest.mark.parametrize("seconds", ["soon", "0", "nan"])
+def test_a_time_to_wait_that_is_none(
+    seconds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CEPHEID_RANK_TIMEOUT", seconds)
+    both = run(tmp_path / "out", ranks=2)
+    assert [one.code for one in both] == [2, 2]
+    assert f"CEPHEID_RANK_TIMEOUT={seconds}: expected seconds above 0" in both[0].err
+
+
 # Signals ------------------------------------------------------------------------------------------
 
 
@@ -289,6 +338,7 @@ def test_a_clock_that_is_set_back_is_told_at_once_and_not_rewarded(tmp_path: Pat
     assert "fix: " in told
     assert "T4" not in rest, "each finding is told once"
     assert "T4" in findings(tmp_path / "out", "result_0.txt")
+    assert whole.code == 1, "the log is rejected"
 
 
 def test_a_result_that_can_have_no_score_is_told(tmp_path: Path) -> None:

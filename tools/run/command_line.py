@@ -32,7 +32,11 @@ examples:
   torchrun --nproc-per-node 2 -m tools.run_benchmark galaxy_shape --scale mini --output results/two
       the same on two processes (a GPU each where there are GPUs)
 
-exit codes: 0 every run reached its targets; 1 a run did not, or was interrupted; 2 wrong use
+CEPHEID_RANK_TIMEOUT=600 is the time in seconds after which ranks give up waiting for another one,
+at the start and later (default: 1800); after 10 seconds they say whom they wait for
+
+exit codes: 0 every run reached its targets; 1 a run did not, was interrupted, or has a log that
+the checker rejects; 2 wrong use, damaged data, or a rank that does not answer
 """
 
 

@@ -57,15 +57,21 @@ class LiveCheck:
         seconds = time.perf_counter() - started
         self._next_seconds = started + (seconds / SHARE_OF_TIME if run.first("run_start") else 0)
 
-    def judge_result(self) -> None:
-        """Judge the whole log, which now has its own name, and the result as far as it goes."""
+    def judge_result(self) -> bool:
+        """Judge the whole log, which now has its own name, and the result as far as it goes.
+
+        Return True if neither has an error that the runs to come cannot fix.
+        """
         self._growing.close()
         judged_in, place = rounds.load(), _find_place(self.log)
         (folder,) = package.read(self.log.parent).submitters[0].results
         result = read_logs(folder)
+        has_error = False
         for run in result.runs:
             if run.path.name == self.log.name:
-                self._tell_new(check_log(run, place, judged_in))
+                findings = check_log(run, place, judged_in)
+                self._tell_new(findings)
+                has_error = any(finding.is_error for finding in findings)
         errors = [
             finding
             for finding in check_result(result, place, judged_in)
@@ -75,6 +81,7 @@ class LiveCheck:
             self.tell("the result has no score as it is:")
         for finding in errors:
             self.tell(finding.text())
+        return not (has_error or errors)
 
     def _tell_new(self, findings: list[Finding]) -> None:
         new = self._known.add(finding for finding in findings if finding.is_error)

@@ -1,5 +1,7 @@
 """Reading a prepared dataset, whole or damaged."""
 
+import errno
+import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -11,6 +13,7 @@ import pytest
 
 from reference.data import store, verification
 from reference.data.store import StoreError
+from rules.errors import UserError
 from tests.reference.data.numbered import LAYOUT, PARAMETERS, ROWS, change_byte, draw, row_position
 
 
@@ -184,3 +187,66 @@ def test_manifest_of_absurd_size_is_not_read(folder: Path) -> None:
     os.truncate(folder / store.MANIFEST, store.LARGEST_MANIFEST_BYTES + 1)
     with pytest.raises(StoreError, match="expected at most"):
         store.read_manifest(folder)
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.EMFILE, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("call", ["numpy.load", "pathlib.Path.read_bytes", "os.posix_fadvise"])
+def test_what_the_system_refuses_is_no_damage(
+    call: str, number: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(call, refuse)
+    read = store.drop_caches if call == "os.posix_fadvise" else store.open_arrays
+    with pytest.raises(UserError, match=rf"cannot be read .*{errno.errorcode[number]}") as raised:
+        read(folder)
+    assert "damaged" not in str(raised.value)
+    assert "Delete" not in str(raised.value)
+
+
+def test_memory_that_cannot_be_had_is_no_damage(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("numpy.load", refuse)
+    with pytest.raises(UserError, match=r"cannot be read .*ulimit -v"):
+        store.open_arrays(folder)
+
+
+def test_the_digest_of_what_is_on_the_disk_follows_from_the_rules_alone(folder: Path) -> None:
+    """As a program of another vendor computes it, after the words of T27."""
+    for is_damaged in (False, True):
+        if is_damaged:
+            change_byte(folder / "stamps.npy", -1)
+        expected = _digest_by_the_rules(folder)
+        shares = (verification.find_changes(folder, share, 2) for share in (0, 1))
+        changes = {place: digest for share in shares for place, digest in share.items()}
+        manifest = store.read_manifest(folder)
+        assert verification.compute_digest(manifest, changes) == expected
+        assert (expected != manifest.digest, bool(changes)) == (is_damaged, is_damaged)
+
+
+def _digest_by_the_rules(folder: Path) -> str:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    arrays = {}
+    for name, stored in manifest["arrays"].items():
+        content = (folder / stored["file"]).read_bytes()
+        if stored["dtype"] == "ragged":
+            ends = np.load(folder / f"{name}_ends.npy").tolist()
+            spans = [(ends[row - 1] if row else 0, ends[row]) for row in range(manifest["rows"])]
+        else:
+            array = np.load(folder / stored["file"])
+            size, header = array.nbytes // len(array), len(content) - array.nbytes
+            spans = [(header + size * row, header + size * (row + 1)) for row in range(len(array))]
+        rows = [content[first:end] for first, end in spans]
+        step = manifest["chunk_rows"]
+        chunks = [
+            hashlib.sha256(b"".join(rows[first : first + step])).hexdigest()
+            for first in range(0, len(rows), step)
+        ]
+        arrays[name] = [stored["dtype"], stored["shape"], chunks]
+    facts = [manifest["generator"], manifest["parameters"], manifest["chunk_rows"], arrays]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

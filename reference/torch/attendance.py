@@ -1,0 +1,197 @@
+"""Who is awaited: ranks show signs of life, so that a stopped one has a name.
+
+A rank that waits in a collective is inside a library and can tell nobody. Two threads do that: one
+exchanges signs of life through the store, and the other one looks at the clock, because the store
+itself does not answer while the rank that keeps it is stopped.
+"""
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from reference.machine.placement import Placement, RankEndedError
+from rules.errors import UserError
+
+VARIABLE = "CEPHEID_RANK_TIMEOUT"
+DEFAULT_SECONDS = 1800.0  # the first rank may have data to prepare
+NOTICE_SECONDS = 10.0
+EXIT_CODE = 2
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a rank waits for the others until it says so, and until it gives up."""
+
+    seconds: float
+
+    @property
+    def notice(self) -> float:
+        """The seconds after which a rank says whom it waits for."""
+        return min(NOTICE_SECONDS, self.seconds / 3)
+
+    @property
+    def beat(self) -> float:
+        """The seconds between two signs of life."""
+        return self.notice / 10
+
+    def __str__(self) -> str:
+        return f"giving up after {self.seconds:,.0f} s ({VARIABLE})"
+
+
+def read_patience() -> Patience:
+    """Read from the environment how long to wait. Raises UserError for a value that is none."""
+    text = os.environ.get(VARIABLE, str(DEFAULT_SECONDS))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e7:
+        raise UserError(f"{VARIABLE}={text}: expected seconds above 0, for example 600")
+    return Patience(seconds)
+
+
+def name_ranks(ranks: Mapping[int, str]) -> str:
+    """Name ranks and the machines they run on, as far as known; at most ten."""
+    names = [f"{rank} ({host})" if host else str(rank) for rank, host in sorted(ranks.items())]
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return f"rank{'s' if len(names) > 1 else ''} {', '.join(names[:10])}{more}"
+
+
+def tell(text: str) -> None:
+    """Print one message."""
+    print(f"cepheid: {text}", file=sys.stderr, flush=True)
+
+
+class Attendance:
+    """The signs of life of all ranks of a run, as this rank sees them."""
+
+    def __init__(self, store: Any, place: Placement, patience: Patience) -> None:
+        """Give the first sign of life; ``store`` is a connection that nobody else uses."""
+        self._store, self._place, self._patience = store, place, patience
+        self._depth, self._entered, self._beats = 0, 0, 0
+        self._since: float | None = None
+        self._answered = time.monotonic()
+        self._seen: dict[int, tuple[float, bytes]] = {}  # when the sign was new, and the sign
+        self._ended = threading.Event()
+        self._beat()
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Exchange signs of life within the block."""
+        threads = [
+            threading.Thread(target=target, daemon=True)
+            for target in (self._exchange, self._look_at_clock)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            for thread in threads:
+                thread.join(timeout=1.0)  # a store that is stopped does not answer
+
+    def enter(self) -> None:
+        """Note that this rank begins to wait for the others."""
+        self._depth += 1
+        if self._depth == 1:
+            self._entered += 1
+            self._since = time.monotonic()
+
+    def leave(self) -> None:
+        """Note that it has ended to wait."""
+        self._depth -= 1
+        if self._depth == 0:
+            self._since = None
+
+    @property
+    def is_store_silent(self) -> bool:
+        """True while the store does not answer."""
+        return time.monotonic() - self._answered > self._patience.notice / 2
+
+    def find_awaited(self) -> dict[int, str]:
+        """Return the ranks that show no sign of life, else those that have not come so far."""
+        if self.is_store_silent:
+            return {0: os.environ.get("MASTER_ADDR", "")}
+        now, seen = time.monotonic(), dict(self._seen)
+        hosts = {rank: sign.decode().split(" ", 2)[2] for rank, (_, sign) in seen.items()}
+        silent = [
+            rank for rank, (when, _) in seen.items() if now - when > self._patience.notice / 3
+        ]
+        behind = [rank for rank, (_, sign) in seen.items() if int(sign.split()[1]) < self._entered]
+        return {rank: hosts[rank] for rank in silent or behind}
+
+    def raise_if_awaited(self) -> None:
+        """Raise RankEndedError with the names of the ranks that did not come; else return."""
+        awaited = self.find_awaited()
+        if awaited and self._waited() > self._patience.notice:
+            self._ended.set()
+            raise RankEndedError(
+                self._describe(awaited), is_reported=False, speaker=self._find_speaker(awaited)
+            )
+
+    def _describe(self, awaited: Mapping[int, str]) -> str:
+        return (
+            f"{name_ranks(awaited)} did not answer for {self._waited():,.0f} s: stopped, or on a "
+            f"machine that is swapping or gone. See what it does, or wait longer ({VARIABLE})"
+        )
+
+    def _waited(self) -> float:
+        since = self._since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def _find_speaker(self, awaited: Mapping[int, str]) -> int:
+        """Return the lowest rank that can speak for all."""
+        return min(set(range(self._place.world_size)) - awaited.keys(), default=0)
+
+    def _beat(self) -> None:
+        self._beats += 1
+        sign = f"{self._beats} {self._entered} {socket.gethostname()}"
+        self._store.set(f"beat/{self._place.rank}", sign)
+
+    def _exchange(self) -> None:
+        others = [rank for rank in range(self._place.world_size) if rank != self._place.rank]
+        keys = [f"beat/{rank}" for rank in others]
+        with suppress(RuntimeError):  # the rank that kept the store is gone
+            while not self._ended.wait(self._patience.beat):
+                self._beat()
+                if self._waited() < self._patience.notice / 3:
+                    self._seen.clear()
+                else:
+                    self._note(dict(zip(others, self._store.multi_get(keys), strict=True)))
+                self._answered = time.monotonic()
+
+    def _note(self, signs: Mapping[int, bytes]) -> None:
+        now = time.monotonic()
+        for rank, sign in signs.items():
+            if rank not in self._seen or self._seen[rank][1] != sign:
+                self._seen[rank] = now, sign
+
+    def _look_at_clock(self) -> None:
+        told: dict[int, str] = {}
+        while not self._ended.wait(self._patience.beat):
+            if told and self._waited() < self._patience.notice:
+                tell(f"{name_ranks(told)}: back again")
+                told = {}
+            awaited = self.find_awaited() if self._waited() > self._patience.notice else {}
+            if not awaited or self._place.rank != self._find_speaker(awaited):
+                continue
+            if not told:
+                tell(
+                    f"waiting for {name_ranks(awaited)}, {self._waited():,.0f} s so far; "
+                    f"{self._patience}"
+                )
+                told = awaited
+            if self._waited() > self._patience.seconds * 1.1 + 5:
+                self._end(awaited)
+
+    def _end(self, awaited: Mapping[int, str]) -> NoReturn:
+        """End this process, whose library has not given up by itself."""
+        tell(self._describe(awaited))
+        os._exit(EXIT_CODE)

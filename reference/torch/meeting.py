@@ -1,0 +1,76 @@
+"""The ranks of a run meet: each one enters itself in a store, and waits until all are there."""
+
+import os
+import socket
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from reference.machine.placement import Placement, RankEndedError
+from reference.torch.attendance import Patience, name_ranks, tell
+from rules.errors import UserError
+
+POLL_SECONDS = 0.02
+
+
+def meet(place: Placement, patience: Patience) -> Any:
+    """Return the store of the ranks after all have come.
+
+    Raises UserError on the first rank with the names of those that did not come in time, and
+    RankEndedError on the others; ``dist.DistError`` where the place cannot be reached.
+    """
+    store = _connect(place, patience)
+    store.set(f"here/{place.rank}", socket.gethostname())
+    store.add("here", 1)
+    began = time.monotonic()
+    has_told = False
+    try:
+        while store.add("here", 0) < place.world_size:
+            waited = time.monotonic() - began
+            if place.rank == 0 and waited > patience.notice and not has_told:
+                absent = _find_absent(store, place.world_size)
+                tell(f"waiting for {absent} of {place.world_size}, {waited:,.0f} s; {patience}")
+                has_told = True
+            if waited > patience.seconds + (0 if place.rank == 0 else patience.notice):
+                raise UserError(
+                    f"{_find_absent(store, place.world_size)} of {place.world_size} did not come "
+                    f"within {patience.seconds:,.0f} s: start all ranks, with the same MASTER_ADDR "
+                    "and MASTER_PORT"
+                )
+            time.sleep(POLL_SECONDS)
+    except dist.DistError as error:
+        raise RankEndedError("the first rank gave up", is_reported=True) from error
+    return store
+
+
+def _connect(place: Placement, patience: Patience) -> Any:
+    """Connect to the store, which the first rank keeps, or the agent of torchrun."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    keeps_store = place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    notice = threading.Timer(
+        patience.notice, tell, [f"waiting for rank 0 at {host}:{port}; {patience}"]
+    )
+    notice.daemon = True
+    if place.local_rank <= 1:  # two on each machine, because the first one may be the missing one
+        notice.start()
+    try:
+        return TCPStore(
+            host,
+            port,
+            place.world_size,
+            keeps_store,
+            timeout=timedelta(seconds=patience.seconds),
+            wait_for_workers=False,
+            multi_tenant=True,
+        )
+    finally:
+        notice.cancel()
+
+
+def _find_absent(store: Any, world_size: int) -> str:
+    ranks = range(world_size)
+    return name_ranks({rank: "" for rank in ranks if not store.check([f"here/{rank}"])})
