@@ -371,20 +371,23 @@ def test_killed_between_two_runs_of_one_command(tmp_path: Path) -> None:
 # No space, odd places -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("size", "message"),
-    [
-        (10, "cannot write there (File too large); make room"),
-        (3000, "cannot write the run log (File too large); this run does not count"),
-    ],
-)
-def test_no_space_is_told_and_nothing_is_lost(size: int, message: str, tmp_path: Path) -> None:
-    (full,) = run(tmp_path / "out", prelude=partial(limit_files, size))
+def test_no_space_for_the_configuration_is_told(tmp_path: Path) -> None:
+    (full,) = run(tmp_path / "out", prelude=partial(limit_files, 10))
     assert full.code == 2
-    assert message in full.err
+    assert "cannot write there (File too large); make room" in full.err
     assert full.err.count("\n") == 1, full.err
-    assert logs(tmp_path / "out") == ([KEPT] if size > 1000 else [])
+    assert logs(tmp_path / "out") == []
     assert_goes_on(tmp_path / "out")
+
+
+def test_no_space_for_the_log_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
+    assert_goes_on(tmp_path / "out")
+    before = logs(tmp_path / "out")
+    (full,) = run(tmp_path / "out", "--runs", "2", prelude=partial(limit_files, 3000))
+    assert full.code == 2
+    assert "cannot write the run log (File too large); this run does not count" in full.err
+    assert full.err.count("\n") == 1, full.err
+    assert logs(tmp_path / "out") == sorted([*before, "interrupted_result_1_0.txt"])
 
 
 @pytest.fixture
