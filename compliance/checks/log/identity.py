@@ -87,22 +87,23 @@ def _check_folder(run: RunLog, place: Place) -> Iterator[Finding]:
         event, expected = run.first(key), getattr(place, part)
         if event is None or expected is None or not isinstance(event.value, str):
             continue
+        if event.value == expected:
+            continue
         if _is_unknown(key, expected, place) or _is_unknown(key, event.value, place):
             continue  # reported by S1, or above
-        if event.value != expected:
-            by_description = part == "submitter"
-            source = "the system description" if by_description else "the folder's name"
-            yield make_finding(
-                run.path,
-                event.line,
-                "T14.mismatch",
-                f"{key} does not agree with {source}",
-                expected=format_value(expected),
-                got=format_value(event.value),
-                hint="correct submitter in the system's description, or run again; never edit a log"
-                if by_description
-                else f"move the log into the folder of its own {part}, or run again",
-            )
+        by_description = part == "submitter"
+        source = "the system description" if by_description else "the folder's name"
+        yield make_finding(
+            run.path,
+            event.line,
+            "T14.mismatch",
+            f"{key} does not agree with {source}",
+            expected=format_value(expected),
+            got=format_value(event.value),
+            hint="correct submitter in the system's description, or run again; never edit a log"
+            if by_description
+            else f"move the log into the folder of its own {part}, or run again",
+        )
 
 
 def _is_unknown(key: str, value: str, place: Place) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from compliance.checks.registry import Described, make_finding
 from compliance.finding import Finding, format_value
@@ -51,6 +52,7 @@ def _report(run: RunLog, field: str, logged: object, expected: str) -> Finding:
     )
 
 
+@lru_cache(maxsize=1024)  # the logs of a result say the same
 def _agree(logged: str, described: str) -> bool:
     """Return True if two texts name a framework in common, with the same version if both do."""
     names = [set(map(str.casefold, _NAME.findall(text[:200]))) for text in (logged, described)]

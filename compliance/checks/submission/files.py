@@ -40,7 +40,7 @@ def check_code(who: Submitter) -> Iterator[Finding]:
     parts = [result.parts for result in who.results if result.runs and result.parts]
     for benchmark in sorted({part[0] for part in parts if part[0] in definition.names()}):
         folder = PurePosixPath("benchmarks", benchmark)
-        inside = [name for name in sizes if folder in name.parents and sizes[name]]
+        inside = [name for name in sizes if name.parts[:2] == folder.parts and sizes[name]]
         if not any(_is_code(name) for name in inside):
             yield make_finding(
                 who.path / folder,
