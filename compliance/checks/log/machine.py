@@ -12,6 +12,7 @@ from rules.events import is_integer
 _ACCELERATORS = re.compile(r"cuda|gpu|tpu|xpu|mps|hpu|npu|rocm|hip|ipu|neuron", re.IGNORECASE)
 _PROCESSOR = re.compile(r"cpu(:[0-9]+)?", re.IGNORECASE)
 _VERSION = re.compile(r"([A-Za-z][\w-]*)[ =]v?([0-9][\w.]*)")
+_PRECISIONS = {"bf16": "bfloat16", "fp32": "float32", "fp16": "float16"}
 _NAME = re.compile(r"[A-Za-z][\w-]*")
 
 
@@ -26,6 +27,7 @@ def check_machine(run: RunLog, described: Described) -> Iterator[Finding]:
     if event is None or not isinstance(event.value, dict):
         return
     framework, device, ranks = (event.value.get(key) for key in ("framework", "device", "ranks"))
+    yield from _check_itself(run, event.value)
     if isinstance(framework, str) and not _agree(framework, described.framework):
         yield _report(run, "framework", framework, format_value(described.framework))
     if isinstance(device, str):
@@ -39,13 +41,30 @@ def check_machine(run: RunLog, described: Described) -> Iterator[Finding]:
         yield _report(run, "ranks", ranks, expected)
 
 
+def _check_itself(run: RunLog, how: dict[str, object]) -> Iterator[Finding]:
+    """Check that what was requested is what ran, and that a build for processors ran on one."""
+    framework, device, execution = how.get("framework"), how.get("device"), how.get("execution")
+    is_for_processors = isinstance(framework, str) and "+cpu" in framework
+    if is_for_processors and isinstance(device, str) and _ACCELERATORS.search(device):
+        yield _report(run, "device", device, "a processor, as the build of the framework has it")
+    if isinstance(execution, dict):
+        asked, ran = execution.get("precision"), how.get("precision")
+        wanted = _PRECISIONS.get(asked) if isinstance(asked, str) else None
+        if wanted and ran in _PRECISIONS.values() and ran != wanted:
+            yield _report(run, "precision", ran, format_value(wanted))
+        threads, used = execution.get("threads"), how.get("threads_per_rank")
+        is_number = isinstance(threads, str) and threads.isdecimal()
+        if is_number and is_integer(used) and str(used) != threads:
+            yield _report(run, "threads_per_rank", used, str(threads))
+
+
 def _report(run: RunLog, field: str, logged: object, expected: str) -> Finding:
     event = run.first("implementation")
     return make_finding(
         run.path,
         event.line if event else None,
         "T14.machine",
-        f"{field} of implementation does not agree with the system description",
+        f"{field} of implementation does not agree with the system description, or with itself",
         expected=expected,
         got=format_value(logged),
         hint="describe the system that ran, or run again on the described one; never edit a log",

@@ -11,9 +11,10 @@ from compliance.read.log.records import Event
 from compliance.read.log.runlog import RunLog
 from rules.definition import Definition
 from rules.errors import did_you_mean
-from rules.events import STATUS_ABORTED, STATUS_SUCCESS, is_number
+from rules.events import STATUS_ABORTED, STATUS_SUCCESS, is_integer, is_number
 
 EPOCH_TOLERANCE = 1e-3
+PARAMETERS_MAX = 10**15
 
 
 @rule("T9", Needs.TIMELINE)
@@ -156,11 +157,29 @@ def check_counts(run: RunLog, definition: Definition, place: Place) -> Iterator[
                 if key == "model_parameters"
                 else "use the whole set that prepare_data makes for this scale",
             )
+    if "model_parameters" not in expected:
+        yield from _check_parameters(run)
     yield from _check_data(run, definition)
     if definition.kind == "train":
         yield from _check_batches(run)
         yield from _check_epochs(run, definition)
         yield from _check_run_stop(run)
+
+
+def _check_parameters(run: RunLog) -> Iterator[Finding]:
+    """Check that an open model has a number of parameters that a model can have."""
+    event = run.first("model_parameters")
+    if event is None or not is_integer(event.value) or 0 < event.value <= PARAMETERS_MAX:
+        return  # T2 reports another type
+    yield make_finding(
+        run.path,
+        event.line,
+        "T10.parameters",
+        "no model has this number of parameters",
+        expected=f"from 1 to {PARAMETERS_MAX:,}",
+        got=format_value(event.value),
+        hint="log the number of trainable parameters of the model that was trained",
+    )
 
 
 def _check_run_stop(run: RunLog) -> Iterator[Finding]:

@@ -60,6 +60,7 @@ def check_code(who: Submitter) -> Iterator[Finding]:
                 expected="how to prepare the data and how to make the runs again",
                 hint="write the commands that were used, from an empty machine to the run logs",
             )
+    yield from _check_unused(who)
     keeps_modes = has_modes([file.mode for file in who.files])
     for file in who.files:
         if _is_unbound(file, keeps_modes):
@@ -73,6 +74,25 @@ def check_code(who: Submitter) -> Iterator[Finding]:
                 f"the result of the open division has no {README}",
                 expected="model, optimizer, schedule and hyperparameters in words (T13)",
                 hint="say what differs from the definition, so that a reader can compare",
+            )
+
+
+def _check_unused(who: Submitter) -> Iterator[Finding]:
+    """Report code for a benchmark without a result: no digest of a result's code covers it."""
+    used = {result.parts[0] for result in who.results if result.parts}
+    if not used <= set(definition.names()):
+        return  # S1 reports the name, and the code may be that of this result
+    for file in sorted(who.files or (), key=lambda file: file.name):
+        parts = file.name.parts
+        is_code = file.is_folder and len(parts) == 2 and parts[0] == "benchmarks"
+        if used and is_code and parts[1] in definition.names() and parts[1] not in used:
+            yield make_finding(
+                who.path / file.name,
+                None,
+                "S3.unused",
+                f"there is code for {parts[1]}, but no result of it",
+                expected=f"a result {parts[1]}-<scale>-<division>",
+                hint="add the result, or remove the code; other code must not use it",
             )
 
 

@@ -551,6 +551,8 @@ CASES = [
     Case("a hyperparameter is missing", "T12.missing",
          at("init_stop") - 1, drop("opt_adam_beta_1")),
     # T13: open division
+    *[Case(f"open: {count} parameters", "T10.parameters", at("model_parameters"),
+           in_open(put("model_parameters", value=count)), OPEN) for count in (0, -1, 10**16)],
     Case("open: a wrong type", "T13.type", at("opt_name"), in_open(put("opt_name", value=3)), OPEN),
     Case("open: no batch size", "T13.batch_size", at("init_stop") - 1,
          in_open(drop("global_batch_size")), OPEN),

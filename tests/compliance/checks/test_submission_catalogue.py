@@ -477,6 +477,8 @@ CASES = [
         "lib/__pycache__ /x.txt")],
     Case("byte code without a folder", "S3.unbound", "benchmarks/galaxy_shape/__pycache__",
          file(f"{CODE}/__pycache__")),
+    Case("code of no result, for others to import", "S3.unused", "benchmarks/kfac",
+         file("benchmarks/kfac/fast.py")),
     Case("a README that a shell runs", "S3.unbound", f"{CODE}/README.md",
          lambda root: (root / CODE / "README.md").chmod(0o755)),
     # S2: system description
@@ -515,6 +517,9 @@ CASES = [
            in_all_logs("implementation", value={**IMPLEMENTATION, **fields}), at("implementation"))
       for fields in (
         {"framework": "jax"}, {"framework": "torch 2.9.1"}, {"framework": "jax on torch 1.0"},
+        {"framework": "torch 2.13.0+cpu", "device": "cuda"},
+        {"execution": {"precision": "fp32"}, "precision": "bfloat16"},
+        {"execution": {"threads": "2"}, "threads_per_rank": 64},
         {"device": "cuda"}, {"device": "NVIDIA GPU"}, {"ranks": 0}, {"ranks": -1}, {"ranks": 64})],
     Case("accelerators that did not compute", "T14.machine", f"{RESULT}/result_0.txt",
          system(accelerators_per_node=8, accelerator="A100"), at("implementation"), "8 accel"),
