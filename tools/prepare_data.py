@@ -21,13 +21,17 @@ examples:
   cepheid data galaxy_shape --scale mini --verify    read every byte again and compare digests
   cepheid data galaxy_shape --scale mini --export fits --output sky.fits
       images in electrons, labels and PSF for astronomers' own tools; prepares what is missing
+  cepheid data galaxy_shape --scale mini --verify-reader batch.npz
+      compare the first rows of stamps and labels, as a program of yours read and wrote them;
+      rules/from_scratch.md says what lies where
 
 An interrupted preparation continues where it stopped. The same command makes the same galaxies on
 any machine and with any number of processes.
 
 You may name a dataset by its generator (galaxies) where all its benchmarks share the dataset.
 
-exit codes: 0 these are the reference's data; 1 these are other data; 2 wrong use, or damaged data
+exit codes: 0 these are the reference's data; 1 these, or what was read, are other data; 2 wrong
+use, or damaged data
 """
 
 
@@ -44,6 +48,12 @@ def make_parser() -> argparse.ArgumentParser:
     add_data_option(parser)
     add(
         "--verify", action="store_true", help="read every byte and compare digests; prepare nothing"
+    )
+    add(
+        "--verify-reader",
+        type=Path,
+        metavar="FILE",
+        help="compare what a program of yours read, an .npz file of the first rows, with the data",
     )
     add("--export", metavar="FORMAT", help="also write the dataset as one file: fits")
     add(
@@ -81,6 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     for line in data.remarks(chosen.data, folder):
         terminal.tell(line)
+    if arguments.verify_reader:
+        return _verify_reader(folder, arguments.verify_reader, terminal)
     if output:
         _export(chosen, folder, output, terminal)
     if chosen.data_digest and manifest.digest != chosen.data_digest:
@@ -89,6 +101,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return EXIT_FINDINGS
     return EXIT_FINE
+
+
+def _verify_reader(folder: Path, read: Path, terminal: "Terminal") -> int:
+    """Compare what a program read with the dataset. Exit code 1 where something differs."""
+    from reference.data import readers
+
+    compared = list(readers.compare(folder, read))
+    for line, _ in compared:
+        terminal.tell(line)
+    return EXIT_FINE if all(agrees for _, agrees in compared) else EXIT_FINDINGS
 
 
 def _choose_export_path(chosen: Definition, arguments: argparse.Namespace) -> Path | None:
