@@ -19,9 +19,9 @@ from tools.audit.comparison import (
     judge_times,
     judge_values,
 )
-from tools.audit.rerun import FLAG, Rerun, find_origin, repeat
+from tools.audit.rerun import FLAG, Rerun, Settings, find_origin, repeat
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import add_data_option, make_command_parser
+from tools.console.arguments import add_data_option, add_set_option, make_command_parser
 from tools.console.writing import replace_file
 
 SEEDS = 2**32
@@ -86,6 +86,11 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="SHARE",
         help="tolerance for each value (default: see below)",
     )
+    add_set_option(
+        parser,
+        "repeat with another precision=, compile= or threads= than the log's, for a machine that "
+        "is slow with those",
+    )
     add(FLAG, action="store_true", help="run the submitter's own code if it wrote the log")
     add("--against", type=Path, metavar="LOG", help="do not repeat the run; compare with this log")
     add("--json", type=Path, metavar="FILE", help="write the table and the curves there as JSON")
@@ -119,7 +124,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             rerun = Rerun(runlog.read(arguments.against))
         else:
             is_allowed = arguments.run_submitted_code
-            rerun = repeat(choice, origin, arguments.data, output, is_allowed=is_allowed)
+            how = Settings(arguments.data, output, tuple(arguments.overrides))
+            rerun = repeat(choice, origin, how, is_allowed=is_allowed)
     is_elsewhere = arguments.against is not None
     verdicts = _judge(choice, rerun, arguments.tolerance, arguments.data, is_elsewhere)
     account = Account(choice, origin, rerun, is_elsewhere, verdicts)

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
 
+import yaml
+
 from rules import definition
 from rules.errors import UserError
 from tools.cli import EXIT_FINE, run_tool
@@ -30,7 +32,8 @@ examples:
 exit codes: 0 written; 2 wrong use, for example a name that is taken
 """
 NEXT = """\
-{folder}: created. It estimates the ellipticity of galaxies with a network of 6,914 parameters.
+{folder}: created. It estimates the ellipticity of galaxies with a network of 6,914 parameters;
+its target was set by experiment, and evidence.json shows it.
 Replace it by your problem step by step. After each step these commands pass:
   pytest tests/test_benchmark_contract.py -k {name}      tells what is missing
   ruff check . && ruff format --check . && mypy
@@ -79,6 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f'--title {title[:100]!r}: expected one line without any of " \\ : # {{ }}')
     folder = definition.locate_benchmarks() / name
     words = {"name": name, "title": title, "class_name": name.title().replace("_", "")}
+    words["definition_digest"] = _compute_digest(words)
     dataset = DATASETS / name
     if os.path.lexists(folder):
         raise UserError(f"{folder}: already exists; change it, or move it away")
@@ -90,6 +94,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.dataset:
         print(NEXT_WITH_DATASET.format(**names))
     return EXIT_FINE
+
+
+def _compute_digest(words: Mapping[str, str]) -> str:
+    """Return the digest of the example's definition, to which its evidence belongs."""
+    template = (TEMPLATES / "benchmark.yaml.template").read_text(encoding="utf-8")
+    document = yaml.safe_load(Template(template).substitute(words))
+    return definition.parse(document, "mini").digest
 
 
 def _fill(folder: Path, templates: Path, words: Mapping[str, str]) -> None:

@@ -203,7 +203,8 @@ def test_code_that_is_not_there_is_not_replaced_by_ours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("framework", ["tensorflow 2.21.0", "torch 2.13.0"])
 def test_a_log_without_our_settings_is_not_ours(framework: str, tmp_path: Path) -> None:
-    folder = write_result(tmp_path / "acme", MINI, blocks=lambda index: BLOCKS)
+    system = {**SYSTEM, "framework": framework}
+    folder = write_result(tmp_path / "acme", MINI, blocks=lambda index: BLOCKS, system=system)
     for index in range(5):
         how = {"framework": framework, "device": "cpu", "precision": "fp32", "ranks": 1}
         records = edit(
@@ -281,6 +282,17 @@ def test_foreign_code_runs_only_if_asked_and_then_alone(
         audit_submission.main([str(folder / "result_0.txt"), *data, "--against", str(other)]) == 1
     )
     assert "differs: evaluations: 9 in the log, 14 in" in capsys.readouterr().out
+
+
+def test_only_the_arithmetic_may_be_repeated_otherwise(tmp_path: Path) -> None:
+    reference = rerun.Origin("reference", tmp_path)
+    rerun.Settings(tmp_path, tmp_path, ("precision=fp32",)).check(MINI, reference)
+    for origin, override in (
+        (reference, "opt_base_learning_rate=1"),
+        (rerun.Origin("foreign", tmp_path), "precision=fp32"),
+    ):
+        with pytest.raises(UserError, match="only how the arithmetic is done"):
+            rerun.Settings(tmp_path, tmp_path, (override,)).check(MINI, origin)
 
 
 def test_isolation_takes_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rules import definition
+from rules import definition, evidence
 from rules.errors import UserError
 from tools import new_benchmark
 
@@ -40,6 +40,19 @@ def test_its_definition_is_valid_and_nothing_is_left_over(
     assert "${" not in text
     with pytest.raises(UserError, match="already exists"):
         new_benchmark.main(["star_colour"])
+
+
+def test_its_example_has_earned_its_target(benchmarks: Path) -> None:
+    new_benchmark.main(["star_colour"])
+    chosen = definition.load("star_colour", "mini")
+    recorded = evidence.load("star_colour", "mini")
+    assert recorded is not None
+    assert evidence.find_problems(recorded, chosen, ("shuffled_labels", "blind")) == []
+    fewest, *_, most = sorted(
+        curve.count_samples_to_target(chosen) or 0 for curve in recorded.correct
+    )
+    text = " ".join((benchmarks / "star_colour" / "README.md").read_text().split())
+    assert f"after {fewest:,} to {most:,} samples" in text
 
 
 def test_its_dataset_can_be_prepared_as_it_is(

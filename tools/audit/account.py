@@ -80,7 +80,10 @@ class Account:
             proves += "; compare the versions"
         isolation = self.rerun.isolation
         ran = f"; isolated by {isolation.name}: {isolation.what}" if isolation else ""
-        return Row("code", f"{self.origin.describe()}{ran}", proves)
+        changed = "".join(
+            f"; {override} in place of the log's" for override in self.rerun.overrides
+        )
+        return Row("code", f"{self.origin.describe()}{ran}{changed}", proves)
 
     def _describe_data(self) -> Row:
         before, now = (log.text("data_digest") for log in (self.choice.logged, self.rerun.log))
@@ -111,6 +114,7 @@ class Account:
             "seed": self.choice.seed,
             "code": self.origin.kind,
             "code_is_the_logs": self.origin.is_same,
+            "overrides": list(self.rerun.overrides),
             "isolation": isolation.name if isolation else None,
             "verdicts": [
                 {"what": v.what, "agrees": v.agrees, "found": v.found} for v in self.verdicts

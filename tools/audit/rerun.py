@@ -13,6 +13,7 @@ from typing import Literal
 
 from compliance.read.log import runlog
 from compliance.read.log.runlog import RunLog
+from reference.run.config import parse_override
 from reference.session.code_digest import digest_code, digest_own_code
 from rules import definition, names
 from rules.definition import Definition
@@ -53,6 +54,7 @@ class Rerun:
 
     log: RunLog
     isolation: Isolation | None = None
+    overrides: tuple[str, ...] = ()
 
 
 def find_origin(logged: RunLog, chosen: Definition, root: Path) -> Origin:
@@ -76,12 +78,32 @@ def find_origin(logged: RunLog, chosen: Definition, root: Path) -> Origin:
     return Origin("foreign", code, is_same=False)
 
 
-def repeat(choice: Choice, origin: Origin, data: Path, output: Path, *, is_allowed: bool) -> Rerun:
-    """Repeat the run into ``output``. ``is_allowed`` says whether submitted code may run.
+@dataclass(frozen=True)
+class Settings:
+    """Where data and the repeated run lie, and settings that replace those of the log."""
+
+    data: Path
+    output: Path
+    overrides: tuple[str, ...] = ()
+
+    def check(self, chosen: Definition, origin: Origin) -> None:
+        """Raise UserError for a setting that would make it another run."""
+        for override in self.overrides:
+            key, _ = parse_override(override)
+            if key in chosen.hyperparameters or origin.kind == "foreign":
+                raise UserError(
+                    f"--set {override}: only how the arithmetic is done may differ from the log, "
+                    "and only where `cepheid run` starts the code: precision, compile, threads"
+                )
+
+
+def repeat(choice: Choice, origin: Origin, settings: Settings, *, is_allowed: bool) -> Rerun:
+    """Repeat the run. ``is_allowed`` says whether submitted code may run.
 
     Raises UserError where it may not, with what to read and what to do, and where the run fails.
     """
-    logged = choice.logged
+    logged, data, output = choice.logged, settings.data, settings.output
+    settings.check(choice.definition, origin)
     if origin.kind != "reference" and not is_allowed:
         raise UserError(_explain_refusal(choice, origin, data))
     output.mkdir(parents=True, exist_ok=True)
@@ -94,6 +116,7 @@ def repeat(choice: Choice, origin: Origin, data: Path, output: Path, *, is_allow
     else:
         _prepare(choice, data)
         command = [*RUN, *list_arguments(logged, choice.definition)]
+        command += [text for override in settings.overrides for text in ("--set", override)]
         command += ["--task", str(origin.code)] if origin.kind == "task" else []
         command += ["--data", str(data), "--output", str(output)]
     print(f"repeating: {logged.path}", flush=True)
@@ -106,7 +129,7 @@ def repeat(choice: Choice, origin: Origin, data: Path, output: Path, *, is_allow
     if code not in (EXIT_FINE, EXIT_FINDINGS) or not made:
         raise UserError(f"{logged.path}: the run could not be repeated, see above")
     same = [path for path in made if path.name == logged.path.name]
-    return Rerun(runlog.read((same or made)[0]), isolation)
+    return Rerun(runlog.read((same or made)[0]), isolation, settings.overrides)
 
 
 def list_arguments(logged: RunLog, chosen: Definition) -> list[str]:
