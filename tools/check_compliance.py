@@ -103,13 +103,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     with _Progress() as progress:
         judgement = judge(packages, judged_in, parallel.use_processes(arguments.jobs, progress))
+    if judgement.logs == 0 and not has_error(judgement.findings):
+        raise UserError("no run log was found, so nothing was checked, and nothing passes")
     text = report.FORMATS[arguments.format](judgement.findings, judgement.logs, judgement.round)
     report.write_report(text, arguments.output)
-    if has_error(judgement.findings):
-        return EXIT_FINDINGS
-    if judgement.logs == 0:  # nothing was judged, so nothing has passed
-        raise UserError("no run log was found, so nothing was checked")
-    return EXIT_FINE
+    return EXIT_FINDINGS if has_error(judgement.findings) else EXIT_FINE
 
 
 def _follow(arguments: argparse.Namespace, judged_in: rounds.Round) -> int:

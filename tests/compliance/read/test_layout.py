@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,18 @@ def test_nothing_checked_is_no_pass(layout: str, tmp_path: Path) -> None:
     (tmp_path / "submissions").mkdir()
     with pytest.raises(UserError, match="no run logs here"):
         check_compliance.main([str(tmp_path / "submissions"), "--round", layout])
+
+
+def test_a_round_without_rules_for_folders_passes_nothing_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "submissions" / "acme" / "results" / "box" / "x-y-z").mkdir(parents=True)
+    ours = rounds.load("v1.0")
+    without = {name: rule for name, rule in ours.rules.items() if name[0] == "T"}
+    monkeypatch.setattr(rounds, "load", lambda name="": replace(ours, rules=without))
+    with pytest.raises(UserError, match="nothing passes"):
+        check_compliance.main([str(tmp_path / "submissions")])
+    assert "pass" not in capsys.readouterr().out
 
 
 def test_names_that_are_refused() -> None:
