@@ -12,7 +12,11 @@ from rules.events import is_integer
 
 THREADS_PER_CORE_MAX = 16
 RANKS_PER_CORE_MAX = 4
-COUNT_MAX = 65_536  # the largest in the schema
+COUNTS_MAX = {  # as in the schema
+    "nodes": 1_000_000,
+    "accelerators_per_node": 1024,
+    "processor_cores_per_node": 16_384,
+}
 
 
 def check_machine(system: SystemFile) -> Iterator[Finding]:
@@ -60,10 +64,12 @@ def describe_machine(system: SystemFile | None) -> Described | None:
     """
     content = (system.content if system else None) or {}
     framework = content.get("framework")
-    keys = ("nodes", "accelerators_per_node", "processor_cores_per_node")
-    counts = [content.get(key) for key in keys]
-    known = [count for count in counts if is_integer(count) and 0 <= count <= COUNT_MAX]
-    if len(known) < len(counts) or not isinstance(framework, str):
+    known = [
+        count
+        for key, most in COUNTS_MAX.items()
+        if is_integer(count := content.get(key)) and 0 <= count <= most
+    ]
+    if len(known) < len(COUNTS_MAX) or not isinstance(framework, str):
         return None
     if not any(map(str.isalnum, framework)):
         return None

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from compliance.checks.submission import machine
 from compliance.finding import Finding
 from compliance.judge.judgement import judge
 from compliance.read import package, powerlog
@@ -21,6 +22,7 @@ from compliance.read.log import runlog
 from compliance.read.summary import measure_joules
 from compliance.report.formats import format_text
 from rules import definition, digests, rounds
+from rules.documents import SCHEMAS
 from tests.compliance.builder import (
     CODE_DIGEST,
     IMPLEMENTATION,
@@ -491,8 +493,8 @@ CASES = [
          system(accelerators_per_node=8), says="accelerator"),
     *[Case(f"no machine has {fields}", "S2.value", "systems/box.json", system(**fields))
       for fields in (
-        {"nodes": 10**30}, {"nodes": -1}, {"processor_cores_per_node": 10**6},
-        {"memory_gib_per_node": -8}, {"memory_gib_per_node": 1e12},
+        {"nodes": 10**30}, {"nodes": -1}, {"nodes": 10**7}, {"processor_cores_per_node": 20_000},
+        {"memory_gib_per_node": -8}, {"memory_gib_per_node": 1e6},
         {"accelerators_per_node": 10**5, "accelerator": "A100"},
         {"accelerator_memory_gib": 10**9}, {"processor_sockets_per_node": 0},
         {"processor_threads_per_node": 10**9}, {"numa_nodes_per_node": -1})],
@@ -640,6 +642,12 @@ def test_one_change_gives_one_finding(case: Case, root: Path) -> None:
     assert found.message
     assert found.hint, "a finding says how to fix it"
     assert format_text(findings, 5).isprintable() or "\n" in format_text(findings, 5)
+
+
+def test_bounds_of_a_description_are_those_of_its_schema() -> None:
+    schema = json.loads((SCHEMAS / "system.schema.json").read_text())
+    for key, most in machine.COUNTS_MAX.items():
+        assert schema["properties"][key]["maximum"] == most
 
 
 def test_every_rule_about_results_and_submissions_is_in_the_catalogue() -> None:
