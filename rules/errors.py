@@ -47,11 +47,22 @@ def explain_system_error(error: BaseException) -> str:
     """Return in one line what the system refused, or nothing for any other error."""
     if isinstance(error, MemoryError):
         return describe_system_error(error)
+    if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # torch's
+        return describe_system_error(MemoryError(str(error).strip().partition("\n")[0][:200]))
     if isinstance(error, OSError) and error.errno in SYSTEM_FIXES:
         return f"{error.filename or 'the system'}: {describe_system_error(error)}"
     if isinstance(error, ImportError) and any(sign in str(error) for sign in NO_ROOM_FOR_A_LIBRARY):
         return describe_system_error(MemoryError())
     return ""
+
+
+def raise_if_refused(path: Path, error: BaseException) -> None:
+    """Raise UserError if the system refused to read ``path``; return for any other error.
+
+    It comes first where everything else means that the file is damaged.
+    """
+    if reason := explain_system_error(error):
+        raise UserError(f"{path}: cannot be read ({reason})") from error
 
 
 def cannot_read(path: Path, error: OSError | MemoryError) -> UserError:

@@ -12,6 +12,7 @@ import numpy as np
 
 from reference.data import store
 from reference.data.store import RAGGED, StoredArray
+from rules.errors import raise_if_refused
 
 Rows = np.ndarray | bytes
 
@@ -44,7 +45,8 @@ class Fixed:
         """Return True if ``create`` has made the file at ``path``."""
         try:
             array = np.load(path, mmap_mode="r")
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            raise_if_refused(path, error)
             return False
         return bool(array.dtype == self.dtype and array.shape == (rows, *self.shape))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from reference.machine import hardware
 from reference.machine.accelerators import Accelerators, find_accelerators
 from rules.documents import FILL_IN, SCHEMAS, find_schema_problem, parse_json
-from rules.errors import UserError
+from rules.errors import UserError, raise_if_refused
 from rules.names import refuse_name
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def read_description(path: Path) -> dict[str, Any]:
             "writes one"
         ) from error
     except (OSError, ValueError) as error:
+        raise_if_refused(path, error)
         raise UserError(f"{path}: not a JSON file: {error}") from error
     problem = find_schema_problem(description, "system")
     if problem:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rules.errors import UserError
+from rules.errors import UserError, raise_if_refused
 from rules.host import atomic_path
 
 DAMAGED = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, zipfile.BadZipFile)
@@ -52,7 +52,8 @@ def load(path: Path) -> dict[str, Any]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such checkpoint") from error
-    except (*DAMAGED, OSError) as error:
+    except (*DAMAGED, OSError, MemoryError) as error:
+        raise_if_refused(path, error)
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: not a checkpoint of this program ({reason})") from error
     if not isinstance(state, dict):

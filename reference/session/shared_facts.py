@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rules.errors import UserError, cannot_write
+from rules.errors import UserError, cannot_write, raise_if_refused
 from rules.host import atomic_write
 
 CODE = "code"  # the short digests of the files that ran, by name
@@ -38,6 +38,7 @@ def refuse_difference(
         if not isinstance(before, dict):
             raise ValueError("expected a JSON object")
     except (OSError, ValueError) as error:
+        raise_if_refused(path, error)
         raise UserError(
             f"{path}: damaged ({error}); move it away or choose another --output"
         ) from error

@@ -18,6 +18,8 @@ from rules.errors import cannot_read, describe_system_error, explain_system_erro
         (MemoryError("9 GiB"), "MemoryError: 9 GiB; fix: end other programs"),
         (ImportError("libx.so: failed to map segment from shared object"), "Cannot allocate"),
         (FileNotFoundError(errno.ENOENT, "x", "c"), ""),
+        (RuntimeError("cpu: can't allocate memory: 9\nat x"), "MemoryError: cpu: can't allocate"),
+        (RuntimeError("a bug"), ""),
         (ImportError("no module x"), ""),
         (ValueError("x"), ""),
     ],

@@ -80,6 +80,18 @@ def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_pat
     assert "Traceback" not in other.stderr
 
 
+def test_a_run_that_is_not_finite_has_no_pictures_and_says_so(
+    data_root: Path, tmp_path: Path
+) -> None:
+    where = ["--data", data_root, "--output", tmp_path]
+    rate = ["--division", "open", "--set", "opt_base_learning_rate=1e30"]
+    ended = cepheid_run("galaxy_shape", *FAST, *rate, "--runs", "1", *where)
+    assert ended.returncode == 1, ended.stderr
+    assert "run 0: no pictures, because the" in ended.stdout
+    assert "Traceback" not in ended.stderr
+    assert not list(tmp_path.rglob("pictures_*"))
+
+
 def test_a_missed_target_is_exit_code_1_and_keeps_its_log(data_root: Path, tmp_path: Path) -> None:
     ended = cepheid_run(
         "galaxy_shape",

@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from reference.data.store import StoreError
+from rules.errors import raise_if_refused
 
 TRAIN, VALIDATION = "train", "val"
 SUFFIXES = (".jpeg", ".jpg")
@@ -177,6 +178,7 @@ def _read_labels(
         class_of = read(path, names, classes)
         return [number[class_of[name.partition(".")[0]]] for name in names]
     except (LookupError, ValueError, OSError) as error:
+        raise_if_refused(path, error)
         raise StoreError(
             f"{path}: does not give the class of each image in {VALIDATION} "
             f"({type(error).__name__}: {error}). Get that list again."

@@ -1,5 +1,6 @@
 """Checkpoints: whole or not there, and never code."""
 
+import errno
 import pickle
 from pathlib import Path
 
@@ -61,3 +62,16 @@ def test_arrays_need_no_framework(tmp_path: Path) -> None:
     np.savez(tmp_path / "hostile.npz", model=np.array([Hostile()], dtype=object))
     with pytest.raises(UserError, match="not a checkpoint"):
         checkpoint.load(tmp_path / "hostile.npz")
+
+
+@pytest.mark.parametrize("name", ["torch.load", "numpy.load"])
+def test_what_the_system_refuses_is_no_damage(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "x")
+
+    monkeypatch.setattr(name, refuse)
+    path = tmp_path / ("b.pt" if name == "torch.load" else "b.npz")
+    with pytest.raises(UserError, match=r"cannot be read .*EIO; fix: the disk"):
+        checkpoint.load(path)
