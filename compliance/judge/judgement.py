@@ -14,6 +14,7 @@ from compliance.checks import (
     check_submitter,
     find_round_benchmark,
 )
+from compliance.checks.across.recycled import TracedResult, find_recycled
 from compliance.checks.submission.layout import report_stray
 from compliance.checks.submission.machine import describe_machine
 from compliance.finding import Finding, sort_findings
@@ -106,7 +107,8 @@ def judge(
     today = today or find_today()
     listed = [(package, who) for package in packages for who in package.submitters]
     units_of = [list_units(who, package, judged_in, with_course) for package, who in listed]
-    answers = iter(list(each(judge_unit, [unit for units in units_of for unit in units])))
+    judged_units = list(each(judge_unit, [unit for units in units_of for unit in units]))
+    answers = iter(_compare_all(judged_units, judged_in))
     submitters = []
     strays = [report_stray(path) for package in packages for path in package.strays]
     for (package, who), units in zip(listed, units_of, strict=True):
@@ -118,6 +120,15 @@ def judge(
         tuple(sort_findings([*strays, *(found for one in submitters for found in one.findings)])),
         sum(package.logs for package in packages),
     )
+
+
+def _compare_all(answers: Sequence[JudgedUnit], judged_in: Round) -> list[JudgedUnit]:
+    """Add what the results have in common that no two runs may have."""
+    recycled = find_recycled([TracedResult(one.traces, one.findings) for one in answers], judged_in)
+    return [
+        replace(one, findings=(*one.findings, *found), traces=())
+        for one, found in zip(answers, recycled, strict=True)
+    ]
 
 
 def find_today() -> datetime.date:

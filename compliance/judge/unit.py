@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compliance.checks import Place, check_log, check_result, find_log_definition
+from compliance.checks.across.traces import RunTrace, trace_runs
 from compliance.checks.result.convergence import compare_convergence
 from compliance.finding import Finding
 from compliance.read.contents import ResultFolder
@@ -36,11 +37,13 @@ class JudgedUnit:
     """What the judging of a unit leaves; the logs themselves are gone.
 
     ``convergence`` compares the result with the reference, None where rule T21 does not apply.
+    ``traces`` are what its runs are compared by with those of all other results.
     """
 
     findings: tuple[Finding, ...]
     summary: ResultSummary
     convergence: Convergence | None = None
+    traces: tuple[RunTrace, ...] = ()
 
 
 def judge_unit(unit: Unit) -> JudgedUnit:
@@ -50,6 +53,7 @@ def judge_unit(unit: Unit) -> JudgedUnit:
         tuple(_find(unit, logs)),
         summarize(logs, unit.with_course),
         _compare_with_reference(logs, unit.place),
+        _trace(logs, unit.place),
     )
 
 
@@ -68,6 +72,11 @@ def _compare_with_reference(logs: ResultLogs, place: Place) -> Convergence | Non
         return None
     points = rcp.load(definition.name, definition.scale)
     return compare_convergence(logs, definition, place, points)
+
+
+def _trace(logs: ResultLogs, place: Place) -> tuple[RunTrace, ...]:
+    definition = find_definition(logs.runs, place) if place.in_result else None
+    return trace_runs(logs, definition) if definition else ()
 
 
 class _NoLog:

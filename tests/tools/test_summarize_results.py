@@ -9,7 +9,7 @@ import pytest
 
 from rules.definition import ROOT, Definition
 from rules.errors import UserError
-from tests.compliance.builder import write_result
+from tests.compliance.builder import SYSTEM, write_result
 from tests.compliance.golden import assert_golden
 from tests.compliance.mixed import write_mixed
 from tools import summarize_results
@@ -52,7 +52,7 @@ def test_before_the_first_submission(capsys: Printed, tmp_path: Path) -> None:
 
 def test_several_paths_are_one_table(star_shape: Definition, capsys: Printed) -> None:
     write_result(Path("a"), star_shape)
-    write_result(Path("b"), star_shape, block_ms=10_000)
+    write_result(Path("b"), star_shape, block_ms=10_000, system={**SYSTEM, "system": "bus"})
     assert summarize_results.main(["a", "b", "--format", "json"]) == 0
     first, second = json.loads(capsys.readouterr().out)
     assert first["score_minutes"] < second["score_minutes"]

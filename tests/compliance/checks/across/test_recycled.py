@@ -1,0 +1,285 @@
+"""Planted copies across results, systems and submitters, and honest runs that look alike."""
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compliance.finding import Finding
+from compliance.judge.judgement import judge
+from compliance.judge.parallel import use_processes
+from compliance.read import package
+from rules import definition, rounds
+from rules.definition import Definition
+from rules.digests import derive_seed
+from tests.compliance.builder import (
+    CODE_DIGEST,
+    SYSTEM,
+    Record,
+    power_lines,
+    run_records,
+    write_log,
+)
+
+pytestmark = pytest.mark.usefixtures("fast_reference")
+
+ROUND = rounds.load("v1.0")
+MINI = definition.load("galaxy_shape", "mini")
+IMAGES = definition.load("galaxy_generation", "mini")
+DAY_MS = 86_400_000
+COPIES = ("T19.copied_quality", "T19.recycled", "T19.same_seed", "T23.recycled")
+
+System = dict[str, Any]
+BOX: System = {**SYSTEM}
+TWIN: System = {**SYSTEM, "system": "twin"}
+RIVAL: System = {**SYSTEM, "submitter": "rival"}
+
+
+def find_copies(root: Path) -> list[Finding]:
+    found = judge([package.read(root)], ROUND).findings
+    return [finding for finding in found if finding.rule in ("T19", "T23")]
+
+
+def make_runs(asked: Definition, system: System = BOX) -> list[list[Record]]:
+    """Honest runs, each of whose blocks takes a time of its own."""
+    runs = []
+    for index in range(asked.runs.required):
+        records = run_records(asked, index, blocks=8, system=system)
+        noise, delay_ms = random.Random(f"{system} {index}"), 0.0
+        for record in records:
+            if record["key"] == "generation_times":
+                factors = [noise.uniform(0.9, 1.1) for _ in record["value"]["decoding_seconds"]]
+                for name, times in record["value"].items():
+                    record["value"][name] = [f * t for f, t in zip(factors, times, strict=True)]
+            is_measured = record["key"] in ("block_stop", "generation_times")
+            delay_ms += noise.uniform(0, 1000) if is_measured else 0.0
+            record["time_ms"] += int(delay_ms)
+            record["metadata"]["monotonic_ms"] += delay_ms
+        runs.append(records)
+    return runs
+
+
+def write(root: Path, asked: Definition, system: System, runs: list[list[Record]]) -> Path:
+    home = root / str(system["submitter"])
+    folder = home / "results" / str(system["system"]) / f"{asked.name}-mini-closed"
+    for index, records in enumerate(runs):
+        write_log(folder / f"result_{index}.txt", records)
+    path = home / "systems" / f"{system['system']}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(system))
+    return folder
+
+
+def pose_as(runs: list[list[Record]], asked: Definition, system: System) -> list[list[Record]]:
+    """The same runs under another name, a day later, with seeds that are right there."""
+    copied: list[list[Record]] = json.loads(json.dumps(runs))
+    for index, records in enumerate(copied):
+        for record in records:
+            record["time_ms"] += DAY_MS
+            record["metadata"]["monotonic_ms"] += DAY_MS
+            if record["key"] == "submission_org":
+                record["value"] = system["submitter"]
+            if record["key"] == "submission_platform":
+                record["value"] = system["system"]
+            if record["key"] == "seed":
+                record["value"] = derive_seed(asked.digest, system["system"], CODE_DIGEST, index)
+    return copied
+
+
+def vary(runs: list[list[Record]], values: float = 0.0, ms: float = 0.0, factor: float = 1.0) -> (
+    list[list[Record]]
+):  # fmt: skip
+    """Other last digits of all values, and other times of all events."""
+    noise = random.Random(3)
+
+    def change(value: object) -> object:
+        is_value = isinstance(value, float)
+        return value * (1 + noise.uniform(-values, values)) if is_value else value  # type: ignore[operator]
+
+    for records in runs:
+        first_ms, first_clock = records[0]["time_ms"], records[0]["metadata"]["monotonic_ms"]
+        for record in records:
+            metadata = record["metadata"]
+            later = noise.uniform(0, ms)
+            passed = metadata["monotonic_ms"] - first_clock
+            record["time_ms"] = first_ms + int(passed * factor + later)
+            metadata["monotonic_ms"] = first_clock + passed * factor + later
+            if "metrics" in metadata:
+                metadata["metrics"] = {k: change(v) for k, v in metadata["metrics"].items()}
+                record["value"] = metadata["metrics"][next(iter(metadata["metrics"]))]
+            if "train_loss" in metadata:
+                metadata["train_loss"] = change(metadata["train_loss"])
+            if record["key"] == "generation_times":
+                record["value"] = {k: [change(v) for v in vs] for k, vs in record["value"].items()}
+    return runs
+
+
+def other_curve(runs: list[list[Record]]) -> list[list[Record]]:
+    """Quality and losses of its own, under the times of another run."""
+    for records in runs:
+        for record in records:
+            metadata = record["metadata"]
+            if "metrics" in metadata:
+                metadata["metrics"] = {k: 1.003 * v for k, v in metadata["metrics"].items()}
+                record["value"] = metadata["metrics"][next(iter(metadata["metrics"]))]
+            if "train_loss" in metadata:
+                metadata["train_loss"] *= 1.003
+    return runs
+
+
+def later_blocks(runs: list[list[Record]]) -> list[list[Record]]:
+    """Only the last six of eight evaluations are those of the other runs."""
+    for records in runs:
+        for record in [r for r in records if "metrics" in r["metadata"]][:2]:
+            metadata = record["metadata"]
+            metadata["metrics"] = {k: 1.1 * v for k, v in metadata["metrics"].items()}
+            record["value"] = metadata["metrics"][next(iter(metadata["metrics"]))]
+    return runs
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Where runs of ``BOX`` are handed in again, and what was changed in them."""
+
+    system: System
+    change: Callable[[list[list[Record]]], list[list[Record]]] = list
+    asked: Definition = MINI
+    runs: int = 5
+
+
+PLANTED = {
+    "under a second system": Copy(TWIN),
+    "under a second submitter": Copy(RIVAL),
+    "with other last digits": Copy(TWIN, lambda runs: vary(runs, 1e-6)),
+    "with digits and times changed": Copy(TWIN, lambda runs: vary(runs, 1e-6, ms=3)),
+    "with more digits changed, faster": Copy(TWIN, lambda runs: vary(runs, 5e-6, 20, 0.9)),
+    "by a submitter who jitters times": Copy(RIVAL, lambda runs: vary(runs, 1e-6, ms=5)),
+    "by a submitter who is faster": Copy(RIVAL, lambda runs: vary(runs, 1e-6, 5, 0.8)),
+    "in another order": Copy(TWIN, lambda runs: runs[::-1]),
+    "in parts": Copy(TWIN, later_blocks),
+    "times alone": Copy(TWIN, other_curve),
+    "times alone, with a little jitter": Copy(
+        TWIN, lambda runs: vary(other_curve(runs), ms=0.5), runs=4),
+    "generation under a second system": Copy(TWIN, asked=IMAGES),
+    "generation with other last digits": Copy(
+        TWIN, lambda runs: vary(other_curve(runs), 1e-6), asked=IMAGES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_result_that_is_handed_in_twice(name: str, tmp_path: Path) -> None:
+    planted = PLANTED[name]
+    runs = make_runs(planted.asked)
+    write(tmp_path, planted.asked, BOX, runs)
+    copied = planted.change(json.loads(json.dumps(runs)))
+    write(tmp_path, planted.asked, planted.system, pose_as(copied, planted.asked, planted.system))
+    found = [finding for finding in find_copies(tmp_path) if finding.is_error]
+    assert {finding.code for finding in found} == {"T19.recycled"}
+    assert len(found) >= planted.runs
+    assert all("box/" in finding.message for finding in found)
+    assert {finding.path.parts[-3] for finding in found} == {planted.system["system"]}
+    processes = judge([package.read(tmp_path)], ROUND, use_processes(2)).findings
+    assert [finding for finding in processes if finding.rule == "T19"] == found
+
+
+@pytest.mark.parametrize(("values", "ms"), [(1e-6, 3.0), (1e-6, 0.0), (5e-6, 50.0)])
+def test_a_near_copy_within_a_result(values: float, ms: float, tmp_path: Path) -> None:
+    runs = make_runs(MINI)
+    (copied,) = vary(json.loads(json.dumps([runs[1]])), values, ms)
+    runs[3] = pose_as([[]] * 3 + [copied], MINI, BOX)[3]
+    folder = write(tmp_path, MINI, BOX, runs)
+    (found,) = find_copies(tmp_path)
+    assert (found.code, found.path) == ("T19.recycled", folder / "result_3.txt")
+    assert "result_1.txt" in found.message
+    assert found.hint
+
+
+def write_power(folder: Path, runs: list[list[Record]], change: Callable[[float], float]) -> None:
+    for index, records in enumerate(runs):
+        rows = power_lines(records, {"node0": 812.0})
+        changed = [
+            ",".join([time, repr(change(float(watts)))])
+            for time, watts in (row.split(",") for row in rows[2:])
+        ]
+        (folder / f"power_{index}.csv").write_text("\n".join([*rows[:2], *changed]))
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.9, 1.000001])
+def test_power_logs_of_another_result(factor: float, tmp_path: Path) -> None:
+    runs, others = make_runs(MINI), make_runs(MINI, TWIN)
+    write_power(write(tmp_path, MINI, BOX, runs), runs, float)
+    folder = write(tmp_path, MINI, TWIN, others)
+    write_power(folder, others, float)
+    assert find_copies(tmp_path) == []
+    rows = (tmp_path / "acme/results/box/galaxy_shape-mini-closed/power_1.csv").read_text()
+    watts = [row.split(",")[1] for row in rows.splitlines()[2:]]
+    own = (folder / "power_2.csv").read_text().splitlines()
+    recycled = [
+        f"{row.split(',')[0]},{factor * float(reading)}"
+        for row, reading in zip(own[2:], [*watts, *watts], strict=False)
+    ]
+    (folder / "power_2.csv").write_text("\n".join([*own[:2], *recycled]))
+    (found,) = find_copies(tmp_path)
+    assert (found.code, found.path) == ("T23.recycled", folder / "power_2.csv")
+    assert "power_1.csv" in found.message
+
+
+def test_honest_results_share_nothing(tmp_path: Path) -> None:
+    for number in range(12):
+        system = {**SYSTEM, "submitter": f"s{number % 3}", "system": f"box{number}"}
+        for asked in (MINI, IMAGES):
+            runs = make_runs(asked, system)
+            for records in runs:  # results of one system are not made at the same time
+                for record in records:
+                    record["time_ms"] += DAY_MS * (asked is IMAGES)
+            write(tmp_path, asked, system, runs)
+    assert find_copies(tmp_path) == []
+
+
+def test_a_deterministic_program_with_the_same_seeds_is_a_warning(tmp_path: Path) -> None:
+    """Two submitters gave their systems one name, so the reference derives the same seeds."""
+    runs, again = make_runs(MINI), make_runs(MINI)
+    for records in again:
+        noise, delay_ms = random.Random(8), 0.0
+        for record in records:
+            delay_ms += noise.uniform(0, 3000) if record["key"] == "block_stop" else 0.0
+            record["time_ms"] += int(delay_ms)
+            record["metadata"]["monotonic_ms"] += delay_ms
+    write(tmp_path, MINI, BOX, runs)
+    write(tmp_path, MINI, RIVAL, pose_as(again, MINI, RIVAL))
+    found = find_copies(tmp_path)
+    assert [(one.code, one.severity) for one in found] == [("T19.same_seed", "warning")] * 5
+
+
+def test_coarse_metrics_may_agree(tmp_path: Path) -> None:
+    """Accuracies over few samples and losses with three digits tell no runs apart."""
+
+    def coarse(runs: list[list[Record]]) -> list[list[Record]]:
+        for records in runs:
+            for record in records:
+                metadata = record["metadata"]
+                if "metrics" in metadata:
+                    reached = metadata["metrics"]["e_rmse"] < MINI.quality[0].target
+                    share = 0.0905 if reached else 0.1005
+                    metadata["metrics"] = {
+                        name: share if name == "e_rmse" else -2.7 if reached else 0.5
+                        for name in metadata["metrics"]
+                    }
+                    record["value"] = share
+                if "train_loss" in metadata:
+                    metadata["train_loss"] = round(metadata["train_loss"], 1)
+        return runs
+
+    write(tmp_path, MINI, BOX, coarse(make_runs(MINI)))
+    write(tmp_path, MINI, TWIN, coarse(make_runs(MINI, TWIN)))
+    assert {f.code for f in find_copies(tmp_path)} <= {"T19.copied_quality"}  # within a result
+
+
+def test_a_folder_that_is_given_twice_is_no_copy(tmp_path: Path) -> None:
+    write(tmp_path, MINI, BOX, make_runs(MINI))
+    twice = judge([package.read(tmp_path), package.read(tmp_path / "acme")], ROUND)
+    assert [finding for finding in twice.findings if finding.is_error] == []
