@@ -239,7 +239,7 @@ def quality(
     for number, target in enumerate(definition.quality):
         worse = 1 if target.better == "lower" else -1
         distance = (0.5 / block + 1 / 97 + 0.001 * index) * (-0.05 if reached else 1)
-        distance *= 1 + own / (7 + block)
+        distance *= 1 + own / (70 + block)
         lowest, highest = definition.bounds.get(target.metric, (-math.inf, math.inf))
         value = target.target + worse * distance * (1 + number)
         metrics[target.metric] = min(max(value, lowest), highest)
