@@ -45,7 +45,7 @@ def find_copies(root: Path) -> list[Finding]:
 
 
 def make_runs(asked: Definition, system: System = BOX) -> list[list[Record]]:
-    """Honest runs, each of whose blocks takes a time of its own."""
+    """Honest runs: each has times and a quality of its own."""
     runs = []
     for index in range(asked.runs.required):
         records = run_records(asked, index, blocks=8, system=system)
@@ -55,6 +55,8 @@ def make_runs(asked: Definition, system: System = BOX) -> list[list[Record]]:
                 factors = [noise.uniform(0.9, 1.1) for _ in record["value"]["decoding_seconds"]]
                 for name, times in record["value"].items():
                     record["value"][name] = [f * t for f, t in zip(factors, times, strict=True)]
+            for name, value in record["metadata"].get("metrics", {}).items():
+                record["metadata"]["metrics"][name] = value * noise.uniform(0.99, 1.01)
             is_measured = record["key"] in ("block_stop", "generation_times")
             delay_ms += noise.uniform(0, 1000) if is_measured else 0.0
             record["time_ms"] += int(delay_ms)
