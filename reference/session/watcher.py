@@ -3,7 +3,8 @@
 The run holds one end of a pipe and the watcher the other. When the process of the run is gone, for
 whatever reason, the watcher reads the end of the file, and closes a log that was left open. The
 same pipe carries Ctrl-C and SIGTERM: Python's signal handler in C writes them, also while the run
-waits in a library and cannot react. The watcher kills a run that does not end soon after.
+waits in a library and cannot react. The watcher kills a run that does not end soon after. It also
+kills one with SIGBUS, at once: a mapped file could not be read, and the run cannot go on.
 """
 
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 
 GRACE_SECONDS = 10.0  # for a run to end after a signal; torchrun and Slurm kill after 30
 _ROOT = Path(__file__).resolve().parents[2]
+UNREADABLE = "stopped by SIGBUS: a mapped file could not be read (disk failed, or file cut short)"
 _pipe: int | None = None
 
 
@@ -47,9 +49,11 @@ def watch(folder: Path, lock: int) -> Iterator[None]:
     )
     os.close(reading)
     before = signal.set_wakeup_fd(_pipe, warn_on_full_buffer=False)
+    bus_error = signal.signal(signal.SIGBUS, lambda *_: None)  # the watcher sees it in the pipe
     try:
         yield
     finally:
+        signal.signal(signal.SIGBUS, bus_error)
         signal.set_wakeup_fd(before)
         os.close(_pipe)
         _pipe = None
@@ -61,6 +65,7 @@ def _forget() -> None:
     global _pipe
     if _pipe is not None:
         signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGBUS, signal.SIG_DFL)
         os.close(_pipe)
         _pipe = None
 
@@ -98,6 +103,9 @@ def _wait_for_end(run: int) -> str:
         signals = os.read(sys.stdin.fileno(), 1024)
         if not signals:
             return why
+        if signal.SIGBUS in signals and why != UNREADABLE:
+            os.kill(run, signal.SIGKILL)
+            why = UNREADABLE
         asked = [number for number in signals if number in (signal.SIGINT, signal.SIGTERM)]
         if asked and deadline is None and "stopped" not in why:
             why = f"stopped by {signal.Signals(asked[0]).name}"

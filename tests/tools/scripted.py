@@ -5,6 +5,7 @@ rank 1 in its second block. Command line, loop, ranks, log and folder are the re
 definition is one with blocks of 32 samples (``TIMING``), which ``$CEPHEID_BENCHMARKS`` names.
 """
 
+import mmap
 import os
 import signal
 import sys
@@ -39,6 +40,8 @@ def mishap(moment: str, rank: int) -> float:
                 raise UserError("bad data on this rank: delete them")
             case "nan":
                 return float("nan")
+            case "bus":
+                map_and_cut(Path(os.environ["HAPPENED"]))
             case "hang":
                 time.sleep(1000)
             case "clock":  # set back by an hour, as mllog reads it
@@ -48,6 +51,15 @@ def mishap(moment: str, rank: int) -> float:
                 while not Path(f"{os.environ['HAPPENED']}.seen").exists():
                     time.sleep(0.02)
     return 0.0
+
+
+def map_and_cut(path: Path) -> None:
+    """Read a mapped file that was cut short: the system sends SIGBUS."""
+    path.write_bytes(bytes(2**16))
+    with path.open("r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 0)
+        file.truncate(0)
+        mapped.read()
 
 
 class ScriptedTask:

@@ -285,6 +285,16 @@ def test_a_run_that_waits_for_a_rank_in_a_library_ends_on_sigterm(tmp_path: Path
     assert last_record(tmp_path / "out", KEPT)["metadata"]["samples_count"] == 32
 
 
+def test_a_data_file_that_is_cut_short_in_a_run_is_told(tmp_path: Path) -> None:
+    (ended,) = run(tmp_path / "out", mishap="train 0 bus")
+    assert ended.code == -signal.SIGKILL
+    assert "stopped by SIGBUS: a mapped file could not be read" in ended.err
+    assert logs(tmp_path / "out") == [KEPT]
+    reason = last_record(tmp_path / "out", KEPT)["metadata"]["reason"]
+    assert reason.startswith("broken off: stopped by SIGBUS: a mapped file")
+    assert_goes_on(tmp_path / "out")
+
+
 # Two at once, clocks, kills -----------------------------------------------------------------------
 
 
