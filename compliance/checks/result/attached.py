@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from compliance.checks.registry import Needs, Place, make_finding, rule
@@ -26,6 +27,7 @@ KEYS = {  # of a file, and the events that say the same
     "task_digest": "task_digest",
     "seed": "seed",
 }
+OF_RESULT = [key for key in KEYS.values() if key.startswith("submission_")]
 EXECUTION = ("precision", "compile", "threads")
 Contradiction = tuple[str, object, object]
 """What a file says about, what it says, and what the log says."""
@@ -33,7 +35,9 @@ Contradiction = tuple[str, object, object]
 
 @rule("S14", Needs.RESULT)
 def check_attached(result: ResultLogs, definition: Definition, place: Place) -> Iterator[Finding]:
-    """Check configuration and reports against the logs (S14)."""
+    """Check configuration, reports and logs that were set aside against the logs (S14)."""
+    for aside in result.interrupted:
+        yield from _check_set_aside(aside, result)
     for attached in result.attached:
         if attached.problem:
             yield make_finding(
@@ -63,6 +67,40 @@ def check_attached(result: ResultLogs, definition: Definition, place: Place) -> 
                 hint="put back the file that belongs to the logs, or leave it out; never edit a "
                 "log",
             )
+
+
+def _check_set_aside(aside: RunLog, result: ResultLogs) -> Iterator[Finding]:
+    """Check that the log of an interrupted run is one, and belongs to this result."""
+    is_cut_off = any(problem.kind == "truncated" for problem in aside.problems)
+    if not (aside.events or is_cut_off or _is_empty(aside.path)):
+        yield make_finding(
+            aside.path,
+            None,
+            "S14.no_log",
+            "this has the name of an interrupted run, but is no run log",
+            expected="the records that the run wrote until it was interrupted",
+            hint="move it out of the result",
+        )
+    for key in OF_RESULT:
+        event, other = aside.first(key), result.runs[0].first(key)
+        if event is not None and other is not None and event.value != other.value:
+            yield make_finding(
+                aside.path,
+                event.line,
+                "S14.other_result",
+                f"{key} is not that of {result.runs[0].path.name}",
+                expected=format_value(other.value),
+                got=format_value(event.value),
+                hint="move the log to the result that it belongs to",
+            )
+            return
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return True  # T1 reports a file that cannot be read
 
 
 def _find_contradictions(

@@ -120,6 +120,12 @@ def log(index: int, key: str, nth: int = 0, /, **fields: object) -> Callable[[Pa
     return change
 
 
+def set_aside(key: str) -> Callable[[Path], object]:
+    """The log of an interrupted run that says something else under a key."""
+    records = edit(run_records(MINI, 1)[:30], key, lambda record: record.update(value="other"))
+    return lambda root: write_log(root / RESULT / "interrupted_0.txt", records)
+
+
 def in_all_logs(key: str, **fields: object) -> Callable[[Path], object]:
     """Other fields in a record of every log."""
     return lambda root: [log(n, key, **fields)(root) for n in range(MINI.runs.required)]
@@ -544,6 +550,11 @@ CASES = [
         {"energy": {"joules": -5}}, {"energy": {"joules": "low"}},
         {"tables": [{"rows": [{"p50_ms": 7, "p99_ms": 5}]}]},
         {"tables": [{"rows": [{"min": 3.5, "max": 1}]}]})],
+    Case("data with the name of an interrupted run", "S14.no_log", f"{RESULT}/interrupted_0.txt",
+         file(f"{RESULT}/interrupted_0.txt", b"weights"), says="no run log"),
+    *[Case(f"an interrupted run of another {key}", "S14.other_result",
+           f"{RESULT}/interrupted_0.txt", set_aside(key), at(key))
+      for key in ("submission_org", "submission_platform", "submission_benchmark")],
     Case("code with the name of a picture", "S14.unreadable", f"{RESULT}/pictures_1.png",
          file(f"{RESULT}/pictures_1.png", b"#!/bin/sh\n"), says="not a PNG file"),
     Case("an energy that nobody measured", "S14.contradiction", f"{RESULT}/report_1.json",

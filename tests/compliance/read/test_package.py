@@ -70,7 +70,7 @@ def test_submitters_are_found_under_submissions(tmp_path: Path) -> None:
 
 def test_work_in_progress_is_a_note(folder: Path) -> None:
     (folder / "result_4.txt").rename(folder / "result_4.txt.partial")
-    (folder / "interrupted_result_4_0.txt").write_text("half a log")
+    (folder / "interrupted_result_4_0.txt").write_text(':::MLLOG {"half a log')
     (folder / "configuration.json").write_text("{}")
     (folder / "report_0.json").write_text("{}")
     (folder / "pictures_0.png").write_bytes(b"\x89PNG\r\n\x1a\n")
