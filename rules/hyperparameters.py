@@ -1,6 +1,7 @@
 """Hyperparameters of a definition: the values that each division allows."""
 
 import math
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -10,6 +11,21 @@ Value = bool | int | float | str
 
 RELATION_TOLERANCE = 1e-9  # 0.1 × 3 is not 0.3
 EVAL_OFFSET = "eval_offset_epochs"  # the hyperparameter that moves the schedule (rule T8)
+
+
+def to_float32(value: float) -> float:
+    """Return the nearest number of single precision, as a program may read it back."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return value
+
+
+def is_same(value: object, allowed: object) -> bool:
+    """Return whether a logged value is the allowed one, perhaps rounded to single precision."""
+    if value == allowed:
+        return True
+    return isinstance(value, float) and isinstance(allowed, float) and value == to_float32(allowed)
 
 
 @dataclass(frozen=True)
@@ -35,14 +51,14 @@ class Hyperparameter:
         wrong_type = self.find_type_problem(value)
         if wrong_type:
             return wrong_type
-        if self.fixed and value != self.default:
+        if self.fixed and not is_same(value, self.default):
             return f"must be {self.default}"
-        if self.choices and value not in self.choices:
+        if self.choices and not any(is_same(value, choice) for choice in self.choices):
             return f"must be one of {', '.join(map(str, self.choices))}"
         if isinstance(value, int | float):
-            if self.minimum is not None and value < self.minimum:
+            if self.minimum is not None and value < min(self.minimum, to_float32(self.minimum)):
                 return f"must be at least {self.minimum:g}"
-            if self.maximum is not None and value > self.maximum:
+            if self.maximum is not None and value > max(self.maximum, to_float32(self.maximum)):
                 return f"must be at most {self.maximum:g}"
         return None
 

@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from compliance.finding import escape
+
 POWER_NAME = re.compile(r"power_(0|[1-9][0-9]{0,5})\.csv")
 
 FILE_BYTES_MAX = 64 * 2**20
@@ -150,7 +152,8 @@ def _read_rows(rows: Sequence[bytes], sensors: Sequence[Sensor]) -> PowerProblem
             return PowerProblem(line, "the row does not fit the header", expected, f"{len(cells)}")
         time_ms = _parse_number(cells[0])
         if time_ms is None or time_ms < 0:
-            return PowerProblem(line, f"{CLOCK_COLUMN} is not a time in milliseconds")
+            message = f"{CLOCK_COLUMN} is not a time in milliseconds"
+            return PowerProblem(line, message, "0 or more", _show(cells[0]))
         if time_ms <= before_ms:
             expected = f"more than {before_ms:,.3f}, as on the line above"
             message = f"{CLOCK_COLUMN} does not advance"
@@ -162,11 +165,16 @@ def _read_rows(rows: Sequence[bytes], sensors: Sequence[Sensor]) -> PowerProblem
             watts = _parse_number(cell)
             if watts is None or not 0 <= watts <= WATTS_MAX:
                 expected = f"from 0 to {WATTS_MAX:,.0f}"
-                return PowerProblem(line, f"{sensor.name} is not a power in watts", expected)
+                message = f"{sensor.name} is not a power in watts"
+                return PowerProblem(line, message, expected, _show(cell))
             sensor.times_ms.append(time_ms)  # type: ignore[attr-defined]
             sensor.watts.append(watts)  # type: ignore[attr-defined]
             sensor.lines.append(line)  # type: ignore[attr-defined]
     return None
+
+
+def _show(cell: bytes) -> str:
+    return escape(repr(cell[:60].decode("utf-8", "replace")))
 
 
 def _parse_number(cell: bytes) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from compliance.checks.definitions import find_log_definition
 from compliance.checks.log.record import check_record
 from compliance.checks.log.spelling import SUGGESTED_MAX, suggest_keys
-from compliance.checks.log.structure import PHASE_PLACES, find_phase_end, find_second_run
+from compliance.checks.log.structure import describe_phase, find_phase_end, find_second_run
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.log.runlog import RunLog
@@ -111,7 +111,7 @@ def _check_counts(
             find_phase_end(run, event_rule.phase),
             "T2.missing",
             f"{key} is missing ({event_rule.meaning})",
-            expected=f"{key} {event_rule.count}, {PHASE_PLACES[event_rule.phase]}",
+            expected=f"{key} {event_rule.count}, {describe_phase(key, event_rule.phase)}",
             hint=f"write the event {key} there",
         )
 

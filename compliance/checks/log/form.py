@@ -112,10 +112,18 @@ def check_finite_values(run: RunLog, place: Place) -> Iterator[Finding]:
                     event.line,
                     "T5.not_finite",
                     f"{where[0]} of {format_value(event.key)} is not finite",
-                    got=str(where[1]),
+                    expected="a finite number",
+                    got=_describe_not_finite(where[1]),
                     hint="end the run as aborted when its loss or quality is not finite, "
                     "and say so in the reason instead of the number",
                 )
+
+
+def _describe_not_finite(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    sign = "-" if value < 0 else ""
+    return f"{sign}Infinity, or a number beyond {sign}1.8e308, which no program can read back"
 
 
 def _find_not_finite(value: Any, name: str) -> tuple[str, float] | None:

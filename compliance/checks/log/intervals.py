@@ -5,7 +5,8 @@ from compliance.read.log.runlog import RunLog
 
 Interval = tuple[Event, Event]
 
-_KINDS = ("block", "generation", "eval")
+_OPENING = {"block_start": "block", "generation_start": "generation", "eval_start": "eval"}
+_CLOSING = {"block_stop": "block", "generation_stop": "generation", "eval_stop": "eval"}
 
 
 def list_intervals(run: RunLog) -> list[Interval]:
@@ -13,11 +14,10 @@ def list_intervals(run: RunLog) -> list[Interval]:
     opened: dict[str, Event] = {}
     closed = []
     for event in run.events:
-        what, _, end = event.key.rpartition("_")
-        if what in _KINDS and end == "start":
-            opened[what] = event
-        elif what in _KINDS and end == "stop" and what in opened:
-            closed.append((opened.pop(what), event))
+        if event.key in _OPENING:
+            opened[_OPENING[event.key]] = event
+        elif event.key in _CLOSING and _CLOSING[event.key] in opened:
+            closed.append((opened.pop(_CLOSING[event.key]), event))
     return closed
 
 
@@ -25,11 +25,14 @@ def are_in_turn(run: RunLog) -> bool:
     """Return whether each interval is closed before the next one opens (T3)."""
     opened, has_stopped = "", False
     for event in run.events:
-        what, _, end = event.key.rpartition("_")
-        if what in _KINDS and end in ("start", "stop"):
-            if has_stopped or opened != ("" if end == "start" else what):
+        if event.key in _OPENING:
+            if opened or has_stopped:
                 return False
-            opened = what if end == "start" else ""
+            opened = _OPENING[event.key]
+        elif event.key in _CLOSING:
+            if opened != _CLOSING[event.key] or has_stopped:
+                return False
+            opened = ""
         elif event.key == "run_stop":
             has_stopped = True
             if opened and run.converged:
@@ -39,7 +42,5 @@ def are_in_turn(run: RunLog) -> bool:
 
 def measure_ms(start: Event, stop: Event) -> float:
     """Return the longer of the two clocks' readings in ms, negative where they step back."""
-    wall = stop.time_ms - start.time_ms
-    if start.monotonic_ms is None or stop.monotonic_ms is None:
-        return wall
-    return max(wall, stop.monotonic_ms - start.monotonic_ms)
+    wall, begin, end = stop.time_ms - start.time_ms, start.monotonic_ms, stop.monotonic_ms
+    return wall if begin is None or end is None else max(wall, end - begin)

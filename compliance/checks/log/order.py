@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from compliance.checks.log.structure import PHASE_PLACES, find_whole_definition
+from compliance.checks.log.structure import describe_phase, find_whole_definition
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.log.records import Event
@@ -143,7 +143,7 @@ def _check_phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
                 event.line,
                 "T3.outside_phase",
                 f"{event.key} stands outside its phase",
-                expected=PHASE_PLACES[phase],
+                expected=describe_phase(event.key, Phase(phase)),
                 got=_describe_place(event.line, init_start, init_stop, run_start, stop),
                 hint="write each event in its phase; the table under T2 lists them",
             )

@@ -60,14 +60,16 @@ def _find_instant(run: RunLog, pairs: Sequence[Interval]) -> list[Interval]:
 
     If both clocks count whole milliseconds, an evaluation may be shorter than one.
     """
-    clocks = (event.monotonic_ms for event in run.events)
-    is_coarse = all(clock is None or clock == int(clock) for clock in clocks)
     init = [] if run.grows else [(run.all("init_start")[0], run.all("init_stop")[0])]
-    return [
-        (start, stop)
-        for start, stop in (*init, *pairs)
-        if measure_ms(start, stop) == 0 and not (is_coarse and start.key == "eval_start")
-    ]
+    instant = [pair for pair in (*init, *pairs) if measure_ms(*pair) == 0]
+    if instant and _is_coarse(run):
+        return [pair for pair in instant if pair[0].key != "eval_start"]
+    return instant
+
+
+def _is_coarse(run: RunLog) -> bool:
+    clocks = [event.monotonic_ms for event in run.events]
+    return all(clock is None or clock == int(clock) for clock in clocks)
 
 
 def _measure_blocks(pairs: Sequence[Interval]) -> list[Timed]:

@@ -22,6 +22,19 @@ PHASE_PLACES = {
 }
 
 
+_OWN_PLACES = {
+    "init_start": "after the identity, where the initialisation begins",
+    "init_stop": "after init_start, where the initialisation ends",
+    "run_start": "after init_stop, where the clock starts",
+    "run_stop": "where the clock stops",
+}
+
+
+def describe_phase(key: str, phase: Phase) -> str:
+    """Return where an event stands; those that limit a phase stand at its ends."""
+    return _OWN_PLACES.get(key, PHASE_PLACES[phase])
+
+
 def find_phase_end(run: RunLog, phase: Phase) -> int | None:
     """Return the line of the record that ends a phase, where a missing event is reported."""
     closing = {

@@ -272,3 +272,31 @@ def test_the_time_that_is_wrong_is_named(value: Any, says: str, tmp_path: Path) 
     event["value"]["sampling_seconds"][3] = value
     (found,) = find_errors(records, tmp_path, IMAGES_PLACE)
     assert (found.code, found.got) == ("T24.repetitions", says)
+
+
+@pytest.mark.parametrize(("name", "value"), [("opt_adam_beta_1", 0.8999999761581421)])
+def test_a_fixed_value_read_back_in_single_precision(
+    name: str, value: float, tmp_path: Path
+) -> None:
+    records = copy.deepcopy(LONG)
+    records[numbers(records, name)[0]]["value"] = value
+    assert find_all(records, tmp_path) == []
+    records[numbers(records, name)[0]]["value"] = 0.89999997
+    (found,) = find_errors(records, tmp_path)
+    assert found.code == "T12.not_allowed"
+
+
+def test_run_start_is_expected_where_the_clock_starts(tmp_path: Path) -> None:
+    records = [record for record in LONG if record["key"] != "run_start"]
+    found = [one for one in find_all(records, tmp_path) if one.code == "T2.missing"]
+    assert [one.expected for one in found] == [
+        "run_start once, after init_stop, where the clock starts"
+    ]
+
+
+def test_a_number_beyond_all_floats_is_described(tmp_path: Path) -> None:
+    text = [line_of(record) for record in LONG]
+    number = numbers(LONG, "implementation")[0]
+    text[number] = text[number].replace('"ranks": 1', '"ranks": 1, "nodes": 1' + "0" * 400)
+    found = check(text, tmp_path / "result_0.txt")
+    assert [one.got[:8] for one in found if one.code == "T5.not_finite"] == ["Infinity"]
