@@ -31,16 +31,19 @@ def parse_json(text: str | bytes) -> Any:
     """Parse a JSON document as strictly as the standard says.
 
     Raises ValueError for what `json.loads` lets pass: a key that is there twice, of which each
-    reader may take another one, and numbers that are not finite. RecursionError is raised as it is.
+    reader may take another one, and numbers that are not finite. So does deep nesting.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8")
-    return json.loads(
-        text,
-        object_pairs_hook=_refuse_repetition,
-        parse_constant=_refuse_constant,
-        parse_float=_parse_finite,
-    )
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_refuse_repetition,
+            parse_constant=_refuse_constant,
+            parse_float=_parse_finite,
+        )
+    except RecursionError as error:
+        raise ValueError("lists and objects are nested too deeply") from error
 
 
 def _refuse_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

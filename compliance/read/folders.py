@@ -340,7 +340,7 @@ def _read_description(path: Path, name: str) -> SystemFile:
         content = parse_json(data)
     except OSError as error:
         return SystemFile(path, name, None, f"cannot be read: {error.strerror}")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return SystemFile(path, name, None, f"is not JSON: {str(error)[:200]}")
     if not isinstance(content, dict):
         return SystemFile(path, name, None, "is not a JSON object")

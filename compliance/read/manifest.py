@@ -78,7 +78,7 @@ def read(path: Path) -> Manifest:
         content = parse_json(data)
     except OSError as error:
         return Manifest(path, problem=f"cannot be read: {error.strerror}")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return Manifest(path, problem=f"is not JSON: {str(error)[:100]}")
     problem = find_schema_problem(content, "manifest")
     if problem:

@@ -29,6 +29,15 @@ Summaries = Mapping[Path, ResultSummary]
 @rule("S4", Needs.SUMMARIES)
 def check_manifest(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
     """Check that files, code, systems and definitions are those of the manifest (S4)."""
+    if who.in_submission and who.results and not who.is_whole:
+        yield make_finding(
+            who.path,
+            None,
+            "S4.not_checked",
+            "only a part of the submission was checked, so its manifest and other files were not",
+            hint=f"check all of it: `cepheid check {escape(str(who.path))}`",
+            severity="note",
+        )
     if who.files is None or not who.results:
         return
     if who.manifest is None:
