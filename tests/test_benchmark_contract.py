@@ -79,7 +79,8 @@ def configuration(name: str, data_root: Path, *overrides: str, seed: int = 3) ->
     settings = ["compile=off", "precision=fp32", *overrides]
     if chosen.kind == "train":
         settings.append(f"global_batch_size={BATCH}")
-    return configure(chosen, overrides=settings, data_root=data_root, seed=seed)
+    config = configure(chosen, overrides=settings, data_root=data_root, seed=seed)
+    return config.name_system("acme", "box", "c" * 64, "")
 
 
 def build(config: RunConfig, ranks: TorchRanks | None = None) -> Any:

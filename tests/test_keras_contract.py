@@ -25,7 +25,7 @@ from reference.machine.ranks import SingleProcess
 from reference.run import checkpoint
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
-from reference.run.train import run
+from reference.run.loops import run_task
 from rules import definition, rounds
 from rules.definition import Block
 from tests.test_benchmark_contract import (
@@ -180,7 +180,7 @@ def test_log_passes_the_checker(
     install_easy(name, tmp_path / "benchmarks", monkeypatch)
     config = dataclasses.replace(configuration(name, data_root), framework="keras")
     log = RunLogWriter(tmp_path / "result_0.txt")
-    assert run(config.definition, create_task(config), config, log).reached
+    assert run_task(create_task(config), config, log).reached
     path = log.close()
     assert path is not None
     findings = check_log(read(path), Place(rounds.CURRENT), rounds.load())
