@@ -17,7 +17,6 @@ from compliance.checks.definitions import (
     has_digest_of,
 )
 from compliance.checks.log import (  # noqa: F401
-    clock,
     data,
     events,
     form,
@@ -26,7 +25,6 @@ from compliance.checks.log import (  # noqa: F401
     identity,
     order,
     quality,
-    timing,
 )
 from compliance.checks.log.structure import find_whole_definition
 from compliance.checks.mlperf import requirements, turns  # noqa: F401
@@ -41,6 +39,7 @@ from compliance.checks.result import (  # noqa: F401
     seeds,
 )
 from compliance.checks.submission import files, layout, manifest, waivers  # noqa: F401
+from compliance.checks.time import clock, timing  # noqa: F401
 from compliance.finding import Finding, limit_findings, sort_findings
 from compliance.read.contents import ResultFolder, Submitter
 from compliance.read.log.runlog import RunLog

@@ -21,7 +21,7 @@ from compliance.checks.across.grids import (
     list_cells,
     measure_spread,
 )
-from compliance.checks.log.intervals import list_intervals, measure_ms
+from compliance.checks.time.intervals import list_intervals, measure_ms
 from compliance.read.log.records import INTEGER_MAX
 from compliance.read.log.runlog import RunLog, read_repetitions
 from compliance.read.logs import ResultLogs

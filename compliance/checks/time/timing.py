@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 from compliance.checks.definitions import read_batch_size
-from compliance.checks.log.intervals import measure_ms
 from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.checks.time.intervals import measure_ms
 from compliance.finding import Finding, format_value
 from compliance.read.log.records import Event
 from compliance.read.log.runlog import RunLog

@@ -8,9 +8,9 @@ these are warnings.
 import statistics
 from collections.abc import Iterator, Sequence
 
-from compliance.checks.log.gaps import check_gaps
-from compliance.checks.log.intervals import Interval, are_in_turn, list_intervals, measure_ms
 from compliance.checks.registry import make_finding
+from compliance.checks.time.gaps import check_gaps
+from compliance.checks.time.intervals import Interval, are_in_turn, list_intervals, measure_ms
 from compliance.finding import Finding
 from compliance.read.log.records import Event
 from compliance.read.log.runlog import RunLog

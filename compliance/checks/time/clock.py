@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterator
 
-from compliance.checks.log.clock_units import find_wrong_unit
-from compliance.checks.log.pace import check_pace
 from compliance.checks.log.structure import find_whole_definition
-from compliance.checks.log.two_clocks import check_two_clocks
 from compliance.checks.registry import Needs, Place, make_finding, rule
+from compliance.checks.time.clock_units import find_wrong_unit
+from compliance.checks.time.pace import check_pace
+from compliance.checks.time.two_clocks import check_two_clocks
 from compliance.finding import Finding, format_value
 from compliance.read.log.records import Event
 from compliance.read.log.runlog import RunLog

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from compliance.checks.log.intervals import Interval, measure_ms
 from compliance.checks.registry import make_finding
+from compliance.checks.time.intervals import Interval, measure_ms
 from compliance.finding import Finding
 from compliance.read.log.runlog import RunLog
 
