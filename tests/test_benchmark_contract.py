@@ -273,24 +273,25 @@ def _train_on_this_rank(
     return losses, qualities, flat[:: max(1, len(flat) // 1000)].tolist()
 
 
+# On two cores four processes wait for each other for long, and show little that two do not.
+@pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", TRAINING)
-def test_one_two_and_four_ranks_are_equal(name: str, data_root: Path) -> None:
+def test_several_ranks_are_equal_to_one(name: str, world_size: int, data_root: Path) -> None:
     configuration(name, data_root)  # data are prepared before the ranks start
     (alone,) = on_ranks(1, _train_on_this_rank, name, data_root)
-    for world_size in (2, 4):
-        assert EVALUATION_SAMPLES % world_size
-        first, *others = on_ranks(world_size, _train_on_this_rank, name, data_root)
-        assert all(other == first for other in others), f"{name}: the ranks disagree"
-        for what, one, several in zip(("loss", "quality", "weights"), alone, first, strict=True):
-            for here, there in zip(one, several, strict=True):
-                assert there == pytest.approx(here, rel=1e-4, abs=1e-5), (
-                    f"{name}: {what} on {world_size} ranks differ from one rank at equal global "
-                    "batch size"
-                )
+    assert EVALUATION_SAMPLES % world_size
+    first, *others = on_ranks(world_size, _train_on_this_rank, name, data_root)
+    assert all(other == first for other in others), f"{name}: the ranks disagree"
+    for what, one, several in zip(("loss", "quality", "weights"), alone, first, strict=True):
+        for here, there in zip(one, several, strict=True):
+            assert there == pytest.approx(here, rel=1e-4, abs=1e-5), (
+                f"{name}: {what} on {world_size} ranks differ from one rank at equal global "
+                "batch size"
+            )
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_log_passes_the_checker(
+def test_a_whole_run_passes_the_checker_and_its_report_changes_nothing(
     name: str, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_easy(name, tmp_path / "benchmarks", monkeypatch)
@@ -305,15 +306,12 @@ def test_log_passes_the_checker(
     findings = check_log(read(path), Place(rounds.CURRENT), rounds.load())
     errors = [str(finding) for finding in findings if finding.is_error]
     assert not errors, "\n".join(errors)
+    if isinstance(task, Reports):  # the quality of the others says it all
+        assert_report_is_sound(name, task)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_report_changes_nothing_and_has_a_value_in_every_cell(name: str, data_root: Path) -> None:
-    config = configuration(name, data_root)
-    task = build(config)
-    if not isinstance(task, Reports):
-        pytest.skip(f"{name} has no report: its quality says it all")
-    run_task(task, config, RunLogWriter(None))
+def assert_report_is_sound(name: str, task: Any) -> None:
+    """The report changes nothing, tells how far it is, and has a value in every cell."""
     before = weights_of(task)
     told: list[tuple[int, int]] = []
     tables = task.report(lambda done, total: told.append((done, total)))

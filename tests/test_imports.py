@@ -1,6 +1,7 @@
 """The house: imports point one way, and checking a log loads nothing that it does not need."""
 
 import ast
+import configparser
 import json
 import subprocess
 import sys
@@ -47,6 +48,16 @@ def test_imports_point_one_way(package: str) -> None:
         ours = _find_imports(path) & set(MAY_IMPORT)
         wrong = ours - MAY_IMPORT[package]
         assert not wrong, f"{path.relative_to(ROOT)}: {package} must not import {sorted(wrong)}"
+
+
+def test_every_package_is_installed() -> None:
+    """``setup.cfg`` lists the packages one by one, so that an installation could lack a new one."""
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    listed = set(settings["options"]["packages"].split())
+    folders = {path.parent for package in MAY_IMPORT for path in _files(package)}
+    found = {".".join(folder.relative_to(ROOT).parts) for folder in folders}
+    assert {name for name in found if not name.startswith("benchmarks")} == listed
 
 
 @pytest.mark.parametrize("package", ["rules", "compliance"])

@@ -102,7 +102,11 @@ def test_every_page_fits_and_nothing_complains(
 
 
 @pytest.mark.parametrize(
-    ("scheme", "names"), [("light", (ROUND, *PAGES[3:])), ("dark", (ROUND, BENCHMARK, PAGES[-2]))]
+    ("scheme", "names"),
+    [
+        ("light", (ROUND, *PAGES[3:])),
+        pytest.param("dark", (ROUND, BENCHMARK, PAGES[-2]), marks=pytest.mark.slow),
+    ],
 )
 def test_axe_finds_no_serious_violation(
     browser: Any, field: Path, scheme: Any, names: tuple[str, ...]

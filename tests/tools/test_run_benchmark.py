@@ -111,7 +111,9 @@ def test_a_missed_target_is_exit_code_1_and_keeps_its_log(data_root: Path, tmp_p
     assert last["metadata"]["status"] == "aborted"  # type: ignore[index]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_interruption_closes_the_log_and_the_run_is_made_again(
     number: signal.Signals, data_root: Path, tmp_path: Path
 ) -> None:
