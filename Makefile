@@ -9,8 +9,10 @@ RUNS ?= +1
 # The extras that `make test` installs, and the files that it tests: all if empty.
 EXTRAS ?= torch,galsim,imagenet,translation,site,keras,test
 TESTS ?=
-# Tests run in as many processes as there are processors, but no more than 8.
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
+# Which tests of these run; nothing after the equals sign: also the slow ones.
+MARKS ?= -m "not slow"
+# Tests run in one process more than there are processors, since some wait; but in no more than 8.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n + 1 : 8)))
 BIN := $(VENV)/bin
 # pip's own progress on a terminal; elsewhere only what goes wrong.
 PIP := -m pip --disable-pip-version-check install $(if $(MAKE_TERMOUT),,-qq) -c constraints.txt
@@ -79,7 +81,7 @@ test: types
 	@$(MAKE) --no-print-directory tests
 
 tests: $(VENV)/.installed-test
-	$(BIN)/python $(PYTEST) -m "not slow" $(TESTS)
+	$(BIN)/python $(PYTEST) $(MARKS) $(TESTS)
 
 test-all: types
 	$(call LINT,$(BIN))

@@ -23,7 +23,13 @@ settings.load_profile("cepheid")
 
 # Worker processes take the groups in this order: what takes long first, so that many short tests
 # are left for the worker that has less to do at the end.
-LONG_FIRST = ("tests/test_", "tests/tools/", "tests/benchmarks/", "tests/reference/")
+LONG_FIRST = (
+    "tests/test_",
+    "tests/compliance/test_site_browser",
+    "tests/tools/",
+    "tests/benchmarks/",
+    "tests/reference/",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

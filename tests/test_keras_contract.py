@@ -35,10 +35,16 @@ from tests.test_benchmark_contract import (
     install_easy,
 )
 
-NAMES = [
+WITH_KERAS = [
     name
     for name in definition.names()
     if (definition.BENCHMARKS / name / "keras_task.py").is_file()
+]
+# TensorFlow traces a larger network for many seconds. Continuous integration tests all of them.
+QUICK = ("galaxy_shape",)
+NAMES = [
+    pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow, id=name)
+    for name in WITH_KERAS
 ]
 ALONE = SingleProcess(FRAMEWORK)
 

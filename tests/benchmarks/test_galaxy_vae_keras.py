@@ -136,6 +136,7 @@ def test_a_flow_starts_as_the_identity_in_another_order() -> None:
     np.testing.assert_allclose(sample(noise), noise[:, ::-1], rtol=1e-6)
 
 
+@pytest.mark.slow  # its graph is traced for ten seconds
 def test_training_from_the_same_weights_on_the_same_data_agrees(data_root: Path) -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
     config = configuration(
