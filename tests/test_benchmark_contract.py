@@ -325,6 +325,7 @@ def assert_report_is_sound(name: str, task: Any) -> None:
             assert all(map(math.isfinite, numbers)), f"{name}: {table.title}: {row}"
 
 
+@pytest.mark.slow  # five to ten tasks for each benchmark
 @pytest.mark.parametrize("name", NAMES)
 def test_broken_variants_still_run(name: str, data_root: Path) -> None:
     config = configuration(name, data_root)

@@ -82,10 +82,13 @@ def rows(visitor: Visitor, column: str = "system") -> list[str]:
 @pytest.mark.parametrize(
     "options",
     [
-        {"viewport": {"width": 1280, "height": 900}},
-        {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"},
+        pytest.param(
+            {"viewport": {"width": 1280, "height": 900}}, id="wide", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}, id="narrow-dark"
+        ),
     ],
-    ids=["wide", "narrow-dark"],
 )
 def test_every_page_fits_and_nothing_complains(
     browser: Any, field: Path, name: str, options: dict[str, Any]

@@ -71,7 +71,14 @@ def records(path: Path) -> list[dict[str, object]]:
     return [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "SIGKILL", "SIGTERM SIGINT SIGTERM"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "SIGTERM SIGINT SIGTERM",
+        "SIGKILL",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("SIGTERM", "SIGINT")),
+    ],
+)
 def test_at_any_moment_all_logs_are_closed_and_nothing_is_lost(how: str, tmp_path: Path) -> None:
     seconds = random.Random(how)
     for attempt in range(1, 4):

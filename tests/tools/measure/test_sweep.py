@@ -42,23 +42,10 @@ def test_wrong_use(arguments: list[str], message: str) -> None:
         sweep.main(arguments)
 
 
-def job_of(size: int) -> Job:
-    return Job("galaxy_shape", "mini", "training", size, 0.1, (), Path("data"))
-
-
-def kill_process(job: Job) -> str:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return ""
-
-
-def find_process(job: Job) -> str:
-    return str(os.getpid())
-
-
 def test_each_size_has_a_process_of_its_own_and_may_lose_it() -> None:
-    assert own_process.run_alone(find_process, job_of(2)) != str(os.getpid())
+    assert own_process.run_alone(os.getpid) != os.getpid()
     with pytest.raises(UserError, match=r"was killed; was there enough memory\?"):
-        own_process.run_alone(kill_process, job_of(2))
+        own_process.run_alone(signal.raise_signal, signal.SIGKILL)
 
 
 def test_the_same_command_measures_what_is_missing(
