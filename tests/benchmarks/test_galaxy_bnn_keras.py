@@ -123,6 +123,7 @@ def test_values_losses_and_gradients_agree(training: bool) -> None:
     assert_gradients_agree(variables, tape.gradient(loss, variables), expected)
 
 
+@pytest.mark.slow  # its graph is traced for seconds
 def test_training_from_the_same_weights_on_the_same_data_agrees(data_root: Path) -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
     config = configuration("galaxy_bnn", data_root, "opt_base_learning_rate=1e-4")

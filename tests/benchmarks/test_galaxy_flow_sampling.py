@@ -43,7 +43,9 @@ def sampler(name: str) -> Sampler:
         pytest.skip(f"no compiler: {error}")
 
 
-@pytest.mark.parametrize("count", [1, 2, 16, 17, 33, 100, 1500])
+@pytest.mark.parametrize(
+    "count", [1, 2, 16, 17, 33, 100, pytest.param(1500, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("name", MAKERS)
 def test_the_same_samples_as_the_plain_way(name: str, count: int) -> None:
     noise = torch.randn(count, FEATURES, generator=torch.Generator().manual_seed(count))

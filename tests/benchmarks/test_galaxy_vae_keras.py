@@ -159,6 +159,7 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(data_root: Path)
         assert np.abs(value - after[path]).mean() < 2e-5, path
 
 
+@pytest.mark.slow  # five graphs are traced
 def test_evaluations_agree(data_root: Path) -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
     config = configuration("galaxy_vae", data_root)

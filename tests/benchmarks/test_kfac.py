@@ -321,6 +321,7 @@ def test_updates_are_timed_in_turns(data_root: Path, monkeypatch: pytest.MonkeyP
     assert "kfac-pytorch is not installed" in rows["kfac-pytorch, every step"]
 
 
+@pytest.mark.slow  # two runs
 def test_a_whole_run_is_timed_in_turns(data_root: Path) -> None:
     *each, median = speed.compare_whole_runs(make_subject(data_root)).rows
     assert [row.what for row in each] == ["K-FAC, stale, seed 1", "K-FAC, stale, seed 2"]

@@ -309,6 +309,7 @@ def test_without_a_cache_the_likeliest_tokens_are_computed_anew() -> None:
     assert torch.equal(network(source, after).argmax(-1)[:, :5], found[::4, 1:])
 
 
+@pytest.mark.slow  # three sides are timed
 def test_speed_is_given_in_tokens_of_both_sides(
     data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ def test_wrong_use(arguments: list[str], message: str) -> None:
         measure_costs.main(arguments)
 
 
+@pytest.mark.slow  # seven kinds of updates are timed in turns
 def test_all_of_it_on_a_few_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
