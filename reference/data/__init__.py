@@ -42,9 +42,9 @@ def find_problem(data: Mapping[str, Any], data_root: Path) -> str:
             generator.prepare(where, parameters)  # it only reads what is prepared
         except UserError as error:
             return str(error)
-    elif hasattr(generator, "find_source") and parameters.source == generator.REAL:
-        source = generator.find_source(where, parameters)
-        if not source.is_dir():
+    elif hasattr(generator, "find_distributed_files"):  # most generators read none
+        source = generator.find_distributed_files(where, parameters)
+        if source and not source.is_dir():
             return f"{source}: there is no such folder; put or link the distributed files there"
     return ""
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from reference.machine.placement import Placement, RankEndedError, find_placement, leave_quietly
-from reference.torch.attendance import Attendance, Patience, read_patience
-from reference.torch.meeting import meet
+from reference.torch.heartbeats import Heartbeats, RankTimeout, read_rank_timeout
+from reference.torch.rendezvous import wait_for_ranks
 from rules.errors import UserError
 
 EXIT_CODE_OF_FAILURE = 2
@@ -204,10 +204,10 @@ def start_ranks() -> Iterator[TorchRanks]:
 @contextmanager
 def _join_ranks(place: Placement, backend: str) -> Iterator[None]:
     """Wait for all ranks; one that fails in the context leaves a report for the others."""
-    global _failure_report, _attendance
-    patience = read_patience()
+    global _failure_report, _heartbeats
+    timeout = read_rank_timeout()
     try:
-        store = _rendezvous(place, backend, patience)
+        store = _rendezvous(place, backend, timeout)
     except RankEndedError:
         leave_quietly(EXIT_CODE_OF_FAILURE)
     except UserError:
@@ -215,9 +215,9 @@ def _join_ranks(place: Placement, backend: str) -> Iterator[None]:
             leave_quietly(EXIT_CODE_OF_FAILURE)
         raise
     _failure_report = _FailureReport(PrefixStore("word", store))
-    _attendance = Attendance(PrefixStore("signs", store.clone()), place, patience)
+    _heartbeats = Heartbeats(PrefixStore("signs", store.clone()), place, timeout)
     try:
-        with _attendance.watch():
+        with _heartbeats.watch():
             yield
     except RankEndedError as error:
         if error.is_reported or place.rank != error.speaker:
@@ -234,11 +234,11 @@ def _join_ranks(place: Placement, backend: str) -> Iterator[None]:
         dist.destroy_process_group()
     # The first rank keeps the thread of the store, which must not outlive the interpreter either.
     # It stays after a failure, because the other ranks then read the store.
-    _failure_report = _attendance = None
+    _failure_report = _heartbeats = None
     del store
 
 
-def _rendezvous(place: Placement, backend: str, patience: Patience) -> Any:
+def _rendezvous(place: Placement, backend: str, timeout: RankTimeout) -> Any:
     """Return the store of the ranks after all have met; raise UserError where they cannot."""
     absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if absent:
@@ -249,13 +249,13 @@ def _rendezvous(place: Placement, backend: str, patience: Patience) -> Any:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     try:
-        store = meet(place, patience)
+        store = wait_for_ranks(place, timeout)
         dist.init_process_group(
             backend,
             store=PrefixStore("ranks", store),
             rank=place.rank,
             world_size=place.world_size,
-            timeout=timedelta(seconds=patience.seconds),
+            timeout=timedelta(seconds=timeout.seconds),
         )
     except dist.DistError as error:
         where = ":".join(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT"))
@@ -297,20 +297,20 @@ class _FailureReport:
 
 
 _failure_report: _FailureReport | None = None
-_attendance: Attendance | None = None
+_heartbeats: Heartbeats | None = None
 
 
 @contextmanager
 def detect_lost_rank() -> Iterator[None]:
     """Run one or more collectives; raise RankEndedError where another rank is gone."""
-    if _attendance:
-        _attendance.enter()
+    if _heartbeats:
+        _heartbeats.enter()
     try:
         yield
     except RuntimeError as error:
         reason = _first_line(error)
-        if _attendance and SIGNS_OF_LOSS.search(reason):
-            _attendance.raise_if_awaited()
+        if _heartbeats and SIGNS_OF_LOSS.search(reason):
+            _heartbeats.raise_if_awaited()
         report = _failure_report.read() if _failure_report else ""
         if report:
             raise RankEndedError(report, is_reported=True) from error
@@ -322,8 +322,8 @@ def detect_lost_rank() -> Iterator[None]:
             is_reported=False,
         ) from error
     finally:
-        if _attendance:
-            _attendance.leave()
+        if _heartbeats:
+            _heartbeats.leave()
 
 
 def all_reduce(values: Tensor, group: Any = None) -> Tensor:

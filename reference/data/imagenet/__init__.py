@@ -6,7 +6,7 @@ A definition's ``data.generator`` names this package; ``reference.data`` says wh
 from reference.data.imagenet.images import (
     REAL,
     REMARKS,
-    find_source,
+    find_distributed_files,
     folder,
     load,
     parameters_of,
@@ -17,7 +17,7 @@ from reference.data.imagenet.images import (
 __all__ = [
     "REAL",
     "REMARKS",
-    "find_source",
+    "find_distributed_files",
     "folder",
     "load",
     "parameters_of",

@@ -134,11 +134,15 @@ def folder(data: Mapping[str, Any], data_root: Path) -> Path:
     return data_root / dataset.name_folder(title, parameters.as_json)
 
 
-def find_source(folder: Path, parameters: ImageNetParameters) -> Path:
+def find_distributed_files(folder: Path, parameters: ImageNetParameters) -> Path | None:
+    """Return the folder where a user puts the distributed files, or None if all is generated."""
+    return folder.with_name(REAL) if parameters.source == REAL else None
+
+
+def _find_source(folder: Path, parameters: ImageNetParameters) -> Path:
     """Return the folder of the files that ``folder`` is packed from."""
-    if parameters.source == REAL:
-        return folder.with_name(REAL)
-    return folder.with_name(f"{folder.name}-files")
+    generated = folder.with_name(f"{folder.name}-files")
+    return find_distributed_files(folder, parameters) or generated
 
 
 def prepare(
@@ -154,7 +158,7 @@ def prepare(
     """
     if folder.exists():
         return dataset.read_existing(GENERATOR, folder, parameters.as_json)
-    source = find_source(folder, parameters)
+    source = _find_source(folder, parameters)
     on_progress = on_progress or (lambda done, total: None)
     if parameters.source == SHAPES:
         _draw(source, parameters, processes, _split_progress(on_progress, 0))

@@ -4,9 +4,8 @@ A definition's ``data.generator`` names this package; ``reference.data`` says wh
 """
 
 from reference.data.wmt.pairs import (
-    REAL,
     VOCABULARY,
-    find_source,
+    find_distributed_files,
     folder,
     load,
     parameters_of,
@@ -15,9 +14,8 @@ from reference.data.wmt.pairs import (
 )
 
 __all__ = [
-    "REAL",
     "VOCABULARY",
-    "find_source",
+    "find_distributed_files",
     "folder",
     "load",
     "parameters_of",

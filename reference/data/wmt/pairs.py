@@ -168,11 +168,15 @@ def folder(data: Mapping[str, Any], data_root: Path) -> Path:
     return data_root / dataset.name_folder(title, parameters.as_json)
 
 
-def find_source(folder: Path, parameters: TextParameters) -> Path:
+def find_distributed_files(folder: Path, parameters: TextParameters) -> Path | None:
+    """Return the folder where a user puts the distributed files, or None if all is generated."""
+    return folder.with_name(REAL) if parameters.source == REAL else None
+
+
+def _find_source(folder: Path, parameters: TextParameters) -> Path:
     """Return the folder of the text that ``folder`` is made from."""
-    if parameters.source == REAL:
-        return folder.with_name(REAL)
-    return folder.with_name(f"{folder.name}-text")
+    generated = folder.with_name(f"{folder.name}-text")
+    return find_distributed_files(folder, parameters) or generated
 
 
 def prepare(
@@ -188,7 +192,7 @@ def prepare(
     """
     if folder.exists():
         return dataset.read_existing(GENERATOR, folder, parameters.as_json)
-    source = find_source(folder, parameters)
+    source = _find_source(folder, parameters)
     progress = partial(_split_progress, on_progress or (lambda done, total: None), parameters)
     if parameters.source == GRAMMAR:
         _write_text(source, parameters, processes, progress(0))

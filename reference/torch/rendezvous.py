@@ -1,4 +1,4 @@
-"""The ranks of a run meet: each one enters itself in a store, and waits until all are there."""
+"""The rendezvous of the ranks: each one enters itself in a store, and waits for all others."""
 
 import os
 import socket
@@ -11,19 +11,19 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from reference.machine.placement import Placement, RankEndedError
-from reference.torch.attendance import Patience, name_ranks, tell
+from reference.torch.heartbeats import RankTimeout, name_ranks, print_message
 from rules.errors import UserError
 
 POLL_SECONDS = 0.02
 
 
-def meet(place: Placement, patience: Patience) -> Any:
+def wait_for_ranks(place: Placement, timeout: RankTimeout) -> Any:
     """Return the store of the ranks after all have come.
 
     Raises UserError on the first rank with the names of those that did not come in time, and
     RankEndedError on the others; ``dist.DistError`` where the place cannot be reached.
     """
-    store = _connect(place, patience)
+    store = _connect(place, timeout)
     store.set(f"here/{place.rank}", socket.gethostname())
     store.add("here", 1)
     began = time.monotonic()
@@ -31,14 +31,16 @@ def meet(place: Placement, patience: Patience) -> Any:
     try:
         while store.add("here", 0) < place.world_size:
             waited = time.monotonic() - began
-            if place.rank == 0 and waited > patience.notice and not has_told:
+            if place.rank == 0 and waited > timeout.notice_seconds and not has_told:
                 absent = _find_absent(store, place.world_size)
-                tell(f"waiting for {absent} of {place.world_size}, {waited:,.0f} s; {patience}")
+                print_message(
+                    f"waiting for {absent} of {place.world_size}, {waited:,.0f} s; {timeout}"
+                )
                 has_told = True
-            if waited > patience.seconds + (0 if place.rank == 0 else patience.notice):
+            if waited > timeout.seconds + (0 if place.rank == 0 else timeout.notice_seconds):
                 raise UserError(
                     f"{_find_absent(store, place.world_size)} of {place.world_size} did not come "
-                    f"within {patience.seconds:,.0f} s: start all ranks, with the same MASTER_ADDR "
+                    f"within {timeout.seconds:,.0f} s: start all ranks, with the same MASTER_ADDR "
                     "and MASTER_PORT"
                 )
             time.sleep(POLL_SECONDS)
@@ -47,12 +49,12 @@ def meet(place: Placement, patience: Patience) -> Any:
     return store
 
 
-def _connect(place: Placement, patience: Patience) -> Any:
+def _connect(place: Placement, timeout: RankTimeout) -> Any:
     """Connect to the store, which the first rank keeps, or the agent of torchrun."""
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     keeps_store = place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     notice = threading.Timer(
-        patience.notice, tell, [f"waiting for rank 0 at {host}:{port}; {patience}"]
+        timeout.notice_seconds, print_message, [f"waiting for rank 0 at {host}:{port}; {timeout}"]
     )
     notice.daemon = True
     if place.local_rank <= 1:  # two on each machine, because the first one may be the missing one
@@ -63,7 +65,7 @@ def _connect(place: Placement, patience: Patience) -> Any:
             port,
             place.world_size,
             keeps_store,
-            timeout=timedelta(seconds=patience.seconds),
+            timeout=timedelta(seconds=timeout.seconds),
             wait_for_workers=False,
             multi_tenant=True,
         )

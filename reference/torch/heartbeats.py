@@ -1,7 +1,7 @@
-"""Who is awaited: ranks show signs of life, so that a stopped one has a name.
+"""Exchange heartbeats between the ranks, so that a stopped one can be named.
 
 A rank that waits in a collective is inside a library and can tell nobody. Two threads do that: one
-exchanges signs of life through the store, and the other one looks at the clock, because the store
+exchanges heartbeats through the store, and the other one looks at the clock, because the store
 itself does not answer while the rank that keeps it is stopped.
 """
 
@@ -25,26 +25,26 @@ EXIT_CODE = 2
 
 
 @dataclass(frozen=True)
-class Patience:
+class RankTimeout:
     """How long a rank waits for the others until it says so, and until it gives up."""
 
     seconds: float
 
     @property
-    def notice(self) -> float:
+    def notice_seconds(self) -> float:
         """The seconds after which a rank says whom it waits for."""
         return min(NOTICE_SECONDS, self.seconds / 3)
 
     @property
-    def beat(self) -> float:
-        """The seconds between two signs of life."""
-        return self.notice / 10
+    def beat_seconds(self) -> float:
+        """The seconds between two heartbeats."""
+        return self.notice_seconds / 10
 
     def __str__(self) -> str:
         return f"giving up after {self.seconds:,.0f} s ({VARIABLE})"
 
 
-def read_patience() -> Patience:
+def read_rank_timeout() -> RankTimeout:
     """Read from the environment how long to wait. Raises UserError for a value that is none."""
     text = os.environ.get(VARIABLE, str(DEFAULT_SECONDS))
     try:
@@ -53,7 +53,7 @@ def read_patience() -> Patience:
         seconds = 0.0
     if not 0 < seconds < 1e7:
         raise UserError(f"{VARIABLE}={text}: expected seconds above 0, for example 600")
-    return Patience(seconds)
+    return RankTimeout(seconds)
 
 
 def name_ranks(ranks: Mapping[int, str]) -> str:
@@ -63,17 +63,17 @@ def name_ranks(ranks: Mapping[int, str]) -> str:
     return f"rank{'s' if len(names) > 1 else ''} {', '.join(names[:10])}{more}"
 
 
-def tell(text: str) -> None:
+def print_message(text: str) -> None:
     """Print one message."""
     print(f"cepheid: {text}", file=sys.stderr, flush=True)
 
 
-class Attendance:
-    """The signs of life of all ranks of a run, as this rank sees them."""
+class Heartbeats:
+    """The heartbeats of all ranks of a run, as this rank sees them."""
 
-    def __init__(self, store: Any, place: Placement, patience: Patience) -> None:
-        """Give the first sign of life; ``store`` is a connection that nobody else uses."""
-        self._store, self._place, self._patience = store, place, patience
+    def __init__(self, store: Any, place: Placement, timeout: RankTimeout) -> None:
+        """Send the first heartbeat; ``store`` is a connection that nobody else uses."""
+        self._store, self._place, self._timeout = store, place, timeout
         self._depth, self._entered, self._beats = 0, 0, 0
         self._since: float | None = None
         self._answered = time.monotonic()
@@ -83,7 +83,7 @@ class Attendance:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Exchange signs of life within the block."""
+        """Exchange heartbeats within the block."""
         threads = [
             threading.Thread(target=target, daemon=True)
             for target in (self._exchange, self._look_at_clock)
@@ -113,16 +113,18 @@ class Attendance:
     @property
     def is_store_silent(self) -> bool:
         """True while the store does not answer."""
-        return time.monotonic() - self._answered > self._patience.notice / 2
+        return time.monotonic() - self._answered > self._timeout.notice_seconds / 2
 
     def find_awaited(self) -> dict[int, str]:
-        """Return the ranks that show no sign of life, else those that have not come so far."""
+        """Return the ranks that send no heartbeat, else those that have not come so far."""
         if self.is_store_silent:
             return {0: os.environ.get("MASTER_ADDR", "")}
         now, seen = time.monotonic(), dict(self._seen)
         hosts = {rank: sign.decode().split(" ", 2)[2] for rank, (_, sign) in seen.items()}
         silent = [
-            rank for rank, (when, _) in seen.items() if now - when > self._patience.notice / 3
+            rank
+            for rank, (when, _) in seen.items()
+            if now - when > self._timeout.notice_seconds / 3
         ]
         behind = [rank for rank, (_, sign) in seen.items() if int(sign.split()[1]) < self._entered]
         return {rank: hosts[rank] for rank in silent or behind}
@@ -130,7 +132,7 @@ class Attendance:
     def raise_if_awaited(self) -> None:
         """Raise RankEndedError with the names of the ranks that did not come; else return."""
         awaited = self.find_awaited()
-        if awaited and self._waited() > self._patience.notice:
+        if awaited and self._waited_seconds > self._timeout.notice_seconds:
             self._ended.set()
             raise RankEndedError(
                 self._describe(awaited), is_reported=False, speaker=self._find_speaker(awaited)
@@ -138,11 +140,13 @@ class Attendance:
 
     def _describe(self, awaited: Mapping[int, str]) -> str:
         return (
-            f"{name_ranks(awaited)} did not answer for {self._waited():,.0f} s: stopped, or on a "
-            f"machine that is swapping or gone. See what it does, or wait longer ({VARIABLE})"
+            f"{name_ranks(awaited)} did not answer for {self._waited_seconds:,.0f} s: stopped, "
+            "or on a machine that is swapping or gone. See what it does, or wait longer "
+            f"({VARIABLE})"
         )
 
-    def _waited(self) -> float:
+    @property
+    def _waited_seconds(self) -> float:
         since = self._since
         return 0.0 if since is None else time.monotonic() - since
 
@@ -159,9 +163,9 @@ class Attendance:
         others = [rank for rank in range(self._place.world_size) if rank != self._place.rank]
         keys = [f"beat/{rank}" for rank in others]
         with suppress(RuntimeError):  # the rank that kept the store is gone
-            while not self._ended.wait(self._patience.beat):
+            while not self._ended.wait(self._timeout.beat_seconds):
                 self._beat()
-                if self._waited() < self._patience.notice / 3:
+                if self._waited_seconds < self._timeout.notice_seconds / 3:
                     self._seen.clear()
                 else:
                     self._note(dict(zip(others, self._store.multi_get(keys), strict=True)))
@@ -175,23 +179,25 @@ class Attendance:
 
     def _look_at_clock(self) -> None:
         told: dict[int, str] = {}
-        while not self._ended.wait(self._patience.beat):
-            if told and self._waited() < self._patience.notice:
-                tell(f"{name_ranks(told)}: back again")
+        while not self._ended.wait(self._timeout.beat_seconds):
+            if told and self._waited_seconds < self._timeout.notice_seconds:
+                print_message(f"{name_ranks(told)}: back again")
                 told = {}
-            awaited = self.find_awaited() if self._waited() > self._patience.notice else {}
+            awaited = (
+                self.find_awaited() if self._waited_seconds > self._timeout.notice_seconds else {}
+            )
             if not awaited or self._place.rank != self._find_speaker(awaited):
                 continue
             if not told:
-                tell(
-                    f"waiting for {name_ranks(awaited)}, {self._waited():,.0f} s so far; "
-                    f"{self._patience}"
+                print_message(
+                    f"waiting for {name_ranks(awaited)}, {self._waited_seconds:,.0f} s so far; "
+                    f"{self._timeout}"
                 )
                 told = awaited
-            if self._waited() > self._patience.seconds * 1.1 + 5:
+            if self._waited_seconds > self._timeout.seconds * 1.1 + 5:
                 self._end(awaited)
 
     def _end(self, awaited: Mapping[int, str]) -> NoReturn:
         """End this process, whose library has not given up by itself."""
-        tell(self._describe(awaited))
+        print_message(self._describe(awaited))
         os._exit(EXIT_CODE)
