@@ -45,7 +45,7 @@ class Fixed:
         """Return True if ``create`` has made the file at ``path``."""
         try:
             array = np.load(path, mmap_mode="r")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:  # EOFError: killed before the header
             raise_if_refused(path, error)
             return False
         return bool(array.dtype == self.dtype and array.shape == (rows, *self.shape))

@@ -50,7 +50,9 @@ def _load(path: Path) -> dict[str, np.ndarray]:
             raise UserError(f"{path}: larger than 1 GiB; a batch of the first rows is enough")
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (OSError, ValueError, AttributeError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # whatever NumPy makes of a file that is none
         raise UserError(f"{path}: not an .npz file of plain arrays ({error})") from error
 
 

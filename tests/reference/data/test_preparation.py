@@ -185,10 +185,18 @@ def test_chunk_whose_data_are_lost_is_drawn_again(prepared: Path, tmp_path: Path
     assert counting.drawn[0] == range(3, 6)
 
 
-def test_file_that_is_lost_is_made_again(prepared: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("keep_bytes", [None, 0, 20, 200])
+def test_file_that_is_lost_or_half_made_is_made_again(
+    prepared: Path, tmp_path: Path, keep_bytes: int | None
+) -> None:
+    """The program may be killed before a file has its header, in it, or before its full size."""
     with pytest.raises(KeyboardInterrupt):
         prepare(tmp_path / "numbers", draw=Interrupting(5))
-    (name_unfinished(tmp_path / "numbers") / "labels.npy").unlink()
+    labels = name_unfinished(tmp_path / "numbers") / "labels.npy"
+    if keep_bytes is None:
+        labels.unlink()
+    else:
+        os.truncate(labels, keep_bytes)
     assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
 
 

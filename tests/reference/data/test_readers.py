@@ -86,9 +86,10 @@ def test_what_is_not_there(dataset: Path) -> None:
     assert not any(agrees for _, agrees in lines)
     assert "there are stamps, labels, texts_0, texts_1 …, texts_ends" in lines[0][0]
     bad = dataset.parent / "bad.npz"
-    bad.write_bytes(b"PK nothing")
-    with pytest.raises(UserError, match=r"not an \.npz file"):
-        list(readers.compare(dataset, bad))
+    for content in (b"PK nothing", b"", b"PK\3\4 cut short"):
+        bad.write_bytes(content)
+        with pytest.raises(UserError, match=r"not an \.npz file"):
+            list(readers.compare(dataset, bad))
     np.savez(bad, stamps=np.array([{}], dtype=object))
     with pytest.raises(UserError, match=r"not an \.npz file of plain arrays"):
         list(readers.compare(dataset, bad))
