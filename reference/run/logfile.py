@@ -7,6 +7,7 @@ this module: the run itself, the watcher that outlives a killed run, and the nex
 import contextlib
 import json
 import logging
+import math
 import os
 import re
 import sys
@@ -22,6 +23,8 @@ from rules import events
 from rules.definition import ROOT
 from rules.errors import UserError
 
+SAME_MOMENT_SECONDS = 1e-3
+READINGS_MAX = 20
 _PARTIAL = ".partial"
 
 
@@ -41,12 +44,36 @@ class RecordFile:
             "INTERVAL_END": self._mllog.end,
             "POINT_IN_TIME": self._mllog.event,
         }[events.find_event_type(key)]
-        clock = {events.CLOCK_METADATA: round(time.monotonic() * 1000, 3)}
-        write(key, value, metadata={**metadata, **clock}, stack_offset=_count_frames_to_caller())
+        time_ms, monotonic_ms = read_clocks()
+        write(
+            key,
+            value,
+            time_ms=time_ms,
+            metadata={**metadata, events.CLOCK_METADATA: monotonic_ms},
+            stack_offset=_count_frames_to_caller(),
+        )
 
     def close(self) -> None:
         """Close the file."""
         self._lines.close()
+
+
+def read_clocks() -> tuple[int, float]:
+    """Read the wall clock and the monotonic clock at one moment, in milliseconds.
+
+    On a busy machine the process may lose its processor between the two readings, and two good
+    clocks would seem to disagree (T4). So the reading is made again until it takes no time.
+    """
+    best_apart, best = math.inf, (0, 0.0)
+    for _ in range(READINGS_MAX):
+        before = time.monotonic()
+        now = time.time()
+        after = time.monotonic()
+        if after - before < best_apart:
+            best_apart, best = after - before, (int(now * 1000), round(after * 1000, 3))
+        if best_apart < SAME_MOMENT_SECONDS:
+            break
+    return best
 
 
 def make_partial_path(log: Path) -> Path:

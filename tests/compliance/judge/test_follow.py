@@ -73,7 +73,13 @@ def test_nor_in_either_division(division: str, tmp_path: Path) -> None:
     assert judge_growing_log(lines, tmp_path / "result_0.txt", place) == {}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [  # every fourth case, and all of them at night
+        pytest.param(case, id=case.name, marks=pytest.mark.slow if number % 4 else [])
+        for number, case in enumerate(CASES)
+    ],
+)
 def test_what_is_told_stays_true(case: Case, tmp_path: Path) -> None:
     """Whatever was told about a prefix is found in the whole log too, on the same line; and what is
     found in the whole log was told as soon as its line was there, unless it is about what lacks."""

@@ -43,7 +43,7 @@ def copied(data_root: Path, tmp_path: Path) -> Path:
     """Prepare the dataset once for all tests, and give this one a copy."""
     where = ["--output", tmp_path / "whole", "--data", data_root]
     whole = cepheid_run("galaxy_shape", *FAST, "--runs", "1", *where)
-    assert whole.returncode == 0, whole.stderr
+    assert whole.returncode == 0, whole.stdout + whole.stderr
     (log,) = (tmp_path / "whole").glob("results/*/*/result_0.txt")
     named, proven = (find_value(log, key) for key in ("data_digest", "data_read"))
     assert named == proven
