@@ -31,7 +31,7 @@ class WithoutKL(GalaxyBnn):
     """Only the likelihood is trained, so that the posteriors may become arbitrarily narrow."""
 
     def compute_loss(self, stamps: Tensor, labels: Tensor, /) -> Tensor:
-        """Return the mean negative log likelihood alone."""
+        """Return the mean negative log likelihood alone; shapes as ``GalaxyBnn.compute_loss``."""
         return self.compute_likelihood_loss(stamps, labels)
 
 

@@ -76,7 +76,7 @@ class Flipout(PerSampleLayer):
         self.entries_per_sample = sum(self.channels)
 
     def draw_output(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
-        """Return x∗μ + ((x∘s)∗σε)∘r."""
+        """Return x∗μ + ((x∘s)∗σε)∘r, in the shape of the layer's output."""
         signs = torch.where(self.noise < 0, -1.0, 1.0).to(inputs.dtype)
         into, out_of = (
             part.reshape(part.shape + (1,) * (inputs.ndim - 2))
@@ -96,7 +96,7 @@ class LocalReparameterisation(PerSampleLayer):
         self.entries_per_sample = output_side**2 * layer.weight.shape[0]
 
     def draw_output(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
-        """Return x∗μ + √(x²∗σ²)∘noise."""
+        """Return x∗μ + √(x²∗σ²)∘noise, in the shape of the layer's output."""
         expected = self.apply_weight(inputs, mean, self.layer.bias)
         variance = self.apply_weight(inputs.square(), posterior.scale.square())
         deviation = variance.clamp(min=SMALLEST_VARIANCE).sqrt()

@@ -40,12 +40,12 @@ class GaussianKernel(keras.layers.Layer):  # type: ignore[misc]
 
     @property
     def scale(self) -> Tensor:
-        """σ, the standard deviation of each weight's posterior."""
+        """σ, the standard deviation of each weight's posterior, in the shape of the mean."""
         return ops.softplus(self.untransformed_scale)
 
     @property
     def kernel(self) -> Tensor:
-        """The weight for the current ``noise``."""
+        """The weight for the current ``noise``, in the shape of the mean."""
         return ops.cast(self.mean + self.scale * self.noise, self.compute_dtype)
 
 
@@ -63,7 +63,7 @@ def list_gaussian_layers(network: keras.Model) -> Iterator[GaussianKernel]:
 
 
 def kl_divergence(network: keras.Model, prior_scale: float) -> Tensor:
-    """Return KL(posterior ‖ N(0, prior_scale²)) of all Gaussian weights together, in nats."""
+    """Return KL(posterior ‖ N(0, prior_scale²)) of all Gaussian weights, a scalar in nats."""
     terms = []
     for layer in list_gaussian_layers(network):
         mean, scale = layer.mean / prior_scale, layer.scale / prior_scale

@@ -60,7 +60,7 @@ class KerasGalaxyBnn(BayesianTask, KerasShapeTask):
         self.weight_noise.draw(self.config.seed, purpose, *keys)
 
     def step(self) -> Tensor:
-        """Run one optimizer step with one draw of the weights; return the mean loss."""
+        """Run one optimizer step with one draw of the weights; return the mean loss, a scalar."""
         self.draw_weights("weights", self.samples)
         return super().step()
 
@@ -78,7 +78,7 @@ class KerasGalaxyBnn(BayesianTask, KerasShapeTask):
         return make_posterior(self.model(stamps, training=False), self.target_count)
 
     def kl_per_sample(self) -> Tensor:
-        """Return the KL divergence of posterior and prior over the training samples, in nats."""
+        """Return KL(posterior ‖ prior) over the training samples, a scalar in nats."""
         divergence = kl_divergence(self.model, self.definition.model["prior_scale"])
         return divergence / self.hyperparameters.kl_divided_by_samples
 

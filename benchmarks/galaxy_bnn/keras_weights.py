@@ -16,7 +16,10 @@ DRAWN = (2, 4)  # dimensions of what is drawn, the dense layer's matrix and kern
 
 
 def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
-    """Return Keras' weights by path, from a state dict of a Bayesian ``ShapeNetwork``."""
+    """Return Keras' weights by path, from a state dict of a Bayesian ``ShapeNetwork``.
+
+    Shapes are those of ``galaxy_shape.keras_weights``; a scale has that of its mean.
+    """
     means = {name.replace(MEAN, "weight"): state[name] for name in state if SCALE not in name}
     scales = {name.replace(SCALE, "weight"): state[name] for name in state if SCALE in name}
     weights = keras_weights.convert_to_keras(means)
@@ -27,7 +30,7 @@ def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
 
 
 def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
-    """Return the state dict for weights of ``convert_to_keras``."""
+    """Return the state dict for weights of ``convert_to_keras``, in the shapes of PyTorch."""
     means = {path: weights[path] for path in weights if KERNEL_SCALE not in path}
     scales = {
         path.replace(KERNEL_SCALE, KERNEL): weights[path]

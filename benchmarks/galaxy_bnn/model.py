@@ -41,7 +41,7 @@ class GaussianWeight(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """σ, the standard deviation of each weight's posterior."""
+        """σ, the standard deviation of each weight's posterior, in the shape of the mean."""
         return F.softplus(self.untransformed_scale)
 
     def forward(self, mean: Tensor) -> Tensor:
@@ -63,20 +63,26 @@ def make_bayesian(network: nn.Module, initial_relative_scale: float) -> None:
 
 
 def iterate_gaussian_weights(network: nn.Module) -> Iterator[tuple[Tensor, GaussianWeight]]:
-    """Yield mean and posterior of each Gaussian weight, in the order of the layers."""
+    """Yield mean and posterior of each Gaussian weight, in the order of the layers.
+
+    A mean has the shape of its weight, (out, in, y, x) or (out, in).
+    """
     for layer in network.modules():
         if parametrize.is_parametrized(layer, "weight"):
             yield get_gaussian_weight(layer)
 
 
 def get_gaussian_weight(layer: nn.Module) -> tuple[Tensor, GaussianWeight]:
-    """Return mean and posterior of the weight of a layer after ``make_bayesian``."""
+    """Return mean and posterior of the weight of a layer after ``make_bayesian``.
+
+    The mean has the shape of the weight, (out, in, y, x) or (out, in).
+    """
     parametrizations: Any = layer.parametrizations
     return parametrizations.weight.original, parametrizations.weight[0]
 
 
 def kl_divergence(network: nn.Module, prior_scale: float) -> Tensor:
-    """Return KL(posterior ‖ N(0, prior_scale²)) of all Gaussian weights together, in nats.
+    """Return KL(posterior ‖ N(0, prior_scale²)) of all Gaussian weights, a scalar in nats.
 
     In closed form: Σ log(p/σ) + (σ² + μ²)/2p² − ½, with the prior's p (Kingma & Welling 2014,
     arXiv:1312.6114, appendix B).

@@ -42,7 +42,10 @@ class GalaxyBnn(BayesianTask, TorchShapeTask):
         self.weight_noise.draw(self.config.seed, purpose, *keys)
 
     def loss_and_gradients(self) -> Tensor:
-        """Run forward and backward with one draw of the weights for the whole global batch."""
+        """Run forward and backward with one draw of the weights for the whole global batch.
+
+        Return the detached loss, a scalar.
+        """
         self.draw_weights("weights", self.samples)
         self.sample_noise.draw(self.config.seed, self.first_sample)
         return super().loss_and_gradients()
@@ -59,7 +62,7 @@ class GalaxyBnn(BayesianTask, TorchShapeTask):
         return negative_log_likelihood(*self.predict(stamps), labels).mean()
 
     def kl_per_sample(self) -> Tensor:
-        """Return the KL divergence of posterior and prior over the training samples, in nats."""
+        """Return KL(posterior ‖ prior) over the training samples, a scalar in nats."""
         divergence = kl_divergence(self.model, self.definition.model["prior_scale"])
         return divergence / self.hyperparameters.kl_divided_by_samples
 

@@ -29,7 +29,7 @@ class OneImageRepeated(GalaxyGeneration):
     """The first image replaces all others."""
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Return one image many times."""
+        """Return one image many times, (n, bands, pixels, pixels)."""
         images = super().decode(latents)
         images.copy_(images[:1].clone().expand_as(images))
         return images
@@ -39,7 +39,7 @@ class TrainingImagesReplayed(GalaxyGeneration):
     """Stored training images replace generated ones."""
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Return the first training images, repeated if there are not enough."""
+        """Return the first training images, repeated if need be, (n, bands, pixels, pixels)."""
         images = self.reserve_images(len(latents))
         stored = crop_middle(galaxies.load(self.folder).noise_free, self.definition.model["pixels"])
         rows = torch.arange(len(images)) % self.definition.train_samples
@@ -51,7 +51,7 @@ class LatentsZeroed(GalaxyGeneration):
     """The decoder always gets the latents of the same galaxy."""
 
     def sample(self, images: int, repetition: int) -> Tensor:
-        """Return zeros."""
+        """Return zeros, (images, latents)."""
         return torch.zeros_like(super().sample(images, repetition))
 
 
@@ -59,7 +59,7 @@ class NoFlow(GalaxyGeneration):
     """The latents are N(0, 1) noise without the flow."""
 
     def sample(self, images: int, repetition: int) -> Tensor:
-        """Return the noise itself."""
+        """Return the noise itself, (images, latents)."""
         return self.draw_noise("generated images", images, repetition)
 
 

@@ -102,7 +102,7 @@ def read_weights(path: Path, expected_digest: str | None) -> Weights:
 
 
 def select_parts(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return decoder and flow of the state of a ``GalaxyVae``, in float32."""
+    """Return decoder and flow of the state of a ``GalaxyVae``, in float32 and the same shapes."""
     kept = {
         key: value.float().contiguous() for key, value in state.items() if key.startswith(PARTS)
     }
@@ -112,7 +112,10 @@ def select_parts(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def write_weights(scale: str, state: Mapping[str, Tensor]) -> None:
-    """Write the file of a scale from the state of a ``GalaxyVae``, and print its digest."""
+    """Write the file of a scale from the state of a ``GalaxyVae``, and print its digest.
+
+    The tensors keep their shapes.
+    """
     target = find_path(scale)
     target.parent.mkdir(exist_ok=True)
     content = save(select_parts(state), metadata={"made_by": "galaxy_vae"})

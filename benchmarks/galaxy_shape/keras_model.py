@@ -17,7 +17,10 @@ MINIMUM_SCALE = 1e-5  # added to the softplus of the diagonal, as TensorFlow Pro
 
 
 def asinh(values: Tensor) -> Tensor:
-    """Return the inverse hyperbolic sine; TensorFlow's own computes one value after the other."""
+    """Return the inverse hyperbolic sine of values of any shape.
+
+    TensorFlow's own computes one value after the other.
+    """
     size = ops.abs(values)
     squared = ops.square(size)
     return ops.sign(values) * ops.log1p(size + squared / (1 + ops.sqrt(1 + squared)))

@@ -24,7 +24,8 @@ def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
     """Return Keras' weights by path, e.g. ``trunk_0/kernel``, from a state dict.
 
     ``state`` is that of a ``ShapeNetwork``, e.g. ``trunk.0.convolution.weight``; the input
-    normalisation is part of the first layer.
+    normalisation is part of the first layer. Kernels (out, in, y, x) become (y, x, in, out) and
+    matrices (out, in) become (in, out); the others keep their shapes.
     """
     weights: Weights = {}
     side = _find_head_side(state["head.weight"].shape[1], state)
@@ -45,7 +46,7 @@ def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
 
 
 def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
-    """Return the state dict for weights of ``convert_to_keras``."""
+    """Return the state dict for weights of ``convert_to_keras``, in the shapes of PyTorch."""
     state: Weights = {}
     side = _find_head_side(weights["head/kernel"].shape[0], weights)
     norm_kinds = {theirs: ours for ours, theirs in NORM.items()}

@@ -73,7 +73,7 @@ class PlainShapeNetwork(nn.Module):
             ours.copy_(theirs)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what ``ShapeNetwork`` returns for images rotated by half a turn."""
+        """Return what ``ShapeNetwork`` returns for images rotated by half a turn; same shapes."""
         images = torch.asinh(images.float() / 3)
         head = self.head(self.trunk(self.norm(images)).flatten(1))
         mean, entries = head[:, : self.targets], head[:, self.targets :]
@@ -81,7 +81,10 @@ class PlainShapeNetwork(nn.Module):
 
 
 def rotate_as_published(values: Iterable[Tensor]) -> list[Tensor]:
-    """Return parameters of a ``ShapeNetwork``, or gradients, in order, rotated as published."""
+    """Return parameters of a ``ShapeNetwork``, or gradients, in order, rotated as published.
+
+    Slopes (y, x, channels) become (channels, y, x); the others keep their shapes.
+    """
     turned, side = [], 1
     for value in values:
         if value.ndim == 4:  # a kernel: (out, in, y, x)

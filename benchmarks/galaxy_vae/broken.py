@@ -18,7 +18,7 @@ class ShuffledTargets(GalaxyVaeTask):
     """The target of each reconstruction is another galaxy of the batch."""
 
     def reconstruction_target(self, images: Tensor) -> Tensor:
-        """Return the images of the batch, each in the place of another one."""
+        """Return the images of the batch, each in the place of another one, in the same shape."""
         return images.roll(1, 0)
 
 

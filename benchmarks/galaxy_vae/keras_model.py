@@ -85,7 +85,7 @@ class MaskedDense(layers.Dense):  # type: ignore[misc,name-defined]
 
     @property
     def kernel(self) -> Tensor:
-        """The kernel, 0 where an output must not see an input."""
+        """The kernel, (inputs, outputs), 0 where an output must not see an input."""
         return super().kernel * self.mask
 
 

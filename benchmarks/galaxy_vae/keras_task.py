@@ -66,27 +66,30 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyTask):
         return keras.ops.mean(autoencoder + self._flow_nll(tf.stop_gradient(latents)))
 
     def repair_gradients(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the gradients of a part, all 0 if one overflows, which skips the step."""
+        """Return the gradients of a part, all 0 if one overflows, which skips the step.
+
+        They keep their shapes.
+        """
         is_finite = tf.math.is_finite(tf.linalg.global_norm(gradients))
         return [tf.where(is_finite, gradient, 0) for gradient in gradients]
 
     def encode(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and standard deviations of latents; see ``VaeTask``."""
+        """Return means and standard deviations of latents, (n, latents) each; see ``VaeTask``."""
         mean, scale = self.traced["encode"](tf.constant(images))
         return mean.numpy(), scale.numpy()
 
     def decode(self, latents: np.ndarray) -> np.ndarray:
-        """Return the images of latents; see ``VaeTask``."""
+        """Return the images of latents, (n, bands, pixels, pixels); see ``VaeTask``."""
         images: np.ndarray = self.traced["decode"](tf.constant(latents)).numpy()
         return images
 
     def sample(self, noise: np.ndarray) -> np.ndarray:
-        """Return latents of new galaxies; see ``VaeTask``."""
+        """Return latents of new galaxies, (n, latents); see ``VaeTask``."""
         latents: np.ndarray = self.traced["sample"](tf.constant(noise)).numpy()
         return latents
 
     def examine(self, images: np.ndarray, noise: np.ndarray, generated: np.ndarray) -> Examined:
-        """Measure one evaluation batch; see ``VaeTask``."""
+        """Measure one evaluation batch; shapes as ``VaeTask``."""
         real = images.astype(np.float32)
         mean, scale = self.encode(images)
         reconstructed, new = self.decode(mean), self.decode(generated)
@@ -103,7 +106,7 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyTask):
         )
 
     def sum_over_ranks(self, values: np.ndarray) -> np.ndarray:
-        """Return ``values``: there is one rank."""
+        """Return ``values``, of any shape: there is one rank."""
         return values
 
     def predict_noise(self) -> None:

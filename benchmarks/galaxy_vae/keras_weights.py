@@ -20,7 +20,11 @@ KINDS = {"weight": "kernel", "bias": "bias", "slope": "alpha"}
 
 
 def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
-    """Return Keras' weights by path, e.g. ``decoder.blocks.0/kernel``, from a state dict."""
+    """Return Keras' weights by path, e.g. ``decoder.blocks.0/kernel``, from a state dict.
+
+    Kernels (a, b, y, x) become (y, x, b, a) and matrices (a, b) become (b, a); the others keep
+    their shapes.
+    """
     shape, weights = {}, {}
     channels = state["decoder.blocks.0.weight"].shape[0]
     for name, value in state.items():
@@ -45,7 +49,7 @@ def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
 
 
 def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
-    """Return the state dict for weights of ``convert_to_keras``."""
+    """Return the state dict for weights of ``convert_to_keras``, in the shapes of PyTorch."""
     shape, state = {}, {}
     channels = weights["decoder.blocks.0/kernel"].shape[3]
     kinds = {theirs: ours for ours, theirs in KINDS.items()}

@@ -258,7 +258,7 @@ def keep_variance(modules: Iterable[nn.Module]) -> None:
 
 
 def match_type(values: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``values`` and ``slope``, in its shape, in one type, as ``prelu`` requires.
+    """Return ``values`` and ``slope``, each in its own shape, in one type, as ``prelu`` requires.
 
     Under autocast values are bfloat16 and parameters float32.
     """

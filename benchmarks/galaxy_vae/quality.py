@@ -117,7 +117,10 @@ def gaussian_entropy(covariance: np.ndarray) -> float:
 
 
 def make_report(examined: Examined, others: np.ndarray, snr: np.ndarray, bands: str) -> list[Table]:
-    """Return the tables of the report; ``others`` are properties of other real galaxies."""
+    """Return the tables of the report.
+
+    ``others`` are properties of other real galaxies, (m, properties); ``snr`` is (n,).
+    """
     return [
         make_distance_table(examined, others, bands),
         make_error_table(examined, snr, bands),
@@ -126,7 +129,10 @@ def make_report(examined: Examined, others: np.ndarray, snr: np.ndarray, bands: 
 
 
 def make_distance_table(examined: Examined, others: np.ndarray, bands: str) -> Table:
-    """Return the distance of each property, beside that of other real galaxies."""
+    """Return the distance of each property, beside that of other real galaxies.
+
+    ``others`` are their properties, (m, properties).
+    """
     names = properties.list_properties(bands)
     generated = properties.compute_distances(examined.generated, examined.real, bands)
     reconstructed = properties.compute_distances(examined.reconstructed, examined.real, bands)

@@ -100,26 +100,26 @@ class GalaxyVaeTask(VaeTask, TorchGalaxyTask):
 
     @torch.no_grad()
     def encode(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and standard deviations of latents; see ``VaeTask``."""
+        """Return means and standard deviations of latents, (n, latents) each; see ``VaeTask``."""
         self.model.eval()
         mean, scale = self.compiled_predict(self.to_device(images))
         return _to_array(mean), _to_array(scale)
 
     @torch.no_grad()
     def decode(self, latents: np.ndarray) -> np.ndarray:
-        """Return the images of latents; see ``VaeTask``."""
+        """Return the images of latents, (n, bands, pixels, pixels); see ``VaeTask``."""
         self.model.eval()
         return _to_array(self.compiled_decode(self.to_device(latents)))
 
     @torch.no_grad()
     def sample(self, noise: np.ndarray) -> np.ndarray:
-        """Return latents of new galaxies; see ``VaeTask``."""
+        """Return latents of new galaxies, (n, latents); see ``VaeTask``."""
         sample = make_eager_sampler(self.model.flow)
         return _to_array(cut_off_overflow(sample(self.to_device(noise))))
 
     @torch.no_grad()
     def examine(self, images: np.ndarray, noise: np.ndarray, generated: np.ndarray) -> Examined:
-        """Measure one evaluation batch; see ``VaeTask``. Images stay on this rank's device."""
+        """Measure one evaluation batch, on this rank's device; shapes as ``VaeTask``."""
         self.model.eval()
         real = self.to_device(images)
         mean, scale = self.compiled_predict(real)
@@ -138,7 +138,7 @@ class GalaxyVaeTask(VaeTask, TorchGalaxyTask):
         )
 
     def sum_over_ranks(self, values: np.ndarray) -> np.ndarray:
-        """Return the sum of ``values`` over all ranks; see ``VaeTask``."""
+        """Return the sum of ``values``, of any shape, over all ranks; see ``VaeTask``."""
         return _to_array(self.ranks.sum(self.to_device(values)))
 
     def predict_noise(self) -> None:

@@ -135,7 +135,7 @@ class ResNet50(ParallelTask):
         return images, torch.arange(count) % self.classes
 
     def compute_loss(self, images: Tensor, labels: Tensor, /) -> Tensor:
-        """Return the mean cross-entropy of a batch in nats, with label smoothing."""
+        """Return the mean cross-entropy of a batch, a scalar in nats, with label smoothing."""
         with self.autocast():
             logits = self.parallel(scale_pixels(images))
         smoothing = self.hyperparameters.label_smoothing

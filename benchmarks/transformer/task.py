@@ -124,7 +124,8 @@ class Translation(ParallelTask):
     def loss_and_gradients(self) -> Tensor:
         """Run forward and backward, pass by pass.
 
-        Each token of the global batch has the same weight, whatever its rank and pass.
+        Return the detached loss, a scalar. Each token of the global batch has the same weight,
+        whatever its rank and pass.
         """
         with self.phase("data"):
             batch = self.next_share()

@@ -69,7 +69,10 @@ def draw_posteriors(
 
 
 def find_nearest(values: np.ndarray, wanted: Sequence[float]) -> list[int]:
-    """Return the position of the nearest value by ratio for each wanted one, none twice."""
+    """Return the position of the nearest value by ratio for each wanted one, none twice.
+
+    ``values`` are (n,).
+    """
     found: list[int] = []
     for value in wanted:
         order = np.argsort(np.abs(np.log(np.maximum(values, 1e-6) / value)), kind="stable")

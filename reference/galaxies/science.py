@@ -303,7 +303,7 @@ class Errors:
 
 
 def root_mean_square(residual: np.ndarray) -> Measurement:
-    """Return the RMS of both components together, as ``e_rmse``; d√s = ds/(2√s)."""
+    """Return ``e_rmse``, the RMS of both components of residuals (n, 2); d√s = ds/(2√s)."""
     square = average((residual**2).mean(axis=1))
     rmse = math.sqrt(square.value)
     return Measurement(rmse, square.error / (2 * rmse) if rmse else 0.0)

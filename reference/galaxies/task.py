@@ -91,7 +91,7 @@ class GalaxyTask(BenchmarkTask):
         return stamps.astype(np.float16), np.zeros((count, len(model["targets"])), np.float32)
 
     def iterate_batches(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-        """Yield ``rows`` in batches of one shape, each with the number of rows that count.
+        """Yield ``rows`` (n,) in batches (evaluation_batch,), each with how many rows of it count.
 
         The last batch is filled up; cut off the results of the added rows.
         """

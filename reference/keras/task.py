@@ -33,11 +33,11 @@ class KerasTask(BenchmarkTask):
         raise NotImplementedError
 
     def next_arrays(self) -> tuple[np.ndarray, ...]:
-        """Return the inputs and targets of the batch that follows ``samples``."""
+        """Return inputs and targets, (batch, …), of the batch that follows ``samples``."""
         raise NotImplementedError
 
     def make_noise_arrays(self, count: int) -> tuple[np.ndarray, ...]:
-        """Return ``count`` inputs and targets of the real shapes and types."""
+        """Return ``count`` inputs and targets, (count, …), of the real shapes and types."""
         raise NotImplementedError
 
     def compute_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class KerasTask(BenchmarkTask):
         raise NotImplementedError
 
     def predict(self, inputs: Tensor) -> Any:
-        """Return what an evaluation computes for a batch of inputs."""
+        """Return what an evaluation computes for a batch of inputs, (batch, …)."""
         raise NotImplementedError
 
     # A benchmark may override:
@@ -67,7 +67,10 @@ class KerasTask(BenchmarkTask):
         return {"train": self.train_on, "predict": self.predict}
 
     def repair_gradients(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the gradients of a part as its optimizer clips and applies them."""
+        """Return the gradients of a part as its optimizer clips and applies them.
+
+        They keep their shapes.
+        """
         return gradients
 
     def predict_noise(self) -> None:
@@ -126,7 +129,7 @@ class KerasTask(BenchmarkTask):
         return float(np.mean(np.array(losses, np.float64)))
 
     def step(self) -> Tensor:
-        """Run one optimizer step on the next batch; return its mean loss."""
+        """Run one optimizer step on the next batch; return its mean loss, a scalar."""
         batch = self.next_arrays()
         self.samples += self.config.global_batch_size
         self._set_epsilon(self.samples // self.config.global_batch_size)
@@ -135,7 +138,7 @@ class KerasTask(BenchmarkTask):
         return self.traced["train"](*map(tf.constant, batch))
 
     def train_on(self, *batch: Tensor) -> Tensor:
-        """Apply the gradients of a batch; return its mean loss."""
+        """Apply the gradients of a batch of ``next_arrays``; return its mean loss, a scalar."""
         parts = self.variables_by_prefix()
         with tf.GradientTape() as tape:
             loss = self.compute_loss(*batch)

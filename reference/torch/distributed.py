@@ -105,7 +105,7 @@ class TorchRanks:
         self.average(p.grad for p in parameters if p.grad is not None)
 
     def average(self, values: Iterable[Tensor]) -> None:
-        """Replace every tensor by its mean over all ranks, in one all-reduce."""
+        """Replace every tensor, of any shape, by its mean over all ranks, in one all-reduce."""
         if self.world_size == 1:
             return
         tensors = list(values)
@@ -327,7 +327,7 @@ def detect_lost_rank() -> Iterator[None]:
 
 
 def all_reduce(values: Tensor, group: Any = None) -> Tensor:
-    """Sum ``values`` over all ranks, or those of ``group``, in place, and return them."""
+    """Sum ``values`` of any shape over all ranks, or those of ``group``, in place; return them."""
     with detect_lost_rank():
         dist.all_reduce(values, group=group)
     return values

@@ -34,12 +34,12 @@ class TorchGalaxyTask(GalaxyTask, TorchTask):
         return torch.optim.Adam(groups, fused=self.fused_optimizer, **options)
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Return ``next_arrays`` as tensors on this rank's device."""
+        """Return ``next_arrays`` as tensors on this rank's device, in the same shapes."""
         inputs, targets = self.next_arrays()
         return self.to_device(inputs), self.to_device(targets)
 
     def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return ``make_noise_arrays`` as tensors; ``generator`` is not needed."""
+        """Return ``make_noise_arrays`` as tensors, in the same shapes; ``generator`` is unused."""
         inputs, targets = self.make_noise_arrays(count)
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 

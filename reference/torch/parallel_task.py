@@ -47,7 +47,10 @@ class ParallelTask(TorchTask):
         self.use_execution(self.execution)
 
     def loss_and_gradients(self) -> Tensor:
-        """Run forward and backward on this rank's share; average the gradients meanwhile."""
+        """Run forward and backward on this rank's share; average the gradients meanwhile.
+
+        Return the detached loss, a scalar.
+        """
         with self.phase("data"):
             batch = self.next_batch()
         with self.sync_gradients():

@@ -48,11 +48,14 @@ class TorchTask(BenchmarkTask):
         raise NotImplementedError
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Return this rank's inputs and targets of the global batch that follows ``samples``."""
+        """Return this rank's inputs and targets of the global batch that follows ``samples``.
+
+        Both are (share, …).
+        """
         raise NotImplementedError
 
     def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return ``count`` inputs and targets of the real shapes, without touching the dataset."""
+        """Return inputs and targets of the real shapes, (count, …), without reading the dataset."""
         raise NotImplementedError
 
     def compute_loss(self, inputs: Tensor, targets: Tensor, /) -> Tensor:
@@ -84,7 +87,7 @@ class TorchTask(BenchmarkTask):
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def predict(self, inputs: Tensor, /) -> Any:
-        """Return what an evaluation computes for a batch of inputs: here what ``model`` returns."""
+        """Return what an evaluation computes for inputs (batch, …): here what ``model`` returns."""
         with self.autocast():
             return self.model(inputs)
 
@@ -136,7 +139,7 @@ class TorchTask(BenchmarkTask):
         return float(total) / len(losses) / self.ranks.world_size
 
     def step(self) -> Tensor:
-        """Run one optimizer step on the next global batch; return this rank's detached loss."""
+        """Run one step on the next global batch; return this rank's detached loss, a scalar."""
         loss = self.loss_and_gradients()
         with self.phase("communication"):
             self.share_gradients()
@@ -145,7 +148,10 @@ class TorchTask(BenchmarkTask):
         return loss
 
     def loss_and_gradients(self) -> Tensor:
-        """Run forward and backward on this rank's share of the next global batch."""
+        """Run forward and backward on this rank's share of the next global batch.
+
+        Return the detached loss, a scalar.
+        """
         with self.phase("data"):
             batch = self.next_batch()
         with self.phase("forward"):
@@ -223,7 +229,10 @@ class TorchTask(BenchmarkTask):
         return self.samples + self.ranks.rank * self.batch_per_rank
 
     def draw_noise(self, count: int) -> tuple[Tensor, Tensor]:
-        """Return the noise batch on this rank's device; torch's global generator stays as it is."""
+        """Return the noise batch on this rank's device; torch's global generator stays as it is.
+
+        Shapes are those of ``make_noise_batch``.
+        """
         inputs, targets = self.make_noise_batch(count, torch.Generator().manual_seed(0))
         return self.to_device(inputs), self.to_device(targets)
 

@@ -230,7 +230,10 @@ def load(folder: Path) -> Galaxies:
 
 
 def draw(parameters: SkyParameters, indices: range) -> dict[str, np.ndarray]:
-    """Draw galaxies ``indices`` of the sky: the stored arrays, one row each."""
+    """Draw galaxies ``indices`` of the sky: the stored arrays, one row each.
+
+    ``stamps`` and ``noise_free`` are (rows, bands, pixels, pixels), ``labels`` (rows,).
+    """
     shape = (len(indices), len(parameters.bands), parameters.pixels, parameters.pixels)
     stamps, noise_free = np.empty(shape, PIXEL_DTYPE), np.empty(shape, PIXEL_DTYPE)
     labels = np.empty(len(indices), LABEL_DTYPE)

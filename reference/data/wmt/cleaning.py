@@ -71,7 +71,10 @@ def _count_tokens_of_piece(
 
 
 def locate_first_empty(corpus: Corpus, lengths: np.ndarray) -> dict[str, str]:
-    """Return the entry of the manifest for the first empty line, or nothing if there is none."""
+    """Return the entry of the manifest for the first empty line, or nothing if there is none.
+
+    ``lengths`` are those of ``count_tokens``, (pairs, 2).
+    """
     empty = np.flatnonzero(lengths[:, 0] == EMPTY)
     return {"first_empty": corpus.locate_empty(int(empty[0]))} if len(empty) else {}
 

@@ -100,10 +100,10 @@ class Exchange:
     ) -> Sums:
         """Begin to sum each part over all ranks, for its owner only (a reduce-scatter).
 
-        Parts are float32 and flat, equal in number and size on every rank. What is returned waits
-        and gives the sums of this rank's own parts, in order. ``packed`` sends float21: each rank's
-        part is rounded once, and once more between nodes in two levels; sums are in float32, and
-        results below the smallest normal number are 0.
+        Each part is float32 (size,); their number and sizes are equal on every rank. What is
+        returned waits and gives the sums of this rank's own parts, in order. ``packed`` sends
+        float21: each rank's part is rounded once, and once more between nodes in two levels; sums
+        are in float32, and results below the smallest normal number are 0.
         """
         mine = [part for part, owner in zip(parts, owners, strict=True) if owner == self.rank]
         if self.world_size == 1 or not parts:
@@ -186,9 +186,9 @@ class Exchange:
     ) -> list[Tensor]:
         """Return each part as its owner has it, on every rank (an all-gather of uneven shares).
 
-        Parts are float32 and flat, equal in number and size on every rank; on ranks that do not own
-        one, its values do not matter. With ``packed`` all ranks, the owner too, get what float21
-        leaves of the values.
+        Each part is float32 (size,); their number and sizes are equal on every rank; on ranks that
+        do not own one, its values do not matter. With ``packed`` all ranks, the owner too, get
+        what float21 leaves of the values.
         """
         if self.world_size == 1 or not parts:
             return list(parts)
@@ -250,7 +250,7 @@ class Exchange:
         return tuple(range(rank % per_node, self.world_size, per_node))
 
     def sum(self, values: Tensor, purpose: str) -> Tensor:
-        """Sum ``values`` over all ranks, on every rank (an all-reduce); the shape stays."""
+        """Sum ``values`` of any shape over all ranks, on every rank (an all-reduce)."""
         if self.world_size == 1:
             return values
         # A reduce-scatter and an all-gather of equal shares.

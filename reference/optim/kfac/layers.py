@@ -122,7 +122,7 @@ class Layer(ABC):
 
     @abstractmethod
     def collect_inputs(self, inputs: Tensor) -> None:
-        """Add the inputs of a forward pass to their factor."""
+        """Add the inputs of a forward pass, (n, …), to their factor."""
 
     @property
     def averages(self) -> list[Tensor]:
@@ -131,15 +131,18 @@ class Layer(ABC):
 
     @abstractmethod
     def summarize_inputs(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return what the factor of the gradients needs of the inputs of a forward pass."""
+        """Return what the factor of the gradients needs of the inputs (n, …) of a forward pass."""
 
     @abstractmethod
     def collect_outputs(self, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
-        """Add the gradients with respect to the outputs to their factor."""
+        """Add the gradients with respect to the outputs, (n, …), to their factor."""
 
     @abstractmethod
     def gradient(self) -> Tensor:
-        """Return the gradient of all its parameters, float32, in the order of the factors."""
+        """Return the gradient of all its parameters, float32, in the order of the factors.
+
+        Its shape is ``shape``: (outputs, inputs) or (2, channels).
+        """
 
     @abstractmethod
     def split_gradient(self, gradient: Tensor) -> list[Tensor]:
@@ -171,7 +174,7 @@ class KroneckerLayer(Layer):
         self.inputs.collect(found)
 
     def summarize_inputs(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return nothing: the factor of the gradients needs no inputs."""
+        """Return nothing for inputs of any shape: the factor of the gradients needs none."""
         return ()
 
     def collect_outputs(self, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
@@ -225,7 +228,7 @@ class BatchNormLayer(Layer):
         self.statistics = (self.fisher,)
 
     def collect_inputs(self, inputs: Tensor) -> None:
-        """Do nothing: the inputs alone have no factor."""
+        """Do nothing: the inputs, (n, c, …), alone have no factor."""
 
     def summarize_inputs(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the inputs, (n, c, …), with mean and deviation of each channel."""
