@@ -49,6 +49,12 @@ class SessionObserver(Observer, Protocol):
     def check_live(self, log: Path) -> LiveCheck:
         """Return the judge of a run log, given the name that it gets when the run has ended."""
 
+    def judge_finished(self, folder: Path) -> bool:
+        """Judge the runs that the result in ``folder`` has already, and tell what is wrong.
+
+        Return True if there is no error that the runs to come cannot fix.
+        """
+
 
 def prepare_data(definition: Definition, data_root: Path, observer: Observer) -> Path:
     """Prepare what is missing of the dataset of a benchmark, and return its folder.

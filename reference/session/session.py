@@ -50,7 +50,7 @@ class Session:
         with self.prepare() as (folder, missing):
             sensors = self.find_sensors() if self.is_first_of_node else energy.Sensors()
             indices = missing if self.ranks.world_size > 1 else missing[:1]
-            all_fine = True
+            all_fine = self.judge_present(folder)
             for index in indices:
                 run = SingleRun(self, self.config.select_run(index), folder, sensors)
                 all_fine = run.make() and all_fine
@@ -99,6 +99,15 @@ class Session:
         own = self.request.own_task
         return list_all_code(definition.ROOT, self.config.definition.name, own and own.parent)
 
+    def judge_present(self, folder: ResultFolder | None) -> bool:
+        """Judge the runs of earlier commands; return False if the checker rejects one of them.
+
+        The runs of this command are judged when each of them ends.
+        """
+        if folder is None or self.request.is_continued or not folder.present():
+            return True
+        return self.observer.judge_finished(folder.path)
+
     @property
     def is_first_of_node(self) -> bool:
         """True for the rank that reads the sensors of its node."""
@@ -121,7 +130,8 @@ class Session:
 class SessionEnd:
     """How a session ended; ``runs_left`` is the number of runs in all if some are left, else 0.
 
-    ``all_fine`` is False if a run missed its targets, or if the checker rejects its log.
+    ``all_fine`` is False if a run missed its targets, or if the checker rejects its log or that of
+    an earlier command.
     """
 
     all_fine: bool

@@ -351,6 +351,30 @@ def test_a_clock_that_is_set_back_is_told_at_once_and_not_rewarded(tmp_path: Pat
     assert whole.code == 1, "the log is rejected"
 
 
+def test_a_rejected_log_of_an_earlier_command_is_told_with_a_way_on(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    run(output, mishap="train 0 clock")
+    (log,) = output.glob("results/*/*/result_0.txt")
+    for runs, done in (("1", "nothing to run"), ("2", "all targets reached"), ("2", "nothing")):
+        (again,) = run(output, "--runs", runs)
+        assert again.code == 1, again.err
+        assert done in again.out
+        assert re.search(rf"{re.escape(str(log))}:\d+: T4\.", again.out)
+        assert again.out.count(f"{log}: the checker rejects this log, so the result has no") == 1
+        assert "move the log out of the output folder" in again.out
+        assert "result_1.txt: the checker rejects" not in again.out
+    log.rename(tmp_path / "rejected.txt")
+    (made,) = run(output, "--runs", "2")
+    assert made.code == 0, made.err
+    assert "the checker rejects" not in made.out
+    seeds = [
+        next(line for line in path.read_text().splitlines() if '"key": "seed"' in line)
+        for path in (log, tmp_path / "rejected.txt")
+    ]
+    first, second = (json.loads(line.removeprefix(":::MLLOG "))["value"] for line in seeds)
+    assert first == second
+
+
 def test_a_result_that_can_have_no_score_is_told(tmp_path: Path) -> None:
     """One run may miss its targets, a second one may not."""
     output = tmp_path / "out"

@@ -56,6 +56,12 @@ class Terminal:
 
         return live_check.LiveCheck(log, self.tell)
 
+    def judge_finished(self, folder: Path) -> bool:
+        """Judge the runs that a result has already, and print what is wrong with them."""
+        from tools.run import live_check
+
+        return live_check.judge_finished(folder, self.tell)
+
     def warn_of_load(self, load: float) -> None:
         """Warn the reader if ``load``, measured beforehand, shows other work on the machine."""
         if load > BUSY_SHARE * (os.cpu_count() or 1):

@@ -35,8 +35,9 @@ examples:
 CEPHEID_RANK_TIMEOUT=600 is the time in seconds after which ranks give up waiting for another one,
 at the start and later (default: 1800); after 10 seconds they say whom they wait for
 
-exit codes: 0 every run reached its targets; 1 a run did not, was interrupted, or has a log that
-the checker rejects; 2 wrong use, damaged data, or a rank that does not answer
+exit codes: 0 every run reached its targets; 1 a run did not, was interrupted, or the checker
+rejects its log or that of an earlier command; 2 wrong use, damaged data, or a rank that does not
+answer
 """
 
 

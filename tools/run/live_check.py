@@ -1,18 +1,20 @@
-"""The live check of `cepheid run`: it judges the run log as it grows, and when it is closed."""
+"""The live check of `cepheid run`: it judges a run log as it grows, and logs that are finished."""
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compliance.checks import Place, check_log, check_result
-from compliance.finding import Finding
+from compliance.finding import Finding, has_error
 from compliance.judge import follow
 from compliance.judge.judgement import find_place
 from compliance.read import package
-from compliance.read.logs import read_logs
+from compliance.read.log.runlog import RunLog
+from compliance.read.logs import ResultLogs, read_logs
 from reference.run.progress import OnProgress, Progress
 from rules import rounds
+from rules.rounds import Round
 
 SHARE_OF_TIME = 0.01  # at most: the log is judged between two blocks, while the clock runs
 CAN_BE_FIXED = ("T16",)  # by the runs that are still to come
@@ -63,25 +65,15 @@ class LiveCheck:
         Return True if neither has an error that the runs to come cannot fix.
         """
         self._growing.close()
-        judged_in, place = rounds.load(), _find_place(self.log)
-        (folder,) = package.read(self.log.parent).submitters[0].results
-        result = read_logs(folder)
-        has_error = False
-        for run in result.runs:
-            if run.path.name == self.log.name:
-                findings = check_log(run, place, judged_in)
-                self._tell_new(findings)
-                has_error = any(finding.is_error for finding in findings)
-        errors = [
+        finished = _read_finished(self.log.parent)
+        findings = [
             finding
-            for finding in check_result(result, place, judged_in)
-            if finding.is_error and finding.rule not in CAN_BE_FIXED
+            for run in finished.logs.runs
+            if run.path.name == self.log.name
+            for finding in finished.check_log(run)
         ]
-        if errors:
-            self.tell("the result has no score as it is:")
-        for finding in errors:
-            self.tell(finding.text())
-        return not (has_error or errors)
+        self._tell_new(findings)
+        return finished.tell_errors(self.tell) and not has_error(findings)
 
     def _tell_new(self, findings: list[Finding]) -> None:
         new = self._known.add(finding for finding in findings if finding.is_error)
@@ -90,6 +82,61 @@ class LiveCheck:
         for finding in new:
             self._has_told = True
             self.tell(finding.text())
+
+
+def judge_finished(folder: Path, tell: Callable[[str], None]) -> bool:
+    """Judge the runs that a result has already, and tell which log is rejected and how to go on.
+
+    Return True if neither a log nor the result has an error that the runs to come cannot fix.
+    """
+    finished = _read_finished(folder)
+    rejected = []
+    for run in finished.logs.runs:
+        errors = [finding for finding in finished.check_log(run) if finding.is_error]
+        for finding in errors:
+            tell(finding.text())
+        rejected += [run.path] if errors else []
+    for log in rejected:
+        tell(
+            f"{log}: the checker rejects this log, so the result has no score. fix: move the log "
+            "out of the output folder (keep it for reviewers) and repeat the command, which makes "
+            "this run again with the same seed"
+        )
+    return finished.tell_errors(tell) and not rejected
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """The finished logs of a result, and the rules that judge them."""
+
+    logs: ResultLogs
+    place: Place
+    judged_in: Round
+
+    def check_log(self, run: RunLog) -> list[Finding]:
+        """Return what is wrong with one of the logs."""
+        return check_log(run, self.place, self.judged_in)
+
+    def tell_errors(self, tell: Callable[[str], None]) -> bool:
+        """Tell the errors of the result as a whole; return True if it has none.
+
+        Those that the runs to come can fix are left out.
+        """
+        errors = [
+            finding
+            for finding in check_result(self.logs, self.place, self.judged_in)
+            if finding.is_error and finding.rule not in CAN_BE_FIXED
+        ]
+        if errors:
+            tell("the result has no score as it is:")
+        for finding in errors:
+            tell(finding.text())
+        return not errors
+
+
+def _read_finished(folder: Path) -> _Finished:
+    (listed,) = package.read(folder).submitters[0].results
+    return _Finished(read_logs(listed), _find_place(folder / "result_0.txt"), rounds.load())
 
 
 def _find_place(log: Path) -> Place:

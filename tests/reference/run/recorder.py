@@ -35,3 +35,6 @@ class Recorder:
 
     def check_live(self, log: Path) -> LiveCheck:
         raise NotImplementedError("no run log grows here")
+
+    def judge_finished(self, folder: Path) -> bool:
+        raise NotImplementedError("no run is made here")

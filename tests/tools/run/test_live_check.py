@@ -11,7 +11,7 @@ from reference.run.progress import Progress, Stage
 from rules import definition
 from tests.compliance.builder import Record, line_of, run_records, write_result
 from tools.run import live_check
-from tools.run.live_check import LiveCheck
+from tools.run.live_check import LiveCheck, judge_finished
 
 MINI = definition.load("galaxy_shape", "mini")
 AT_SAMPLES = 3008  # of the first evaluation
@@ -116,3 +116,31 @@ def test_a_result_that_can_no_longer_have_a_score_is_reported(log: Log) -> None:
     assert "the result has no score as it is:" in log.said()
     assert "T15" in log.said()
     assert "T16" not in log.said()
+
+
+def test_finished_runs_without_an_error_get_no_message(log: Log) -> None:
+    """Also where runs are missing, which the runs to come fix."""
+    assert judge_finished(log.path.parent, log.messages.append)
+    assert log.said() == ""
+
+
+def test_a_rejected_log_among_finished_runs_is_told_with_a_way_on(log: Log) -> None:
+    whole = run_records(MINI, 1, blocks=BLOCKS)
+    for record in whole[len(whole) // 2 :]:
+        record["time_ms"] += 60_000
+    rejected = log.path.with_name("result_1.txt")
+    rejected.write_text("".join(f"{line_of(record)}\n" for record in whole))
+    assert not judge_finished(log.path.parent, log.messages.append)
+    assert "T4.clocks_apart" in log.messages[0]
+    told = [message for message in log.messages if "repeat the command" in message]
+    assert [message.partition(": ")[0] for message in told] == [str(rejected)]
+
+
+def test_a_result_without_a_score_among_finished_runs_is_told(tmp_path: Path) -> None:
+    """No log is to be set aside for it: runs are not selected (T15)."""
+    folder = write_result(tmp_path, MINI, blocks=lambda _: BLOCKS, converged=lambda run: run > 1)
+    messages: list[str] = []
+    assert not judge_finished(folder, messages.append)
+    assert messages[0] == "the result has no score as it is:"
+    assert "T17.too_many" in messages[1]
+    assert not any("move the log" in message for message in messages)
