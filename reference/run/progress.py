@@ -22,6 +22,11 @@ class Stage(Enum):
         """True for a stage that is reported at every step, and adds nothing to the log."""
         return self in (Stage.TRAINING, Stage.GENERATING)
 
+    @property
+    def follows_run_stop(self) -> bool:
+        """True for a stage of a run that is finished, but whose log is not."""
+        return self in (Stage.MEASURING, Stage.VERIFYING)
+
 
 @dataclass(frozen=True)
 class Progress:

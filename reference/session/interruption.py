@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM, which schedulers send: they interrupt a run only where that does no harm."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -19,6 +19,7 @@ class Interruption:
     def __init__(self) -> None:
         self._reason = ""
         self._is_allowed = False
+        self._on_first: Callable[[], None] | None = None
 
     def __enter__(self) -> "Interruption":
         signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
@@ -37,13 +38,25 @@ class Interruption:
             self._raise_if_signalled()
             yield
         finally:
-            self._is_allowed = False
+            self._is_allowed, self._on_first = False, None
             signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def finish_first(self, on_signal: Callable[[], None]) -> None:
+        """Let the first signal wait until ``allow`` is left; a second one interrupts immediately.
+
+        For an end of the block that should not be lost. ``on_signal`` is called at the first
+        signal, in the handler: it may not print, because a print may be going on.
+        """
+        if not self._reason:
+            self._on_first = on_signal
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGALRM:
             self._reason = self._reason or f"stopped by {signal.Signals(number).name}"
-        if self._is_allowed:
+        on_first, self._on_first = self._on_first, None
+        if on_first is not None:
+            on_first()
+        elif self._is_allowed:
             self._raise_if_signalled()
 
     def _raise_if_signalled(self) -> None:

@@ -1,5 +1,6 @@
 """One run of a session: make the task, time it, close its log, and keep what it leaves."""
 
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -9,7 +10,8 @@ from reference.machine.placement import RankEndedError
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
 from reference.run.loops import run_task
-from reference.run.progress import Outcome
+from reference.run.progress import OnProgress, Outcome, Progress
+from reference.session import watcher
 from reference.session.artifacts import keep_pictures, keep_power_log, keep_report, keep_weights
 from reference.session.pictures import Pictures
 from reference.session.result_folder import ResultFolder
@@ -17,6 +19,12 @@ from rules.errors import UserError
 
 if TYPE_CHECKING:
     from reference.session.session import Session
+
+
+FINISHES = """
+cepheid: this run is finished. Its data are read once more (rule T27), usually for some seconds;
+then the command ends. Interrupt again to end it now: then this run does not count.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,7 @@ class SingleRun:
         Its log is kept whatever happens.
 
         An interruption may come while the task is made and timed. It waits while the log gets its
-        name and the weights are written.
+        name and the weights are written, and the first one also while the data are digested.
         """
         self.tell(f"run {self.index} of {self.config.result_name}, seed {self.config.seed}")
         with self.session.interruption.allow():
@@ -78,7 +86,8 @@ class SingleRun:
                 meter,
                 session.observer.show_run(config.definition) as show,
             ):
-                outcome = run_task(task, config, log, live.watch(show) if live else show)
+                show = self.finish_after_run_stop(live.watch(show) if live else show)
+                outcome = run_task(task, config, log, show)
         finally:
             closed_log = log.close()
             if self.folder and closed_log == final_log:
@@ -103,6 +112,19 @@ class SingleRun:
             return is_fine
         return outcome.reached
 
+    def finish_after_run_stop(self, show: OnProgress) -> OnProgress:
+        """Return a callback that calls ``show``; from run_stop on, one interruption waits.
+
+        Several ranks are ended by their launcher, which does not wait.
+        """
+
+        def on_progress(progress: Progress) -> None:
+            if progress.stage.follows_run_stop and self.session.ranks.world_size == 1:
+                self.session.interruption.finish_first(_tell_that_it_finishes)
+            show(progress)
+
+        return on_progress
+
     def refuse_data(self, outcome: Outcome) -> NoReturn:
         """End the session, because the runs to come would read the same data.
 
@@ -121,3 +143,8 @@ class SingleRun:
     def index(self) -> int:
         """The number of the run within its result, from 0."""
         return self.config.index
+
+
+def _tell_that_it_finishes() -> None:
+    watcher.finish_first()
+    os.write(2, FINISHES.encode())

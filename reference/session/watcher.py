@@ -3,10 +3,12 @@
 The run holds one end of a pipe and the watcher the other. When the process of the run is gone, for
 whatever reason, the watcher reads the end of the file, and closes a log that was left open. The
 same pipe carries Ctrl-C and SIGTERM: Python's signal handler in C writes them, also while the run
-waits in a library and cannot react. The watcher kills a run that does not end soon after. It also
-kills one with SIGBUS, at once: a mapped file could not be read, and the run cannot go on.
+waits in a library and cannot react. The watcher kills a run that does not end soon after, unless
+the run says that it finishes first. It also kills one with SIGBUS, at once: a mapped file could not
+be read, and the run cannot go on.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -19,6 +21,8 @@ from pathlib import Path
 
 GRACE_SECONDS = 10.0  # for a run to end after a signal; torchrun and Slurm kill after 30
 _ROOT = Path(__file__).resolve().parents[2]
+FINISHES = 0  # sent through the pipe among the numbers of signals, of which none is 0
+KILLED = "killed, perhaps for lack of memory"
 UNREADABLE = "stopped by SIGBUS: a mapped file could not be read (disk failed, or file cut short)"
 _pipe: int | None = None
 
@@ -60,6 +64,13 @@ def watch(folder: Path, lock: int) -> Iterator[None]:
         process.wait()
 
 
+def finish_first() -> None:
+    """Tell the watcher that the run finishes before it ends, so that only a new signal kills it."""
+    if _pipe is not None:
+        with contextlib.suppress(OSError):
+            os.write(_pipe, bytes([FINISHES]))
+
+
 def _forget() -> None:
     """Close the pipe in a forked child, whose signals and end are not those of the run."""
     global _pipe
@@ -90,7 +101,7 @@ def main() -> None:
 
 def _wait_for_end(run: int) -> str:
     """Wait until the process ``run`` has closed the pipe; return why, for a log left open."""
-    why, deadline = "killed, perhaps for lack of memory", None
+    why, deadline = KILLED, None
     while True:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         ready, _, _ = select.select([sys.stdin], [], [], left)
@@ -106,10 +117,13 @@ def _wait_for_end(run: int) -> str:
         if signal.SIGBUS in signals and why != UNREADABLE:
             os.kill(run, signal.SIGKILL)
             why = UNREADABLE
-        asked = [number for number in signals if number in (signal.SIGINT, signal.SIGTERM)]
-        if asked and deadline is None and "stopped" not in why:
-            why = f"stopped by {signal.Signals(asked[0]).name}"
-            deadline = time.monotonic() + GRACE_SECONDS
+        for number in signals:
+            if number == FINISHES:
+                why, deadline = KILLED, None
+            is_asked = number in (signal.SIGINT, signal.SIGTERM)
+            if is_asked and deadline is None and "stopped" not in why:
+                why = f"stopped by {signal.Signals(number).name}"
+                deadline = time.monotonic() + GRACE_SECONDS
 
 
 if __name__ == "__main__":

@@ -285,6 +285,38 @@ def test_a_run_that_waits_for_a_rank_in_a_library_ends_on_sigterm(tmp_path: Path
     assert last_record(tmp_path / "out", KEPT)["metadata"]["samples_count"] == 32
 
 
+def test_a_finished_run_is_not_lost_to_ctrl_c_while_its_data_are_digested(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    (process,) = start(output, "--runs", "2", mishap="digest 0 wait")
+    wait_for(tmp_path / "happened")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    let_go_on(output)
+    (ended,) = end_all([process])
+    assert ended.code == 1, ended.err
+    assert "cepheid: this run is finished. Its data are read once more" in ended.err
+    assert "Traceback" not in ended.err
+    assert "run 0: all targets reached" in ended.out
+    assert logs(output) == ["result_0.txt"], "no further run begins"
+    assert findings(output, "result_0.txt") == set()
+    (again,) = run(output, "--runs", "2")
+    assert again.code == 0, again.err
+    assert logs(output) == ["result_0.txt", "result_1.txt"]
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_digest(tmp_path: Path) -> None:
+    (process,) = start(tmp_path / "out", mishap="digest 0 wait")
+    wait_for(tmp_path / "happened")
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    (ended,) = end_all([process])
+    assert ended.code == 1, ended.err
+    assert "run 0 does not count" in ended.out
+    assert logs(tmp_path / "out") == [KEPT]
+    assert_goes_on(tmp_path / "out")
+
+
 def test_a_data_file_that_is_cut_short_in_a_run_is_told(tmp_path: Path) -> None:
     (ended,) = run(tmp_path / "out", mishap="train 0 bus")
     assert ended.code == -signal.SIGKILL

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-logging")
 
 from reference.run import logfile
+from reference.session import watcher
 from reference.session.interruption import AGAIN_SECONDS, Interruption
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -142,6 +144,73 @@ def test_an_interruption_that_a_library_swallows_comes_again() -> None:
         work()
     assert len(swallowed) == 1
     time.sleep(1.5 * AGAIN_SECONDS)  # none comes afterwards
+
+
+def test_the_first_signal_waits_where_something_is_finished_first() -> None:
+    reached = []
+
+    def work(signals: Interruption) -> None:
+        with signals.allow():
+            signals.finish_first(lambda: reached.append("told"))
+            os.kill(os.getpid(), signal.SIGTERM)
+            signals.finish_first(lambda: reached.append("told again"))
+            time.sleep(1.2 * AGAIN_SECONDS)
+            reached.append("finished")
+        reached.append("between")
+        with signals.allow():
+            reached.append("too late")
+
+    with Interruption() as signals, pytest.raises(KeyboardInterrupt, match="stopped by SIGTERM"):
+        work(signals)
+    assert reached == ["told", "finished", "between"]
+
+
+def test_the_second_signal_does_not_wait() -> None:
+    reached = []
+
+    def work() -> None:
+        with Interruption() as signals, signals.allow():
+            signals.finish_first(lambda: reached.append("told"))
+            os.kill(os.getpid(), signal.SIGINT)
+            signals.finish_first(lambda: reached.append("told again"))  # in the next stage
+            os.kill(os.getpid(), signal.SIGINT)
+            reached.append("too late")
+
+    with pytest.raises(KeyboardInterrupt, match="stopped by SIGINT"):
+        work()
+    assert reached == ["told"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_killed"),
+    [
+        ([signal.SIGINT, watcher.FINISHES], False),
+        ([signal.SIGINT], True),
+        ([signal.SIGTERM, watcher.FINISHES, signal.SIGTERM], True),
+    ],
+)
+def test_a_run_that_finishes_first_is_not_killed_for_its_first_signal(
+    sent: list[int], is_killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.pipe()
+    killed = []
+
+    def kill(process: int, number: int) -> None:
+        killed.append(number)
+        os.close(writing)
+
+    monkeypatch.setattr(watcher, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("reference.session.watcher.os.kill", kill)
+    with open(reading) as pipe:
+        monkeypatch.setattr("sys.stdin", pipe)
+        for number in sent:
+            os.write(writing, bytes([number]))
+        if not is_killed:
+            threading.Timer(0.6, os.close, [writing]).start()
+        why = watcher._wait_for_end(os.getppid())
+    assert killed == ([signal.SIGKILL] if is_killed else [])
+    assert ("did not end" in why) == is_killed
+    assert why == watcher.KILLED or is_killed
 
 
 WATCHED = """
