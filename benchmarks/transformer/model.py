@@ -244,8 +244,10 @@ class Transformer(nn.Module):
     def remember(self, source: Tensor) -> Memory:
         """Encode ``source``, int64 (sentences, places)."""
         is_token = source != PADDING
-        # Without a mask attention is faster; a compiled graph cannot branch on values.
-        is_full = not torch.compiler.is_compiling() and bool(is_token.all())
+        # Without a mask attention is faster. Only a processor can branch on values at no cost: a
+        # compiled graph cannot, and the host would wait for an accelerator in every pass.
+        can_look = source.device.type == "cpu" and not torch.compiler.is_compiling()
+        is_full = can_look and bool(is_token.all())
         mask = None if is_full else is_token[:, None, None, :]
         states = self.embed(source)
         for layer in self.encoder:

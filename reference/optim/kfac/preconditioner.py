@@ -375,4 +375,6 @@ def sample_cross_entropy(logits: Tensor, generator: torch.Generator | None = Non
 
 def _use_float32(values: Tensor) -> AbstractContextManager[Any]:
     """Return a context in which factors are computed in float32, whatever the layers use."""
-    return torch.autocast(values.device.type, enabled=False)
+    kind = values.device.type
+    has_autocast = torch.amp.is_autocast_available(kind)  # "meta" has none
+    return torch.autocast(kind, enabled=False) if has_autocast else nullcontext()

@@ -1,0 +1,125 @@
+"""A rehearsal for accelerators without one: every task runs at every scale on the ``meta`` device.
+
+It has shapes and no values, so two faults end it that cost nothing on a CPU: a tensor that is
+created on another device than its task's, and a host that waits for a value inside a step.
+"""
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
+
+from torch.overrides import TorchFunctionMode
+
+from reference.run.config import configure
+from reference.torch.distributed import TorchRanks
+from rules import definition
+
+TRAINING = [
+    pytest.param(name, scale, id=f"{name}-{scale}")
+    for name in definition.names()
+    for scale in definition.scales(name)
+    if definition.load(name, scale).kind == "train"
+]
+# What the host decides by values, so that it has to wait for the device.
+HOST_DECIDES = {
+    ("kfac", "update"): "which factors are stale, and whether a damped inverse exists",
+    ("transformer", "prediction"): "beam search ends when all hypotheses have ended",
+}
+SAMPLES = 8  # of a step: noise is drawn on the CPU before it is moved
+WAITS = r"meta tensor"  # of torch's message when a value is asked for
+
+
+class _WithoutGenerators(TorchFunctionMode):
+    """Draw without a generator on ``meta``, which has none and draws nothing."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        tensors = [one for one in args if isinstance(one, torch.Tensor)]
+        is_meta = str(kwargs.get("device")) == "meta" or any(one.is_meta for one in tensors)
+        if is_meta and kwargs.get("generator") is not None:
+            del kwargs["generator"]
+        return func(*args, **kwargs)
+
+
+class _AnyGenerator(torch.Generator):
+    """A generator that may be asked for on ``meta``."""
+
+    def __new__(cls, device: object = None) -> "_AnyGenerator":
+        return super().__new__(cls, "cpu")
+
+
+@pytest.fixture(autouse=True)
+def on_meta(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let tasks draw random numbers on ``meta``."""
+    monkeypatch.setattr(torch, "Generator", _AnyGenerator)
+    with _WithoutGenerators():
+        yield
+
+
+def build(name: str, scale: str) -> Any:
+    """The task of a benchmark, built on ``meta``; its optimizer is not fused, which needs values."""
+    config = configure(
+        definition.load(name, scale),
+        seed=3,
+        data_root=Path("none"),
+        overrides=("compile=off", "precision=fp32", "threads=1"),
+    )
+    module = importlib.import_module(f"benchmarks.{name}.task")
+    task = module.create(config, TorchRanks(0, 1, torch.device("meta")))
+    task.build()
+    task.batch_per_rank = SAMPLES
+    for group in getattr(task.optimizer, "param_groups", ()):
+        group["fused"] = False
+    return task
+
+
+def rehearse(task: Any) -> Iterator[str]:
+    """Yield the name of each part of a run before it runs."""
+    yield "forward and backward"
+    task.model.train()
+    task.step_on_noise(task.execution)
+    yield "update"
+    task.apply_gradients()
+    yield "prediction"
+    task.model.eval()
+    with torch.no_grad():
+        task.predict_noise()
+
+
+@pytest.mark.parametrize(("name", "scale"), TRAINING)
+def test_every_part_runs_without_values(name: str, scale: str) -> None:
+    task = build(name, scale)
+    elsewhere = {key for key, value in task.model.state_dict().items() if not value.is_meta}
+    assert not elsewhere, f"{name}: not on the device of the task: {sorted(elsewhere)}"
+    parts = rehearse(task)
+    part = next(parts)
+    while part:
+        if (name, part) not in HOST_DECIDES:
+            part = next(parts, "")
+            continue
+        with pytest.raises((RuntimeError, NotImplementedError), match=WAITS):
+            next(parts, "")
+        return  # what follows was rehearsed by the other benchmarks
+
+
+@pytest.mark.parametrize("fault", ["wait", "place"])
+def test_faults_are_found(fault: str) -> None:
+    task = build("galaxy_shape", "mini")
+    compute = task.compute_loss
+
+    def faulty(*batch: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = compute(*batch)
+        if fault == "wait":
+            return loss * float(loss.detach() > 0)
+        return loss + torch.ones(2).mul(loss).sum()
+
+    task.compiled_loss = faulty
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+        task.step_on_noise(task.execution)
