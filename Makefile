@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CORE_TESTS := tests/rules tests/compliance tests/test_imports.py tests/test_docstrings.py \
 	tests/test_continuous_integration.py
 
-.PHONY: help run test tests test-all test-core lint types check check-targets clean
+.PHONY: help run test tests test-all test-gpu test-core lint types check check-targets clean
 
 help:
 	@echo "make run            one run of galaxy_shape at mini scale, checked, with table and page"
@@ -34,6 +34,7 @@ help:
 	@echo "make test           lint, types and all tests except the slow ones; for every commit"
 	@echo "make tests          the tests of these alone (TESTS='tests/rules …' chooses)"
 	@echo "make test-all       the same with the slow tests; nightly and before a release"
+	@echo "make test-gpu       the tests that need an NVIDIA GPU"
 	@echo "make test-core      the tests of rules and compliance, without torch or TensorFlow"
 	@echo "make lint           ruff only"
 	@echo "make types          mypy only"
@@ -89,6 +90,9 @@ tests: $(VENV)/.installed-test
 test-all: types
 	$(call LINT,$(BIN))
 	$(BIN)/python $(PYTEST) $(TESTS)
+
+test-gpu: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m cuda -rs tests/test_cuda.py
 
 test-core: $(VENV_CORE)/.installed
 	$(VENV_CORE)/bin/python $(PYTEST) -m "not slow" $(CORE_TESTS)

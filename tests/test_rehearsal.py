@@ -13,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
 
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from reference.run.config import configure
@@ -48,11 +49,12 @@ class _WithoutGenerators(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-class _AnyGenerator(torch.Generator):
+class _AnyGenerator(torch.Generator):  # type: ignore[misc]
     """A generator that may be asked for on ``meta``."""
 
     def __new__(cls, device: object = None) -> "_AnyGenerator":
-        return super().__new__(cls, "cpu")
+        made: _AnyGenerator = super().__new__(cls, "cpu")
+        return made
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +66,7 @@ def on_meta(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def build(name: str, scale: str) -> Any:
-    """The task of a benchmark, built on ``meta``; its optimizer is not fused, which needs values."""
+    """The task of a benchmark, built on ``meta``. Fused optimizers need values, so it has none."""
     config = configure(
         definition.load(name, scale),
         seed=3,
@@ -114,8 +116,8 @@ def test_faults_are_found(fault: str) -> None:
     task = build("galaxy_shape", "mini")
     compute = task.compute_loss
 
-    def faulty(*batch: torch.Tensor) -> torch.Tensor:
-        loss: torch.Tensor = compute(*batch)
+    def faulty(*batch: Tensor) -> Tensor:
+        loss: Tensor = compute(*batch)
         if fault == "wait":
             return loss * float(loss.detach() > 0)
         return loss + torch.ones(2).mul(loss).sum()
