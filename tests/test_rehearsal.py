@@ -49,7 +49,7 @@ class _WithoutGenerators(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-class _AnyGenerator(torch.Generator):  # type: ignore[misc]
+class _AnyGenerator(torch.Generator):  # type: ignore[misc, name-defined]
     """A generator that may be asked for on ``meta``."""
 
     def __new__(cls, device: object = None) -> "_AnyGenerator":
@@ -119,8 +119,10 @@ def test_faults_are_found(fault: str) -> None:
     def faulty(*batch: Tensor) -> Tensor:
         loss: Tensor = compute(*batch)
         if fault == "wait":
-            return loss * float(loss.detach() > 0)
-        return loss + torch.ones(2).mul(loss).sum()
+            loss = loss * float(loss.detach() > 0)
+        else:
+            loss = loss + torch.ones(2).mul(loss).sum()
+        return loss
 
     task.compiled_loss = faulty
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
