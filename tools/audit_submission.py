@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compliance.read.log import runlog
+from reference.machine.hardware import has_bfloat16
 from rules.errors import UserError
 from tools.audit.account import Account
 from tools.audit.choice import Choice, choose_run
 from tools.audit.comparison import (
     Verdict,
     compare,
+    describe_other_arithmetic,
     describe_other_machine,
     judge_curves,
     judge_times,
@@ -53,8 +55,10 @@ measure; it cannot distinguish two seeds. With --tolerance each value at each ev
 and the runs may differ by one evaluation. On the machine of the log, with the same threads and
 libraries, expect 0.
 
-Times are judged if this machine has the processor and accelerators of the log's description: the
-repeated run may take at most 1.5 times as long per sample. Keep the machine free of other work.
+Times are judged if this machine has the processor and accelerators of the log's description, and
+computes as the log says: without --set, and not in bfloat16 if its processor would only emulate
+that, which makes a run tens of times slower. The repeated run may take at most 1.5 times as long
+per sample. Keep the machine free of other work.
 
 Code of the submitter runs only with {FLAG}: a task for `cepheid run --task`, or
 `run.sh DATA OUTPUT` of a program of their own, which finds the other logs of the result in OUTPUT
@@ -89,7 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_set_option(
         parser,
         "repeat with another precision=, compile= or threads= than the log's, for a machine that "
-        "is slow with those",
+        "is slow with those; not possible with a program of the submitter's own",
     )
     add(FLAG, action="store_true", help="run the submitter's own code if it wrote the log")
     add("--against", type=Path, metavar="LOG", help="do not repeat the run; compare with this log")
@@ -157,12 +161,13 @@ def _judge(
     else:
         verdicts = list(judge_values(logged, again, chosen, tolerance))
     if is_elsewhere:
-        other_machine = "the run was repeated elsewhere"
+        otherwise = "the run was repeated elsewhere"
     else:
-        other_machine = describe_other_machine(
-            choice.result.system, describe_machine("local", data)
+        here = describe_machine("local", data)
+        otherwise = describe_other_machine(choice.result.system, here) or describe_other_arithmetic(
+            logged, rerun.overrides, has_bfloat16=has_bfloat16()
         )
-    return [*verdicts, *judge_times(logged, again, other_machine)]
+    return [*verdicts, *judge_times(logged, again, otherwise)]
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import psutil
 
 ROOT = Path("/")
 SECTOR_BYTES = 512  # Linux counts the size of every block device in sectors of this size
+BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 UNNAMED = (
     "",
     "none",
@@ -42,6 +43,11 @@ def read_hardware(data: Path, root: Path = ROOT) -> dict[str, Any]:
         "interconnect": "; ".join([*_read_infiniband(root), *_read_ethernet(root)]),
     }
     return {key: value for key, value in facts.items() if value}
+
+
+def has_bfloat16(root: Path = ROOT) -> bool:
+    """Return True if the processor multiplies bfloat16 itself (AVX512-BF16, AMX, or Arm's BF16)."""
+    return not BFLOAT16_FLAGS.isdisjoint(_read_text(root / "proc/cpuinfo").split())
 
 
 def _read_machine(root: Path) -> str:

@@ -25,6 +25,7 @@ from tools.audit import isolation, rerun
 from tools.audit.choice import choose_run
 from tools.audit.comparison import (
     Verdict,
+    describe_other_arithmetic,
     describe_other_machine,
     judge_curves,
     judge_times,
@@ -287,12 +288,45 @@ def test_foreign_code_runs_only_if_asked_and_then_alone(
 def test_only_the_arithmetic_may_be_repeated_otherwise(tmp_path: Path) -> None:
     reference = rerun.Origin("reference", tmp_path)
     rerun.Settings(tmp_path, tmp_path, ("precision=fp32",)).check(MINI, reference)
-    for origin, override in (
-        (reference, "opt_base_learning_rate=1"),
-        (rerun.Origin("foreign", tmp_path), "precision=fp32"),
+    foreign = rerun.Origin("foreign", tmp_path)
+    for origin, override, why in (
+        (reference, "opt_base_learning_rate=1", "only how the arithmetic is done"),
+        (foreign, "precision=fp32", "takes no settings; leave --set out"),
     ):
-        with pytest.raises(UserError, match="only how the arithmetic is done"):
+        with pytest.raises(UserError, match=why):
             rerun.Settings(tmp_path, tmp_path, (override,)).check(MINI, origin)
+
+
+def test_times_of_other_arithmetic_are_not_judged(tmp_path: Path) -> None:
+    """An honest log would be called too fast where bfloat16 is emulated, or another precision is
+    repeated."""
+
+    def differs(precision: str, *overrides: str, has_bfloat16: bool) -> str:
+        how = {"framework": "torch", "device": "cpu", "precision": precision, "ranks": 1}
+        records = edit(run_records(MINI), "implementation", lambda one: one.update(value=how))
+        logged = write(tmp_path / "result_0.txt", records)
+        return describe_other_arithmetic(logged, overrides, has_bfloat16=has_bfloat16)
+
+    assert differs("bfloat16", has_bfloat16=True) == ""
+    assert differs("float32", has_bfloat16=False) == ""
+    assert "no instructions for bfloat16" in differs("bfloat16", has_bfloat16=False)
+    assert (
+        differs("bfloat16", "precision=fp32", has_bfloat16=True) == "repeated with precision=fp32"
+    )
+
+
+@pytest.mark.parametrize("overrides", [(), ("precision=fp32",)])
+def test_the_table_says_why_times_are_not_judged(
+    overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    """On a machine whose description is that of the log."""
+    folder = write_result(tmp_path / "acme", MINI, blocks=lambda _: BLOCKS)
+    again = rerun.Rerun(read(folder / "result_1.txt"), overrides=overrides)
+    monkeypatch.setattr(audit_submission, "repeat", lambda *_, **__: again)
+    monkeypatch.setattr("tools.describe_system.describe_machine", lambda *_: SYSTEM)
+    audit_submission.main([str(folder / "result_0.txt")])
+    (line,) = [text for text in capsys.readouterr().out.splitlines() if text.startswith("time per")]
+    assert ("not judged" in line) == bool(overrides)
 
 
 def test_isolation_takes_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,16 +141,33 @@ def describe_other_machine(described: Mapping[str, object], here: Mapping[str, o
     return f"another machine: {'; '.join(facts)}" if facts else ""
 
 
-def judge_times(logged: RunLog, again: RunLog, other_machine: str) -> Iterator[Verdict]:
-    """Judge what the score is made of, where the machine is the log's: was the log too fast?
+def describe_other_arithmetic(
+    logged: RunLog, overrides: Sequence[str], *, has_bfloat16: bool
+) -> str:
+    """Return how the repeated run computes otherwise than the logged one, "" where it does not.
 
-    A log that is slower than the repeated run is no offence.
+    The name of a processor may hide which instructions it has: a virtual machine's often does.
+    """
+    if overrides:
+        return f"repeated with {', '.join(overrides)}"
+    how = logged.value("implementation")
+    how = how if isinstance(how, dict) else {}
+    if (how.get("device"), how.get("precision")) != ("cpu", "bfloat16") or has_bfloat16:
+        return ""
+    return "this processor has no instructions for bfloat16, so that it emulates them"
+
+
+def judge_times(logged: RunLog, again: RunLog, otherwise: str) -> Iterator[Verdict]:
+    """Judge what the score is made of: was the log too fast? A slower log is no offence.
+
+    ``otherwise`` says why the times cannot be compared: another machine, or other arithmetic. It is
+    empty where they can.
     """
     seconds = logged.seconds or 0.0
     for what, before, now in _measure_costs(logged, again):
         times = f"{before:.4g} s in the log, {now:.4g} s repeated (x {now / before:.2f})"
-        if other_machine:
-            yield Verdict(what, None, f"{times}; {other_machine}")
+        if otherwise:
+            yield Verdict(what, None, f"{times}; {otherwise}")
         elif seconds < SECONDS_MIN:
             yield Verdict(what, None, f"{times}; the run took only {seconds:.1f} s")
         else:

@@ -90,10 +90,15 @@ class Settings:
         """Raise UserError for a setting that would make it another run."""
         for override in self.overrides:
             key, _ = parse_override(override)
-            if key in chosen.hyperparameters or origin.kind == "foreign":
+            if origin.kind == "foreign":
                 raise UserError(
-                    f"--set {override}: only how the arithmetic is done may differ from the log, "
-                    "and only where `cepheid run` starts the code: precision, compile, threads"
+                    f"--set {override}: a program of the submitter's own wrote this log, and takes "
+                    "no settings; leave --set out"
+                )
+            if key in chosen.hyperparameters:
+                raise UserError(
+                    f"--set {override}: only how the arithmetic is done may differ from the log: "
+                    "precision, compile, threads"
                 )
 
 

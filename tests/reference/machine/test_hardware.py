@@ -109,3 +109,12 @@ def test_differences_name_the_nodes() -> None:
     assert hardware.find_differences({"a": alike, "b": {"processor": "A"}}) == [
         "driver: 550 (a), nothing (b)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "has"),
+    [("fma avx2 avx512_bf16", True), ("Features: asimd bf16", True), ("fma avx", False)],
+)
+def test_instructions_for_bfloat16(flags: str, has: bool, tmp_path: Path) -> None:
+    write(tmp_path / "proc/cpuinfo", f"model name : Example\nflags : {flags}\n")
+    assert hardware.has_bfloat16(tmp_path) == has
