@@ -330,7 +330,8 @@ def _list_times_to_target(setup: Setup, measured: MeasuredCosts) -> list[dict[st
     """Return updates and minutes to target, here and projected, of arms with recorded runs."""
     from reference.measure import epochs
 
-    comparison = epochs.load_comparison(setup.definition.name, setup.costs.comparison)
+    definition = setup.definition
+    comparison = epochs.load_comparison(definition.name, definition.scale, setup.costs.comparison)
     runs = epochs.load_runs(setup.definition, comparison)
     last = measured.updates[-1]
     rows = []

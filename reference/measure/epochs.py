@@ -77,8 +77,11 @@ class PublishedResult:
         return statistics.mean(self.epochs)
 
 
-def load_comparison(benchmark: str, name: str) -> Comparison:
-    """Return the comparison of a benchmark with this name. Raises UserError if there is none."""
+def load_comparison(benchmark: str, scale: str, name: str) -> Comparison:
+    """Return the comparison of a benchmark with this name, with the settings of ``scale``.
+
+    Raises UserError if there is none, or none at this scale.
+    """
     path = locate_benchmarks() / benchmark / COMPARISONS
     known = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
     if name not in known:
@@ -88,9 +91,15 @@ def load_comparison(benchmark: str, name: str) -> Comparison:
             f"({choices}; {path} defines them)"
         )
     facts = known[name]
+    if scale not in facts["scales"]:
+        raise UserError(
+            f"--compare {name}: it has no settings for scale {scale} ({path} has those for: "
+            f"{', '.join(facts['scales'])}); settings tuned for one scale are not tried at another"
+        )
+    settings = facts["scales"][scale]
     arms = tuple(
-        Arm(arm["name"], (*facts["set"], *arm["set"]), arm.get("published_epochs"))
-        for arm in facts["arms"]
+        Arm(arm["name"], (*settings["set"], *arm["set"]), arm.get("published_epochs"))
+        for arm in settings["arms"]
     )
     return Comparison(name, facts["title"], facts["source"], facts["published_at"], arms)
 

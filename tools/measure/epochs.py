@@ -101,7 +101,7 @@ def _compare_settings(definition: Definition, arguments: argparse.Namespace) -> 
 
     from tools.console.terminal import Terminal
 
-    comparison = epochs.load_comparison(definition.name, arguments.compare)
+    comparison = epochs.load_comparison(definition.name, definition.scale, arguments.compare)
     runs = epochs.measure_missing(
         definition, comparison, arguments.seeds or (), arguments.data, Terminal()
     )

@@ -1,10 +1,12 @@
 """`cepheid measure epochs`: runs are replaced by the curves that they would leave."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
@@ -31,10 +33,12 @@ momentum:
   title: LARS by the form of its momentum
   source: somebody, arXiv:1909.09756
   published_at: full scale
-  set: [opt_name=lars]
-  arms:
-    - {name: scaled, set: [opt_momentum_form=scaled], published_epochs: 72.8}
-    - {name: unscaled, set: [opt_momentum_form=unscaled, opt_momentum=0.929]}
+  scales:
+    mini:
+      set: [opt_name=lars]
+      arms:
+        - {name: scaled, set: [opt_momentum_form=scaled], published_epochs: 72.8}
+        - {name: unscaled, set: [opt_momentum_form=unscaled, opt_momentum=0.929]}
 """
 
 
@@ -148,12 +152,34 @@ def test_wrong_use(training: FakeTraining, arguments: list[str], message: str) -
         cepheid_epochs(*arguments)
 
 
-def test_the_comparisons_of_resnet50_are_what_open_allows() -> None:
-    comparison = epochs.load_comparison("resnet50", "momentum")
-    assert len(comparison.arms) == 4
-    for arm in comparison.arms:
-        config = configure(MINI, division="open", overrides=arm.overrides)
-        assert config.hyperparameters["opt_name"] == "lars"
+COMPARISONS = [
+    pytest.param(name, scale, compared, id=f"{name}-{scale}-{compared}")
+    for name in ("resnet50", "kfac")
+    for compared, facts in yaml.safe_load(
+        (definition.locate_benchmarks() / name / epochs.COMPARISONS).read_text()
+    ).items()
+    for scale in facts["scales"]
+]
+
+
+@pytest.mark.parametrize(("name", "scale", "compared"), COMPARISONS)
+def test_every_comparison_is_what_open_allows(name: str, scale: str, compared: str) -> None:
+    chosen = definition.load(name, scale)
+    comparison = epochs.load_comparison(name, scale, compared)
+    configs = [
+        configure(chosen, division="open", overrides=arm.overrides) for arm in comparison.arms
+    ]
+    values = [config.hyperparameters for config in configs]
+    assert all(one != other for one, other in itertools.combinations(values, 2))
+    # No batch size is one of the other scale.
+    assert {config.global_batch_size >= 1000 for config in configs} == {scale == "full"}
+
+
+def test_settings_of_another_scale_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "momentum: {scales: {mini: {set: [], arms: []}}}"
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: text)
+    with pytest.raises(UserError, match=r"no settings for scale full .*those for: mini"):
+        epochs.load_comparison("resnet50", "full", "momentum")
 
 
 def test_nothing_starts_where_no_run_is_missing() -> None:
