@@ -57,7 +57,7 @@ libraries, expect 0.
 
 Times are judged if this machine has the processor and accelerators of the log's description, and
 computes as the log says: without --set, and not in bfloat16 if its processor would only emulate
-that, which makes a run tens of times slower. The repeated run may take at most 1.5 times as long
+that, which may take 50 times as long. The repeated run may take at most 1.5 times as long
 per sample. Keep the machine free of other work.
 
 Code of the submitter runs only with {FLAG}: a task for `cepheid run --task`, or
