@@ -1,4 +1,4 @@
-"""Which pairs of sentences are used: training pairs that are empty or too long are left out."""
+"""Which pairs of sentences are used: the first ones that are neither empty nor too long."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -84,17 +84,16 @@ def select_pairs(
 ) -> tuple[np.ndarray, ...]:
     """Return the numbers of the pairs that are used, int64 (pairs,) for each part.
 
-    ``lengths`` has one array of ``count_tokens`` for each part. Raises StoreError if the number of
-    training pairs is not as defined.
+    ``lengths`` has one array of ``count_tokens`` for each part. Of the training pairs that are left
+    after cleaning the first ``train_samples`` are used, in the order of the files, so that everyone
+    who has these files has the same pairs. Raises StoreError if fewer are left.
     """
     train = np.flatnonzero(lengths[0][:, 0] > 0)
-    if len(train) != train_samples:
+    if len(train) < train_samples:
         raise StoreError(
             f"{parts[0].folder}: {len(train):,} of {len(parts[0]):,} training pairs are left after "
-            f"cleaning, but the definition says train_samples: {train_samples:,}. "
-            "Nothing was packed. If these are the right files, put these lines into its "
-            "benchmark.yaml, which counts epochs by them, and prepare again:\n"
-            f"      train_samples: {len(train):_}\n"
-            f"    timing: {{eval_every_samples: {len(train):_}, max_samples: …}}    # each epoch"
+            f"cleaning, but the definition uses the first {train_samples:,} (train_samples). "
+            "Nothing was packed. Compare the files with reference/data/README.md: whole ones have "
+            "more pairs"
         )
-    return train, np.arange(len(parts[1]))
+    return train[:train_samples], np.arange(len(parts[1]))

@@ -188,7 +188,7 @@ def prepare(
     """Prepare the dataset in ``folder``; continue an interrupted one, or return if it is finished.
 
     Raises StoreError as ``preparation.prepare`` does, and where text is missing, is not UTF-8, has
-    no translation line by line, or has another number of pairs than the definition says.
+    no translation line by line, or has fewer pairs than the definition uses.
     """
     if folder.exists():
         return dataset.read_existing(GENERATOR, folder, parameters.as_json)
@@ -220,10 +220,7 @@ def prepare(
             **parameters.as_json,
             "text_sha256": digests,
             "vocabulary_sha256": hashlib.sha256(vocabulary.read_bytes()).hexdigest(),
-            "left_out": {
-                "empty": int(np.count_nonzero(lengths[0] == EMPTY) // 2),
-                "too_long": int(np.count_nonzero(lengths[0] == TOO_LONG) // 2),
-            },
+            "left_out": _count_left_out(lengths[0], parameters.train_samples),
             **locate_first_empty(parts[0], lengths[0]),
         },
         {
@@ -239,6 +236,16 @@ def prepare(
         packages=("sentencepiece",),
         judge=partial(_add_vocabulary, vocabulary),
     )
+
+
+def _count_left_out(lengths: np.ndarray, train_samples: int) -> dict[str, int]:
+    """Count the training pairs (pairs, 2) that are not used, by reason; of all that are there."""
+    counts = {
+        "empty": int(np.count_nonzero(lengths == EMPTY) // 2),
+        "too_long": int(np.count_nonzero(lengths == TOO_LONG) // 2),
+    }
+    surplus = len(lengths) - sum(counts.values()) - train_samples
+    return {**counts, "not_needed": surplus} if surplus else counts
 
 
 def load(folder: Path) -> Pairs:
@@ -284,7 +291,8 @@ def remarks(folder: Path) -> list[str]:
         lines.append(
             f"training pairs left out: {left_out['empty']:,} with an empty side"
             f"{f' (the first: {first})' if first else ''}, "
-            f"{left_out['too_long']:,} longer than {pairs.manifest.parameters['longest_tokens']}"
+            f"{left_out['too_long']:,} longer than {pairs.manifest.parameters['longest_tokens']}, "
+            f"{left_out.get('not_needed', 0):,} after the first {train:,}"
         )
     return lines
 

@@ -104,8 +104,7 @@ def test_progress_ends_at_all_rows(tmp_path: Path) -> None:
         ({"test_de": "Der Mann schläft.\n\n"}, r"WMT17/test\.de, line 2: it is empty"),
         ({"test_en": "\nA dog.\n"}, r"WMT17/test\.en, line 1: it is empty"),
         ({"two_en": ""}, r"two\.en: cannot be read \(it is empty\)"),
-        ({"one_en": "\n\n\nA cat.\n"}, r"4 of 7 training pairs are left.*train_samples: 6"),
-        ({"one_en": "\n\n\nA cat.\n"}, r"\n +train_samples: 4\n +timing: \{eval_every_samples: 4,"),
+        ({"one_en": "\n\n\nA cat.\n"}, r"4 of 7 training pairs are left.*uses the first 6"),
         (
             {"one_en": "\n" * 4, "one_de": "\n" * 4, "two_en": "\n" * 3, "two_de": " \n" * 3},
             "all lines of the training text are empty",
@@ -127,14 +126,17 @@ def test_a_vocabulary_without_room_for_the_characters_is_told(tmp_path: Path) ->
         make_pairs(tmp_path, replace(GIVEN, vocabulary=12))
 
 
-def test_a_corrected_definition_keeps_the_vocabulary(tmp_path: Path) -> None:
-    """Real text takes long to make one of, and how many pairs are left is known after that."""
+def test_the_first_pairs_that_are_left_are_used(tmp_path: Path) -> None:
+    """However many more there are; the vocabulary is made of all, and kept."""
     write_text(tmp_path)
-    with pytest.raises(StoreError, match="train_samples: 6"):
-        make_pairs(tmp_path, replace(GIVEN, train_samples=7))
+    pairs = make_pairs(tmp_path, replace(GIVEN, train_samples=3))
+    kept = [pairs.text(pairs.target.row(row).tolist()) for row in range(3)]
+    assert kept == ["Ein Hund.", "Zwei Hunde.", "Eine Katze schläft."]
+    assert pairs.manifest.parameters["left_out"] == {"empty": 1, "too_long": 0, "not_needed": 3}
+    assert "3 after the first 3" in wmt.remarks(tmp_path / "packed")[1]
     (vocabulary,) = tmp_path.glob("*.model")
     written_ns = vocabulary.stat().st_mtime_ns
-    make_pairs(tmp_path, GIVEN)
+    wmt.prepare(tmp_path / "more", GIVEN, processes=1)
     assert vocabulary.stat().st_mtime_ns == written_ns
     assert list(tmp_path.glob("*.model")) == [vocabulary]
 
