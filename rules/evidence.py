@@ -56,9 +56,9 @@ class Evidence:
         return tuple(curve for curve in self.curves if curve.variant != "correct")
 
 
-def load(name: str, scale: str) -> Evidence | None:
+def load(name: str, scale: str, file: str = FILE) -> Evidence | None:
     """Return the evidence recorded for a benchmark at a scale, or None if there is none."""
-    entry = recorded.read(name, FILE).get(scale)
+    entry = recorded.read(name, file).get(scale)
     if entry is None:
         return None
     curves = tuple(
@@ -73,9 +73,9 @@ def load(name: str, scale: str) -> Evidence | None:
     return Evidence(entry["definition_digest"], entry["measured"], curves)
 
 
-def save(name: str, scale: str, evidence: Evidence) -> None:
+def save(name: str, scale: str, evidence: Evidence, file: str = FILE) -> None:
     """Replace the evidence of one scale, keeping that of the others."""
-    document = recorded.read(name, FILE)
+    document = recorded.read(name, file)
     document[scale] = {
         "definition_digest": evidence.definition_digest,
         "measured": dict(evidence.measured),
@@ -91,7 +91,7 @@ def save(name: str, scale: str, evidence: Evidence) -> None:
             for curve in evidence.curves
         ],
     }
-    recorded.write(name, FILE, document)
+    recorded.write(name, file, document)
 
 
 def find_problems(

@@ -25,6 +25,7 @@ from reference.run.log import RunLogWriter
 from reference.run.loops import run_task
 from reference.run.report import Reports
 from reference.torch.distributed import TorchRanks, start_ranks
+from reference.torch.stale import delay_gradients
 from rules import definition, evidence, rcp, rounds
 from rules.definition import Block, Definition, Generation
 from rules.errors import UserError
@@ -83,10 +84,12 @@ def configuration(name: str, data_root: Path, *overrides: str, seed: int = 3) ->
     return config.name_system("acme", "box", "c" * 64, "")
 
 
-def build(config: RunConfig, ranks: TorchRanks | None = None) -> Any:
-    """The benchmark's task, built, with its data open."""
-    module = importlib.import_module(f"benchmarks.{config.definition.name}.task")
-    task = module.create(config, ranks or TorchRanks(0, 1, torch.device("cpu")))
+def build(config: RunConfig, ranks: TorchRanks | None = None, delay: int | None = None) -> Any:
+    """The benchmark's task, built, with its data open; ``delay`` is the age of its gradients."""
+    create = importlib.import_module(f"benchmarks.{config.definition.name}.task").create
+    if delay is not None:
+        create = delay_gradients(create, delay)
+    task = create(config, ranks or TorchRanks(0, 1, torch.device("cpu")))
     task.build()
     task.open_data()
     return task
@@ -206,6 +209,22 @@ def test_same_seed_same_bits_other_seed_other_bits(name: str, data_root: Path) -
     assert_same(first, again, f"{name}: two runs with one seed")
     assert any(not torch.equal(first[key], other[key]) for key in first), (
         f"{name}: the seed changes nothing"
+    )
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_gradients_may_be_old_and_those_that_are_not_change_no_bit(
+    name: str, data_root: Path
+) -> None:
+    weights = []
+    for delay in (None, 0, 1):
+        task = build(configuration(name, data_root), delay=delay)
+        train(task, 16)
+        weights.append(weights_of(task))
+    usual, new, old = weights
+    assert_same(usual, new, f"{name}: training, and training with gradients of delay 0")
+    assert any(not torch.equal(usual[key], old[key]) for key in usual), (
+        f"{name}: the second update does not notice that its gradient is one update old"
     )
 
 

@@ -39,13 +39,17 @@ def list_trainings(
 
 
 def measure_missing(
-    definition: Definition, wanted: Sequence[Training], data_root: Path, observer: Observer
+    definition: Definition,
+    wanted: Sequence[Training],
+    data_root: Path,
+    observer: Observer,
+    file: str = evidence.FILE,
 ) -> Evidence:
-    """Make the runs that are not recorded for this definition, and return the evidence.
+    """Make the runs that ``file`` does not have for this definition, and return all of them.
 
     Each run is recorded as soon as it ends.
     """
-    recorded = evidence.load(definition.name, definition.scale)
+    recorded = evidence.load(definition.name, definition.scale, file)
     if recorded is None or recorded.definition_digest != definition.digest:
         facts = recorded.measured if recorded else {}
         recorded = Evidence(definition.digest, facts, ())
@@ -53,5 +57,5 @@ def measure_missing(
     missing = [each for each in wanted if (each.variant, each.config.seed) not in have]
     for _, curve, measured in trainings.train_all(definition, missing, data_root, observer):
         recorded = Evidence(definition.digest, measured, (*recorded.curves, curve))
-        evidence.save(definition.name, definition.scale, recorded)
+        evidence.save(definition.name, definition.scale, recorded, file)
     return recorded

@@ -1,1 +1,1 @@
-"""`cepheid measure`: measure speed, sweeps, epochs, costs and formats of the reference."""
+"""`cepheid measure`: measure speed, convergence and costs of the reference."""

@@ -12,6 +12,10 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
     "speed": ("tools.measure.speed", "the training step, the harness and the memory of a run"),
     "sweep": ("tools.measure.sweep", "times by batch size or number of images, as a paper reports"),
     "epochs": ("tools.measure.epochs", "epochs to the target by batch size or by setting"),
+    "staleness": (
+        "tools.measure.staleness",
+        "what old gradients cost: asynchronous SGD, simulated",
+    ),
     "costs": ("tools.measure.costs", "what each step of an optimizer costs in an update"),
     "formats": ("tools.measure.formats", "how fast a disk reads images, by how they are packed"),
     "targets": ("tools.measure.targets", "whether targets separate correct from broken code"),

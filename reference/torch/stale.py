@@ -1,0 +1,63 @@
+"""Stale gradients: asynchronous SGD with a parameter server, simulated so that a seed repeats it.
+
+``delay`` + 1 workers take turns at a server that holds the weights. Each fetches the weights,
+computes a gradient and sends it. Meanwhile the others have changed the weights ``delay`` times, so
+the server applies the gradient of step t - delay at step t. On a real server the delay varies.
+
+This is another mathematics, which only the open division allows (rule T13). A submitter's own
+``task.py`` for `cepheid run --division open --task` needs no more than
+``create = delay_gradients(create, 4)``.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from reference.run.config import RunConfig
+from reference.torch.distributed import TorchRanks
+from reference.torch.task import TorchTask
+
+Create = Callable[[RunConfig, TorchRanks], Any]
+
+
+class StaleGradients:
+    """The forward and backward pass of a task, on the weights of ``delay`` updates ago.
+
+    Before that many updates they are the initial weights, or the restored ones. Statistics, such as
+    those of batch normalisation, are the server's: never old. Takes memory for ``delay`` + 1 times
+    the weights.
+    """
+
+    def __init__(self, task: TorchTask, delay: int) -> None:
+        self.task, self.compute = task, task.loss_and_gradients
+        self.versions: deque[list[Tensor]] = deque(maxlen=delay + 1)
+
+    def __call__(self) -> Tensor:
+        """Set the gradients of this rank's share of the next global batch; return its loss."""
+        weights = [weight.detach() for weight in self.task.model.parameters()]
+        self.versions.append([weight.clone() for weight in weights])
+        _copy(self.versions[0], weights)
+        loss = self.compute()
+        _copy(self.versions[-1], weights)
+        return loss
+
+
+def delay_gradients(create: Create, delay: int) -> Create:
+    """Return a factory of the tasks of ``create``, with gradients that are ``delay`` updates old.
+
+    With a delay of 0 they are the same tasks, bit for bit.
+    """
+
+    def create_stale(config: RunConfig, ranks: TorchRanks) -> Any:
+        task = create(config, ranks)
+        task.loss_and_gradients = StaleGradients(task, delay)
+        return task
+
+    return create_stale
+
+
+def _copy(values: list[Tensor], weights: list[Tensor]) -> None:
+    for weight, value in zip(weights, values, strict=True):
+        weight.copy_(value)

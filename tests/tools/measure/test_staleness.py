@@ -1,0 +1,149 @@
+"""`cepheid measure staleness`: runs are replaced by the curves that they would leave."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="measuring needs the extra torch")
+
+from reference.measure import staleness, trainings
+from reference.measure.trainings import Training
+from reference.torch.distributed import TorchRanks
+from reference.torch.stale import StaleGradients
+from rules import definition, evidence
+from rules.errors import UserError
+from rules.evidence import Curve
+from tests import tiny
+from tools.measure import staleness as measure_staleness
+
+Printed = pytest.CaptureFixture[str]
+POOR, GOOD = {"e_rmse": 0.2, "nll": -1.0}, {"e_rmse": 0.09, "nll": -2.6}
+SAMPLES_OF = {"0": 6000, "4": 12_000}
+
+
+class FakeTraining:
+    """Takes the place of training and keeps the runs that it was to make; delay 16 diverges."""
+
+    def __init__(self) -> None:
+        self.runs: list[Training] = []
+
+    def __call__(
+        self, definition: object, wanted: list[Training], data_root: Path, observer: object
+    ) -> Iterator[tuple[Training, Curve, dict[str, str]]]:
+        for run in wanted:
+            self.runs.append(run)
+            delay = run.variant.split(",")[0].removeprefix("delay ")
+            points = [(samples, POOR) for samples in (3000, 6000)]
+            if delay in SAMPLES_OF:
+                points = [*points[: -1 if delay == "0" else None], (SAMPLES_OF[delay], GOOD)]
+            yield run, Curve(run.variant, run.config.seed, 1.0, tuple(points)), {}
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
+    """No training, and a folder of benchmarks with nothing measured."""
+    tiny.install(tmp_path, monkeypatch, "galaxy_shape")
+    fake = FakeTraining()
+    monkeypatch.setattr(trainings, "train_all", fake)
+    return fake
+
+
+def cepheid_staleness(*arguments: str) -> int:
+    return measure_staleness.main(["galaxy_shape", *arguments])
+
+
+def test_delays_are_compared(training: FakeTraining, tmp_path: Path, capsys: Printed) -> None:
+    figure = tmp_path / "staleness.png"
+    asked = ("--delays", "4", "0", "--seeds", "1", "2", "--figure", str(figure))
+    assert cepheid_staleness(*asked) == 0
+    assert [(run.variant, run.config.seed) for run in training.runs] == [
+        (f"delay {delay}", seed) for seed in (1, 2) for delay in (0, 4)
+    ]
+    assert {run.config.division for run in training.runs} == {"open"}
+    printed = capsys.readouterr().out
+    first, second = printed.splitlines()[-2:]
+    assert first.split()[:6] == ["0", "2", "0", "6,000", "6,000", "6,000"]
+    assert second.split()[:6] == ["4", "2", "0", "12,000", "12,000", "12,000"]
+    # Compared where the first run ended, where the other had not learnt yet.
+    assert "e_rmse after 6,000 samples" in printed
+    assert first.split()[6:9] == ["0.0900", "±", "0.0000"]
+    assert second.split()[6:9] == ["0.2000", "±", "0.0000"]
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_trains_with_gradients_of_its_delay(training: FakeTraining, tmp_path: Path) -> None:
+    import torch
+
+    cepheid_staleness("--delays", "4", "--seeds", "1", "--data", str(tmp_path))
+    (run,) = training.runs
+    task = run.create(run.config, TorchRanks(0, 1, torch.device("cpu")))
+    assert isinstance(task.loss_and_gradients, StaleGradients)
+    assert task.loss_and_gradients.versions.maxlen == 5
+
+
+def test_a_recorded_run_is_not_made_again(training: FakeTraining, tmp_path: Path) -> None:
+    cepheid_staleness("--delays", "0", "--seeds", "1")
+    cepheid_staleness("--delays", "0", "4", "--seeds", "1", "2")
+    assert len(training.runs) == 4
+    assert cepheid_staleness("--delays", "0", "4", "--seeds", "1", "2") == 0
+    # How the arithmetic is done makes no other variant; another hyperparameter does.
+    cepheid_staleness("--delays", "0", "--seeds", "1", "--set", "precision=fp32")
+    assert len(training.runs) == 4
+    cepheid_staleness("--delays", "0", "--seeds", "1", "--set", "opt_base_learning_rate=5e-4")
+    assert training.runs[4].variant == "delay 0, opt_base_learning_rate=0.0005"
+    recorded = json.loads((tmp_path / "galaxy_shape" / staleness.FILE).read_text())
+    assert len(recorded["mini"]["curves"]) == 5
+
+
+def test_runs_of_another_definition_are_made_again(training: FakeTraining, tmp_path: Path) -> None:
+    cepheid_staleness("--delays", "0", "--seeds", "1")
+    file = tmp_path / "galaxy_shape" / staleness.FILE
+    recorded = json.loads(file.read_text())
+    recorded["mini"]["definition_digest"] = "0" * 64
+    file.write_text(json.dumps(recorded))
+    cepheid_staleness("--delays", "0", "--seeds", "1")
+    assert len(training.runs) == 2
+
+
+def test_a_missed_target_is_a_finding(
+    training: FakeTraining, tmp_path: Path, capsys: Printed
+) -> None:
+    figure = tmp_path / "staleness.png"
+    asked = ("--delays", "0", "16", "--seeds", "1", "2", "--figure", str(figure))
+    assert cepheid_staleness(*asked) == 1
+    assert capsys.readouterr().out.splitlines()[-1].split()[:3] == ["16", "2", "2"]
+    assert figure.exists()
+    assert cepheid_staleness("--delays", "16", "--seeds", "1") == 1  # nothing to compare at
+
+
+def test_help_teaches_what_asynchronous_sgd_is(capsys: Printed) -> None:
+    with pytest.raises(SystemExit):
+        cepheid_staleness("--help")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the workers do not wait for each other" in said
+    assert "computed with older weights than those that it changes" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["galaxy_generation"], "does not train"),
+        (["galaxy_shape", "--delays", "-1"], "expected numbers of updates from 0"),
+        (["galaxy_shape", "--delays", "0", "2000"], "to 1,000"),
+        (["galaxy_shape", "--seeds", "-1"], "--seed -1"),
+        (["galaxy_shape", "--set", "opt_nam=sgd"], "no such setting"),
+    ],
+)
+def test_wrong_use(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        measure_staleness.main(arguments)
+
+
+def test_recorded_runs_belong_to_the_definition() -> None:
+    for name in definition.names():
+        for scale in definition.scales(name):
+            recorded = evidence.load(name, scale, staleness.FILE)
+            if recorded:
+                assert recorded.definition_digest == definition.load(name, scale).digest
