@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _make_rows(definition: Definition, arms: Sequence[Arm]) -> list[Mapping[str, str]]:
     common = staleness.find_common_evaluation(definition, arms)
-    rows = []
+    rows: list[Mapping[str, str]] = []
     for arm in arms:
         reached = arm.list_samples_to_target(definition)
         row = {
@@ -113,9 +113,13 @@ def _make_rows(definition: Definition, arms: Sequence[Arm]) -> list[Mapping[str,
             "samples to target": " ".join(f"{samples:,}" for samples in sorted(reached)),
             "mean": f"{statistics.mean(reached):,.0f}" if reached else "",
         }
-        for target in definition.quality if common else ():
-            values = arm.list_quality(target.metric, common)
-            row[f"{target.metric} after {common:,} samples"] = _describe_spread(values)
+        if common is not None:
+            row |= {
+                f"{target.metric} after {common:,} samples": _describe_spread(
+                    arm.list_quality(target.metric, common)
+                )
+                for target in definition.quality
+            }
         rows.append(row)
     return rows
 

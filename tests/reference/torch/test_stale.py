@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
 
 from reference.run.config import configure
 from reference.torch.distributed import TorchRanks, start_ranks
@@ -30,9 +31,9 @@ class OneWeight(TorchTask):
         nn.init.ones_(network.weight)
         return network
 
-    def make_optimizer(self) -> torch.optim.Optimizer:
+    def make_optimizer(self) -> Optimizer:
         """Return plain gradient descent."""
-        return torch.optim.SGD(self.model.parameters(), lr=RATE)
+        return SGD(self.model.parameters(), lr=RATE)
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Return the places of this rank's samples."""
@@ -41,7 +42,8 @@ class OneWeight(TorchTask):
 
     def compute_loss(self, inputs: Tensor, targets: Tensor, /) -> Tensor:
         """Return the mean over the samples."""
-        return (self.model(inputs) - targets).square().mean() / 2
+        loss: Tensor = (self.model(inputs) - targets).square().mean() / 2
+        return loss
 
 
 def train_one_weight(delay: int) -> Weights:
