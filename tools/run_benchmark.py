@@ -72,7 +72,7 @@ def _restart_process(runs: int, earlier: str) -> NoReturn:
 @contextmanager
 def _print_wrong_use_once() -> Iterator[None]:
     """Let only the first rank of each machine print wrong use, which all ranks notice."""
-    if find_placement().local_rank == 0:
+    if find_placement().likely_local_rank == 0:
         yield
         return
     try:

@@ -6,24 +6,31 @@ import time
 from dataclasses import dataclass
 from typing import NoReturn
 
+from reference.machine import launchers
+from reference.machine.launchers import ContradictionError, Environment
 from rules.errors import UserError
 
-LAUNCHERS = (
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),  # torchrun
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-)
+EXIT_CODE_OF_CONTRADICTION = 2
 LINGER_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The rank among all ranks, and among those of this machine."""
+    """The rank among all ranks, and among those of its node; None where the launcher tells nothing.
+
+    ``launcher`` is empty for a process that no launcher has started.
+    """
 
     rank: int = 0
     world_size: int = 1
-    local_rank: int = 0
+    local_rank: int | None = 0
+    local_size: int | None = 1
+    launcher: str = ""
+
+    @property
+    def likely_local_rank(self) -> int:
+        """The local rank, or the rank as long as nobody has told more."""
+        return self.rank if self.local_rank is None else self.local_rank
 
 
 class RankEndedError(UserError):
@@ -38,13 +45,27 @@ class RankEndedError(UserError):
 
 
 def find_placement() -> Placement:
-    """Read what torchrun, Slurm or MPI set; without any of them there is one rank."""
-    for rank, size, local in LAUNCHERS:
-        if rank in os.environ and size in os.environ:
-            return Placement(
-                int(os.environ[rank]), int(os.environ[size]), int(os.environ.get(local, "0"))
-            )
-    return Placement()
+    """Return the place that torchrun, Slurm or MPI gave to this process; else there is one rank.
+
+    Raises UserError where the launcher's variables cannot be read, and where two launchers
+    contradict each other; then only one rank raises it, and the others leave quietly.
+    """
+    try:
+        return read_placement(os.environ)
+    except ContradictionError as error:
+        if not error.speaks:
+            leave_quietly(EXIT_CODE_OF_CONTRADICTION)
+        raise
+
+
+def read_placement(environment: Environment) -> Placement:
+    """Return the place that ``environment`` gives to a process. Raises UserError."""
+    claims = launchers.read_claims(environment)
+    if not claims:
+        return Placement()
+    claim = launchers.reconcile(claims, environment)
+    world_size = claim.world_size or 1  # reconciled, it is known
+    return Placement(claim.rank, world_size, claim.local_rank, claim.local_size, claim.launcher)
 
 
 def leave_quietly(code: int) -> NoReturn:

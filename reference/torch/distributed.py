@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from reference.machine.placement import Placement, RankEndedError, find_placement, leave_quietly
+from reference.machine.rendezvous_address import find_address
 from reference.torch.heartbeats import Heartbeats, RankTimeout, read_rank_timeout
-from reference.torch.rendezvous import wait_for_ranks
+from reference.torch.rendezvous import seat, wait_for_ranks
 from rules.errors import UserError
 
 EXIT_CODE_OF_FAILURE = 2
@@ -189,36 +190,45 @@ def start_ranks() -> Iterator[TorchRanks]:
     of several ranks immediately, even while it waits for another one.
     """
     place = find_placement()
-    ranks_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", _slurm_ranks_per_node(place)))
-    device = torch.device("cpu")
-    if torch.cuda.is_available():
-        device = torch.device("cuda", place.local_rank % torch.cuda.device_count())
-        torch.cuda.set_device(device)
     if place.world_size == 1:
-        yield TorchRanks(0, 1, device)
+        yield TorchRanks(0, 1, _take_device(place))
         return
-    with _join_ranks(place, "nccl" if device.type == "cuda" else "gloo"):
-        yield TorchRanks(place.rank, place.world_size, device, ranks_per_node)
+    with _join_ranks(place) as (seated, device):
+        yield TorchRanks(seated.rank, seated.world_size, device, seated.local_size or 1)
+
+
+def _take_device(place: Placement) -> torch.device:
+    """Return the device of this rank, which becomes torch's current one."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", (place.local_rank or 0) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
 
 
 @contextmanager
-def _join_ranks(place: Placement, backend: str) -> Iterator[None]:
-    """Wait for all ranks; one that fails in the context leaves a report for the others."""
+def _join_ranks(place: Placement) -> Iterator[tuple[Placement, torch.device]]:
+    """Wait for all ranks; yield this one's place on its node, and its device.
+
+    A rank that fails in the context leaves a report for the others.
+    """
     global _failure_report, _heartbeats
     timeout = read_rank_timeout()
     try:
-        store = _rendezvous(place, backend, timeout)
+        store, place, device = _rendezvous(place, timeout)
     except RankEndedError:
         leave_quietly(EXIT_CODE_OF_FAILURE)
     except UserError:
-        if place.local_rank > 1:  # two on each machine: the first rank of all may be missing
+        # Two on each machine speak: the first rank of all may be missing.
+        if place.rank and place.likely_local_rank > 1:
             leave_quietly(EXIT_CODE_OF_FAILURE)
         raise
+    backend = _name_backend(device)
     _failure_report = _FailureReport(PrefixStore("word", store))
     _heartbeats = Heartbeats(PrefixStore("signs", store.clone()), place, timeout)
     try:
         with _heartbeats.watch():
-            yield
+            yield place, device
     except RankEndedError as error:
         if error.is_reported or place.rank != error.speaker:
             leave_quietly(EXIT_CODE_OF_FAILURE)
@@ -238,32 +248,36 @@ def _join_ranks(place: Placement, backend: str) -> Iterator[None]:
     del store
 
 
-def _rendezvous(place: Placement, backend: str, timeout: RankTimeout) -> Any:
-    """Return the store of the ranks after all have met; raise UserError where they cannot."""
-    absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
-    if absent:
-        raise UserError(
-            f"{absent[0]} is not set, although there are {place.world_size} ranks: export "
-            "MASTER_ADDR (a host that all ranks reach) and MASTER_PORT, or start with torchrun"
-        )
+def _name_backend(device: torch.device) -> str:
+    return "nccl" if device.type == "cuda" else "gloo"
+
+
+def _rendezvous(place: Placement, timeout: RankTimeout) -> tuple[Any, Placement, torch.device]:
+    """Return the store of the ranks after all have met, the place of this one, and its device.
+
+    Raises UserError where they cannot meet, or where their places contradict each other.
+    """
+    host, port = find_address(place, os.environ)
+    os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     try:
         store = wait_for_ranks(place, timeout)
+        place = seat(place, store)
+        device = _take_device(place)
         dist.init_process_group(
-            backend,
+            _name_backend(device),
             store=PrefixStore("ranks", store),
             rank=place.rank,
             world_size=place.world_size,
             timeout=timedelta(seconds=timeout.seconds),
         )
     except dist.DistError as error:
-        where = ":".join(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT"))
         raise UserError(
-            f"{place.world_size} ranks could not meet at {where} ({_first_line(error)}): "
+            f"{place.world_size} ranks could not meet at {host}:{port} ({_first_line(error)}): "
             "use the host of the first rank and a free port, and start all ranks"
         ) from error
-    return store
+    return store, place, device
 
 
 class _FailureReport:
@@ -343,7 +357,3 @@ def all_gather(values: Tensor, group: Any = None) -> Tensor:
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
-
-
-def _slurm_ranks_per_node(place: Placement) -> int:
-    return -(-place.world_size // int(os.environ.get("SLURM_NNODES", "1")))

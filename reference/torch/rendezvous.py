@@ -1,7 +1,6 @@
 """The rendezvous of the ranks: each one enters itself in a store, and waits for all others."""
 
 import os
-import socket
 import threading
 import time
 from datetime import timedelta
@@ -10,6 +9,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from reference.machine.nodes import decode_seat, find_seat, seat_rank
 from reference.machine.placement import Placement, RankEndedError
 from reference.torch.heartbeats import RankTimeout, name_ranks, print_message
 from rules.errors import UserError
@@ -24,7 +24,7 @@ def wait_for_ranks(place: Placement, timeout: RankTimeout) -> Any:
     RankEndedError on the others; ``dist.DistError`` where the place cannot be reached.
     """
     store = _connect(place, timeout)
-    store.set(f"here/{place.rank}", socket.gethostname())
+    store.set(f"here/{place.rank}", find_seat(place).encode())
     store.add("here", 1)
     began = time.monotonic()
     has_told = False
@@ -49,6 +49,21 @@ def wait_for_ranks(place: Placement, timeout: RankTimeout) -> Any:
     return store
 
 
+def seat(place: Placement, store: Any) -> Placement:
+    """Return ``place`` with its local rank and the ranks on its node; all ranks have come.
+
+    Raises UserError on the first rank where the places contradict each other, and RankEndedError on
+    the others.
+    """
+    try:
+        seats = store.multi_get([f"here/{rank}" for rank in range(place.world_size)])
+        return seat_rank(place, [decode_seat(content) for content in seats])
+    except (UserError, dist.DistError) as error:
+        if place.rank == 0:
+            raise
+        raise RankEndedError("the first rank gave up", is_reported=True) from error
+
+
 def _connect(place: Placement, timeout: RankTimeout) -> Any:
     """Connect to the store, which the first rank keeps, or the agent of torchrun."""
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -57,7 +72,7 @@ def _connect(place: Placement, timeout: RankTimeout) -> Any:
         timeout.notice_seconds, print_message, [f"waiting for rank 0 at {host}:{port}; {timeout}"]
     )
     notice.daemon = True
-    if place.local_rank <= 1:  # two on each machine, because the first one may be the missing one
+    if place.likely_local_rank <= 1:  # two on each machine: the first one may be the missing one
         notice.start()
     try:
         return TCPStore(

@@ -62,7 +62,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 def _describe_on_this_rank(output: Path, memories_gib: list[float]) -> tuple[int, str]:
     """As on a machine of its own, with that much memory."""
     rank = int(os.environ["RANK"])
-    os.environ["LOCAL_WORLD_SIZE"] = "1"
+    os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     memory_gib = memories_gib[rank]
     told = {"processor": "A", "processor_cores_per_node": 2, "memory_gib_per_node": memory_gib}
     codes: list[int] = []

@@ -103,7 +103,7 @@ def test_rows_always_advance(tmp_path: Path) -> None:
 def _gather_on_rank() -> tuple[str, ...]:
     from reference.torch import distributed
 
-    os.environ["LOCAL_WORLD_SIZE"] = "1"  # each rank is the only one of its node
+    os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}  # the only rank of its node
     with distributed.start_ranks() as ranks:
         joules = iter(range(1000))
         with Meter(Sensors((Counter("a", lambda: float(next(joules))),), "")) as meter:

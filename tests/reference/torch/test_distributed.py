@@ -1,5 +1,6 @@
 """Ranks, reductions and group batch normalisation, on gloo ranks."""
 
+import os
 from typing import Any
 
 import pytest
@@ -112,10 +113,34 @@ def test_single_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_several_ranks_without_a_master(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_PROCID", "0")
-    monkeypatch.setenv("SLURM_NTASKS", "2")
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "2")
     with pytest.raises(UserError, match="MASTER_ADDR"), start_ranks():
         pass
+
+
+def _say_where(told: list[dict[str, str]]) -> tuple[int, str]:
+    """Return the ranks on this rank's node, or the exit code, and the message."""
+    os.environ |= told[int(os.environ["RANK"])]
+    try:
+        with start_ranks() as ranks:
+            return ranks.ranks_per_node, ""
+    except UserError as error:
+        return 2, str(error)
+    except SystemExit as error:
+        return int(error.code or 0), ""
+
+
+def test_places_that_contradict_each_other_are_one_error() -> None:
+    told = [{"LOCAL_WORLD_SIZE": "1"}, {"LOCAL_WORLD_SIZE": "2"}]
+    first, second = on_ranks(2, _say_where, told)
+    assert first[0] == second[0] == 2
+    assert "different numbers of ranks (1, 2)" in first[1]
+    assert second[1] == ""
+
+
+def test_without_a_launchers_word_the_hosts_tell_the_size_of_a_node() -> None:
+    assert on_ranks(2, _say_where, [{}, {}]) == [(2, "")] * 2
 
 
 def test_uneven_batches_are_refused() -> None:

@@ -1,0 +1,192 @@
+"""The place of a process by the variables of its launcher. They are those of real launchers."""
+
+import re
+
+import pytest
+
+from reference.machine.launchers import ContradictionError
+from reference.machine.placement import Placement, find_placement, read_placement
+from reference.machine.rendezvous_address import find_address, find_first_host
+from rules.errors import UserError
+
+TORCHRUN = {
+    "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
+    "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none",
+}  # fmt: skip
+BY_HAND = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_RANK": "3", "PMIX_NAMESPACE": "1773076481",
+}  # fmt: skip
+MPICH = {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+SLURM = {
+    "SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_NODEID": "1", "SLURM_JOB_ID": "71",
+    "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "node[01-02]",
+    "SLURM_JOB_NODELIST": "node[01-02]",
+}  # fmt: skip
+PMI2 = {"PMI_RANK": "3", "PMI_SIZE": "4", "PMI_JOBID": "71.0"}  # srun --mpi=pmi2
+BATCH = {"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "71",
+         "SLURM_JOB_NODELIST": "node[01-02]"}  # fmt: skip
+AGENT = {**SLURM, "SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2",
+         "SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}  # fmt: skip
+# mpirun of MPICH hands the batch script's SLURM_NTASKS to the ranks.
+DAEMON = {**AGENT, "SLURM_NTASKS": "4"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "launcher", "local_rank", "local_size"),
+    [
+        (TORCHRUN, "torchrun", 1, 2),
+        (BY_HAND, "torchrun", 1, None),
+        (OPEN_MPI, "Open MPI", 1, 2),
+        (MPICH, "MPICH", 1, 2),
+        (SLURM, "Slurm", 1, 2),
+        ({**SLURM, "PMIX_RANK": "3"}, "Slurm", 1, 2),
+        ({**SLURM, **PMI2}, "MPICH", 1, 2),
+        ({**SLURM, "WORLD_SIZE": "4"}, "Slurm", 1, 2),
+        (PMI2, "MPICH", None, None),
+        ({"PMIX_RANK": "3", "WORLD_SIZE": "4"}, "PMIx", None, None),
+        ({**BATCH, **TORCHRUN}, "torchrun", 1, 2),
+        ({**BATCH, **OPEN_MPI}, "Open MPI", 1, 2),
+        ({**AGENT, **TORCHRUN}, "torchrun", 1, 2),
+        ({**AGENT, "PMIX_RANK": "1", **TORCHRUN}, "torchrun", 1, 2),
+        ({"PMIX_RANK": "1", **TORCHRUN}, "torchrun", 1, 2),
+        ({**DAEMON, **OPEN_MPI}, "Open MPI", 1, 2),
+        ({**DAEMON, **MPICH}, "MPICH", 1, 2),
+    ],
+)
+def test_rank_three_of_four(
+    environment: dict[str, str], launcher: str, local_rank: int | None, local_size: int | None
+) -> None:
+    assert read_placement(environment) == Placement(3, 4, local_rank, local_size, launcher)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"SLURM_NTASKS": "8", "SLURM_JOB_ID": "1"}, {**BATCH, "SLURM_NTASKS": "1"},
+     {"WORLD_SIZE": "8"}],
+)  # fmt: skip
+def test_no_launcher_has_started_this_process(environment: dict[str, str]) -> None:
+    assert read_placement(environment) == Placement(0, 1, 0, 1, "")
+
+
+def test_the_size_of_each_node_of_a_step() -> None:
+    uneven = {**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2(x3),1"}
+    sizes = [read_placement({**uneven, "SLURM_NODEID": str(node)}).local_size for node in range(4)]
+    assert sizes == [2, 2, 2, 1]
+    with pytest.raises(UserError, match="names no node 4"):
+        read_placement({**uneven, "SLURM_NODEID": "4"})
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({**OPEN_MPI, "RANK": "0", "WORLD_SIZE": "2"},
+         "RANK=0 WORLD_SIZE=2, but OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4"),
+        ({**OPEN_MPI, "RANK": "0", "WORLD_SIZE": "4"}, "two launchers contradict"),
+        ({**OPEN_MPI, "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "0"},
+         "two launchers contradict"),
+        ({**SLURM, **TORCHRUN, "RANK": "0", "WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "1"},
+         "two launchers contradict"),
+        ({**SLURM, **OPEN_MPI, "OMPI_COMM_WORLD_RANK": "2"}, "two launchers contradict"),
+        ({**SLURM, **MPICH, "PMI_RANK": "2"}, "two launchers contradict"),
+        ({**SLURM, "PMIX_RANK": "2"}, "PMIX_RANK=2; fix"),
+        ({**SLURM, "WORLD_SIZE": "8"}, "WORLD_SIZE=8, but SLURM_PROCID=3 .*fix: unset WORLD_SIZE"),
+        ({"PMIX_RANK": "3"}, "PMIX_RANK=3, but no variable tells how many ranks"),
+    ],
+)  # fmt: skip
+def test_launchers_that_contradict_each_other(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(ContradictionError, match=message):
+        read_placement(environment)
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        (BATCH, "the batch script .* SLURM_NTASKS=4; fix: put srun before"),
+        ({"RANK": "0"}, "RANK=0 is set, but WORLD_SIZE is not"),
+        ({"OMPI_COMM_WORLD_RANK": "0"}, "OMPI_COMM_WORLD_SIZE is not"),
+        ({**BY_HAND, "RANK": "4"}, "RANK=4 WORLD_SIZE=4: ranks are numbered from 0 to 3"),
+        ({**BY_HAND, "RANK": "-1"}, "RANK=-1: expected a whole number from 0"),
+        ({**BY_HAND, "WORLD_SIZE": "0"}, "WORLD_SIZE=0: expected a whole number from 1"),
+        ({**BY_HAND, "WORLD_SIZE": "9" * 99}, "WORLD_SIZE=9"),
+        ({**BY_HAND, "LOCAL_RANK": "one"}, "LOCAL_RANK=one: expected"),
+        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2x2"}, "TASKS_PER_NODE=2x2: expected"),
+    ],
+)
+def test_variables_that_say_nothing(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_placement(environment)
+
+
+def test_one_rank_speaks_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reference.machine.placement.LINGER_SECONDS", 0)
+    speakers = []
+    for rank in range(4):
+        for name, value in {**OPEN_MPI, "RANK": "2", "WORLD_SIZE": "4"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("OMPI_COMM_WORLD_RANK", str(rank))
+        monkeypatch.setenv("PMIX_RANK", str(rank))
+        with pytest.raises((UserError, SystemExit)) as caught:
+            find_placement()
+        if isinstance(caught.value, UserError):
+            speakers.append(rank)
+        else:
+            assert caught.value.code == 2
+    assert speakers == [0]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("node7", "node7"),
+        ("node[01-03,7]", "node01"),
+        ("node[5]", "node5"),
+        ("rack[1-2]node[08,9],login", "rack1node08"),
+        ("a,b[1-2]", "a"),
+        ("", ""),
+    ],
+)
+def test_the_first_host_of_a_node_list(nodes: str, first: str) -> None:
+    assert find_first_host(nodes) == first
+
+
+@pytest.mark.parametrize(
+    ("environment", "host"),
+    [
+        (SLURM, "node01"),
+        ({**SLURM, "SLURM_STEP_NODELIST": "node02"}, "node02"),
+        ({**DAEMON, "SLURM_STEP_NODELIST": "node02", **OPEN_MPI}, "node01"),
+        ({**BATCH, **MPICH}, "node01"),
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, "127.0.0.1"),
+        ({**MPICH, "MPI_LOCALNRANKS": "4"}, "127.0.0.1"),
+        ({**SLURM, "MASTER_ADDR": "there"}, "there"),
+    ],
+)
+def test_the_launcher_tells_where_to_meet(environment: dict[str, str], host: str) -> None:
+    found, port = find_address(read_placement(environment), environment)
+    assert found == host
+    assert 10_000 <= port < 30_000
+    assert find_address(read_placement(environment), {**environment, "MASTER_PORT": "5"})[1] == 5
+
+
+def test_each_job_has_its_own_port() -> None:
+    places = [{**SLURM, "SLURM_STEP_ID": str(step)} for step in range(20)]
+    assert len({find_address(read_placement(place), place)[1] for place in places}) == 20
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        (BY_HAND, "MASTER_ADDR is not set, although there are 4 ranks: export"),
+        ({**BY_HAND, "MASTER_ADDR": "there"}, "MASTER_PORT is not set"),
+        (OPEN_MPI, r"MASTER_ADDR is not set.*\(mpirun -x MASTER_ADDR=HOST"),
+        (MPICH, r"MASTER_ADDR is not set.*\(mpirun -genv MASTER_ADDR HOST"),
+        ({**BY_HAND, "MASTER_ADDR": "there", "MASTER_PORT": "many"}, "MASTER_PORT=many: expected"),
+        ({**BY_HAND, "MASTER_ADDR": "there", "MASTER_PORT": "65536"}, "MASTER_PORT=65536"),
+    ],
+)
+def test_nobody_tells_where_to_meet(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(UserError, match=re.compile(message)):
+        find_address(read_placement(environment), environment)
