@@ -7,7 +7,7 @@ neither nested nor agree are an error, because ranks would otherwise wait for ra
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rules.errors import UserError
 
@@ -54,15 +54,19 @@ class Claim:
     agents: int | None = None  # of torchrun, one on each node
     text: str = ""
 
+    @property
+    def is_constant(self) -> bool:
+        """Return whether all processes may have got it, such as what a shell has exported."""
+        return self.launcher == "PMIx" or (self.launcher == "torchrun" and self.agents is None)
+
     def agrees_with(self, other: "Claim") -> bool:
-        """Return whether both give this process the same place."""
-        pairs = (
-            (self.rank, other.rank),
-            (self.world_size, other.world_size),
-            (self.local_rank, other.local_rank),
-            (self.local_size, other.local_size),
+        """Return whether both give this process the same rank.
+
+        Local ranks are compared when all ranks have met, because some ranks may see no mistake.
+        """
+        return self.rank == other.rank and (
+            None in (self.world_size, other.world_size) or self.world_size == other.world_size
         )
-        return all(mine is None or theirs is None or mine == theirs for mine, theirs in pairs)
 
     def is_started_by(self, outer: "Claim") -> bool:
         """Return whether the launcher ``outer`` may have started this one, and not this process."""
@@ -108,7 +112,7 @@ def reconcile(claims: Sequence[Claim], environment: Environment) -> Claim:
             raise ContradictionError(
                 f"two launchers contradict each other: {inner.text}, but {outer.text}; fix: start "
                 "the ranks with one of them, and unset the variables of the other",
-                speaks=_is_speaker(claims),
+                speaks=_is_speaker(inner, outer),
             )
     same = [claim for claim in claims if inner.agrees_with(claim)]
     world_size = next((claim.world_size for claim in same if claim.world_size is not None), None)
@@ -133,12 +137,12 @@ def _compare_world_size(told: int | None, claims: Sequence[Claim], environment: 
         raise ContradictionError(
             f"{claims[0].text}, but no variable tells how many ranks there are; fix: export "
             "WORLD_SIZE with their number",
-            speaks=_is_speaker(claims),
+            speaks=claims[0].rank == 0,
         )
     if None not in (told, by_hand) and told != by_hand:
         raise ContradictionError(
             f"WORLD_SIZE={by_hand}, but {claims[0].text}; fix: unset WORLD_SIZE",
-            speaks=_is_speaker(claims),
+            speaks=claims[0].rank == 0,
         )
     world_size = told if told is not None else by_hand
     assert world_size is not None
@@ -150,13 +154,15 @@ def _compare_world_size(told: int | None, claims: Sequence[Claim], environment: 
     return world_size
 
 
-def _is_speaker(claims: Sequence[Claim]) -> bool:
-    """Return whether this process prints for all: one that no launcher gives another rank than 0.
+def _is_speaker(inner: Claim, outer: Claim) -> bool:
+    """Return whether this process is the one among those of the inner launcher that prints.
 
-    What was set by hand is the same on all ranks, so it distinguishes nobody.
+    It is the first rank. What a shell has exported is the same everywhere, and a rank that has by
+    chance that very rank sees no contradiction: then it is the next one.
     """
-    launched = [claim for claim in claims if claim.launcher != "torchrun" or claim.agents]
-    return all(claim.rank == 0 for claim in launched or claims)
+    live, other = (outer, inner) if inner.is_constant else (inner, outer)
+    is_like_first = other.is_constant and replace(other, rank=live.rank).agrees_with(live)
+    return live.rank == (1 if is_like_first and other.rank == 0 else 0)
 
 
 def _read(names: Variables, environment: Environment) -> Claim | None:

@@ -118,8 +118,8 @@ def _compare(rank: int, seat: Seat, size: int, first: Seat) -> None:
         if seat.local_size is not None:
             told += f" of {seat.local_size}"
         raise UserError(
-            f"rank {rank} ({seat.host}) is {told}, as its launcher says, but local rank "
-            f"{rank % size} of {size} where each node has {size} consecutive ranks; fix: "
+            f"rank {rank} ({seat.host}) is {told}, as its launcher says: expected local rank "
+            f"{rank % size} of {size}, since each node must have {size} consecutive ranks; fix: "
             f"{FIX_ORDER}, and unset what an earlier launcher has left"
         )
     if "" not in (seat.machine, first.machine) and seat.machine != first.machine:

@@ -15,6 +15,7 @@ from reference.torch.heartbeats import RankTimeout, name_ranks, print_message
 from rules.errors import UserError
 
 POLL_SECONDS = 0.02
+READING_SECONDS = 10.0  # for the other ranks, of an error that all have
 
 
 def wait_for_ranks(place: Placement, timeout: RankTimeout) -> Any:
@@ -57,11 +58,20 @@ def seat(place: Placement, store: Any) -> Placement:
     """
     try:
         seats = store.multi_get([f"here/{rank}" for rank in range(place.world_size)])
+        store.add("seated", 1)
         return seat_rank(place, [decode_seat(content) for content in seats])
     except (UserError, dist.DistError) as error:
         if place.rank == 0:
+            _wait_for_readers(store, place.world_size)
             raise
         raise RankEndedError("the first rank gave up", is_reported=True) from error
+
+
+def _wait_for_readers(store: Any, readers: int) -> None:
+    """Wait until all ranks have read the seats from the store, which ends with the first rank."""
+    deadline = time.monotonic() + READING_SECONDS
+    while time.monotonic() < deadline and store.add("seated", 0) < readers:
+        time.sleep(POLL_SECONDS)
 
 
 def _connect(place: Placement, timeout: RankTimeout) -> Any:

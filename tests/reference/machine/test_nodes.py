@@ -52,7 +52,11 @@ def test_the_launchers_word_counts_on_virtual_nodes() -> None:
         ("aab", [(0, 2), (1, 2), (0, 2)], "3 ranks do not fill nodes of 2"),
         ("abab", [(0, 2), (0, 2), (1, 2), (1, 2)], r"rank 1 \(b\) is local rank 0 of 2.*block"),
         ("abcd", [(0, 2), (1, 2)] * 2, r"ranks 0 \(a\) and 1 \(b\) share a node"),
-        ("aabb", [(0, None), (0, None)] * 2, r"rank 1 \(a\) is local rank 0, as .* local rank 1"),
+        (
+            "aabb",
+            [(0, None), (0, None)] * 2,
+            r"rank 1 \(a\) is local rank 0, as .* expected local rank 1",
+        ),
         ("aaaa", [(None, 2)] * 4, r"rank 0 \(a\) is on a node of 2"),
     ],
 )
