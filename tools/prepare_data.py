@@ -1,10 +1,12 @@
-"""`cepheid data`: prepare, verify or export a dataset."""
+"""`cepheid data`: prepare, verify, stage or export a dataset."""
 
 import argparse
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reference.machine.placement import find_placement
 from rules import definition
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
@@ -19,14 +21,17 @@ EXAMPLES = """\
 examples:
   cepheid data galaxy_shape --scale mini             prepare what `cepheid run` will need
   cepheid data galaxy_shape --scale mini --verify    read every byte again and compare digests
+  cepheid data galaxy_shape --scale mini --stage /local
+      copy the prepared dataset to a fast disk of this machine and verify the copy by its digests;
+      then `cepheid run … --data /local`. On a cluster: srun --ntasks-per-node=1 cepheid data …
   cepheid data galaxy_shape --scale mini --export fits --output sky.fits
       images in electrons, labels and PSF for astronomers' own tools; prepares what is missing
   cepheid data galaxy_shape --scale mini --verify-reader batch.npz
       compare the first rows of stamps and labels, as a program of yours read and wrote them;
       rules/from_scratch.md says what lies where
 
-An interrupted preparation continues where it stopped. The same command makes the same galaxies on
-any machine and with any number of processes.
+An interrupted preparation or copy continues where it stopped. The same command makes the same
+galaxies on any machine and with any number of processes.
 
 You may name a dataset by its generator (galaxies) where all its benchmarks share the dataset.
 
@@ -39,7 +44,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Make the parser of `cepheid data`."""
     parser = make_command_parser(
         "data",
-        "Prepare the dataset of a benchmark, verify one that is there, or export it.",
+        "Prepare the dataset of a benchmark, verify one that is there, stage it or export it.",
         EXAMPLES,
     )
     add = parser.add_argument
@@ -54,6 +59,13 @@ def make_parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="compare what a program of yours read, an .npz file of the first rows, with the data",
+    )
+    add(
+        "--stage",
+        type=Path,
+        metavar="DIR",
+        help="copy the prepared dataset to this folder, a --data for runs, and verify the copy; "
+        "one rank of each node does it, and nothing is overwritten",
     )
     add("--export", metavar="FORMAT", help="also write the dataset as one file: fits")
     add(
@@ -70,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser().parse_args(argv)
     chosen = definition.load(_find_benchmark(arguments.benchmark, arguments.scale), arguments.scale)
     output = _choose_export_path(chosen, arguments)
+    if arguments.stage:
+        return _stage(chosen, arguments)
 
     from reference import data
     from reference.data import store, verification
@@ -100,6 +114,34 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"these are not the reference's data, which have the digest {chosen.data_digest}"
         )
         return EXIT_FINDINGS
+    return EXIT_FINE
+
+
+def _stage(chosen: Definition, arguments: argparse.Namespace) -> int:
+    """Copy the dataset to a disk of this machine, on one rank of each node."""
+    if arguments.verify or arguments.verify_reader or arguments.export:
+        raise UserError("--stage verifies what it copies: leave out --verify… and --export")
+    place = find_placement()
+    if place.local_rank:  # of a launcher that does not tell it, all ranks come, and wait in turn
+        return EXIT_FINE
+
+    from reference import data
+    from reference.data import staging
+    from tools.console.terminal import Terminal
+
+    terminal = Terminal(quiet=place.rank != 0)
+    source, target = (data.folder(chosen.data, root) for root in (arguments.data, arguments.stage))
+    try:
+        with (
+            terminal.count("copying", "MiB") as on_copy,
+            terminal.count("verifying", "samples") as on_verify,
+        ):
+            manifest = staging.stage(source, target, on_copy, on_verify)
+    except UserError as error:
+        if place.world_size > 1:
+            raise UserError(f"{socket.gethostname()}: {error}") from error
+        raise
+    terminal.tell(f"{target}: the same as {source}, digest {manifest.digest}")
     return EXIT_FINE
 
 

@@ -76,10 +76,10 @@ def prepare(
     on_progress = on_progress or (lambda done, total: None)
     if folder.exists():
         return _check_existing(folder, plan)
-    with explain_disk_errors(folder), _lock(folder):
+    with explain_disk_errors(folder), lock_folder(folder):
         if folder.exists():  # another preparation finished it while we came here
             return _check_existing(folder, plan)
-        unfinished = _name_partial(folder)
+        unfinished = name_partial(folder)
         finished = _begin(unfinished, plan)
         todo = [chunk for chunk in range(len(plan.chunks)) if chunk not in finished]
         done = rows - sum(len(plan.chunks[chunk]) for chunk in todo)
@@ -183,7 +183,7 @@ def _begin(unfinished: Path, plan: _Plan) -> dict[int, dict[str, str]]:
             _append(journal.fileno(), plan.header)
     for name in plan.layout:
         _allocate(unfinished, name, plan)
-    _synchronize(unfinished)
+    synchronize(unfinished)
     # Digested again: the journal may have outlived data, or a file may have been made anew.
     return {
         line["chunk"]: line["sha256"]
@@ -294,7 +294,7 @@ def _publish(
     judge: Judge | None,
 ) -> Manifest:
     """Write the manifest and rename the folder to its final name."""
-    unfinished = _name_partial(folder)
+    unfinished = name_partial(folder)
     arrays = {}
     for name, column in plan.layout.items():
         chunks = tuple(finished[chunk][name] for chunk in range(len(plan.chunks)))
@@ -313,9 +313,9 @@ def _publish(
     store.write_manifest(unfinished, manifest)
     if judge:
         _run_judge(unfinished, judge)
-    _synchronize(unfinished)
+    synchronize(unfinished)
     unfinished.rename(folder)
-    _synchronize(folder.parent)
+    synchronize(folder.parent)
     (folder / JOURNAL).unlink()
     return store.read_manifest(folder)
 
@@ -332,10 +332,13 @@ def _run_judge(unfinished: Path, judge: Judge) -> None:
 
 
 @contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Lock ``folder`` for one preparation; the system frees the lock when the process ends."""
+def lock_folder(folder: Path, *, is_patient: bool = False) -> Iterator[None]:
+    """Lock ``folder`` for one preparation; the system frees the lock when the process ends.
+
+    Raises StoreError if another process has it, or waits for that one where ``is_patient``.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"), blocking=False)
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"), blocking=is_patient)
     try:
         lock.acquire()
     except Timeout as error:
@@ -350,15 +353,18 @@ def _lock(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def explain_disk_errors(folder: Path) -> Iterator[None]:
-    """Turn errors of the system about the disk of ``folder`` into StoreError; bugs pass."""
+def explain_disk_errors(folder: Path, verb: str = "prepare") -> Iterator[None]:
+    """Turn errors of the system about the disk of ``folder`` into StoreError; bugs pass.
+
+    The message advises to ``verb`` again.
+    """
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise StoreError(
                 f"{error.filename or folder.parent}: the disk is full ({error.strerror}). Free "
-                f"some space and prepare again; finished chunks are kept."
+                f"some space and {verb} again; finished chunks are kept."
             ) from error
         if error.errno in CANNOT_WRITE:
             raise StoreError(
@@ -371,7 +377,8 @@ def explain_disk_errors(folder: Path) -> Iterator[None]:
 # Small things -------------------------------------------------------------------------------------
 
 
-def _name_partial(folder: Path) -> Path:
+def name_partial(folder: Path) -> Path:
+    """Return the folder that ``folder`` is until it is finished."""
     return folder.with_name(f"{folder.name}.partial")
 
 
@@ -381,7 +388,7 @@ def _append(descriptor: int, line: Any) -> None:
     os.fsync(descriptor)
 
 
-def _synchronize(folder: Path) -> None:
+def synchronize(folder: Path) -> None:
     """Write new names in ``folder`` through to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
