@@ -25,6 +25,8 @@ from reference.run.config import RunConfig
 from reference.torch.batch_norm import SpanBatchNorm2d
 from reference.torch.distributed import TorchRanks
 from reference.torch.parallel_task import ParallelTask
+from reference.torch.spatial.grid import Grid
+from reference.torch.spatial.network import partition_network
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "ResNet50":
@@ -40,10 +42,13 @@ class ResNet50(ParallelTask):
     evaluation_batch = 250
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
+        self.grid = Grid.parse(config.execution.own.get("spatial_partitions", "1"))
+        ranks = ranks.partition(self.grid.parts)
         super().__init__(config, ranks)
         ranks.split_span(self.hyperparameters.model_bn_span, self.batch_per_rank)  # fails early
         self.schedule = self.make_schedule()
         model = self.definition.model
+        self.grid.check(model["pixels"], model["pixels"])
         self.cropping = Cropping(
             model["pixels"],
             model["evaluation_resize_pixels"],
@@ -57,7 +62,10 @@ class ResNet50(ParallelTask):
         return make_schedule(self.config)
 
     def make_network(self) -> nn.Module:
-        """Return the network, channels last, with batch norms over ``model_bn_span`` samples."""
+        """Return the network, channels last, with batch norms over ``model_bn_span`` samples.
+
+        The ranks of a replica share its images (``spatial_partitions``).
+        """
         model, values = self.definition.model, self.hyperparameters
         self.span = self.ranks.make_span(values.model_bn_span, self.batch_per_rank)
         network = ResNet(
@@ -72,7 +80,8 @@ class ResNet50(ParallelTask):
             ),
         )
         convert_conv2d_weight_memory_format(network, torch.channels_last)
-        return network
+        shape = 3, model["pixels"], model["pixels"]
+        return partition_network(network, self.ranks, self.grid, shape, averaged=["fc"])
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return SGD or LARS; biases and batch norms are neither decayed nor adapted."""
@@ -116,7 +125,7 @@ class ResNet50(ParallelTask):
         has_gpu = ranks.device.type == "cuda"
         # A CPU needs far longer to train on an image than one worker needs to decode it.
         workers = max(1, (os.cpu_count() or 1) // ranks.ranks_per_node) if has_gpu else 1
-        share = Share(ranks.rank, ranks.world_size, self.batch_per_rank)
+        share = Share(ranks.rank, ranks.world_size, self.batch_per_rank, ranks.partitions)
         return Loader(self.images, cropping, self.config.seed, share, workers, pinned=has_gpu)
 
     def next_batch(self) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 ``torch.nn.SyncBatchNorm`` refuses CPU tensors.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -82,6 +83,20 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
 
     def __init__(self, channels: int, over: Span, epsilon: float, momentum: float) -> None:
         super().__init__(channels, eps=epsilon, momentum=momentum)
+        self.normalize_over(over)
+
+    @classmethod
+    def convert(cls, norm: nn.BatchNorm2d) -> "SpanBatchNorm2d":
+        """Return ``norm``, the same object, as a norm over its rank's batch."""
+        if type(norm) is nn.BatchNorm2d:
+            norm.__class__ = cls
+            assert isinstance(norm, cls)
+            norm.normalize_over(Span())
+        assert isinstance(norm, cls)
+        return norm
+
+    def normalize_over(self, over: Span) -> None:
+        """Normalise over another span from now on."""
         self.over = over
         self._compute_group_moments = torch.compiler.disable(_compute_group_moments)
 
@@ -123,16 +138,25 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
         return normalized
 
     def _normalize_over_ranks(self, images: Tensor) -> Tensor:
-        """Normalise in float32 and return the type of ``images``."""
-        exact = images.float()
-        mean, variance = self._compute_group_moments(exact, self.over.group)
-        self.batch_moments = mean.detach()[None], variance.detach()[None]
-        count = self.over.ranks * images.numel() // images.shape[1]
-        self._update_running_statistics(mean, variance * count / max(1, count - 1))
+        """Normalise in float32 or better and return the type of ``images``."""
+        exact = images.to(torch.promote_types(images.dtype, torch.float32))
+        parts = exact.chunk(self.over.local_groups)
+        moments = [
+            self._compute_group_moments(part, self.over.group, self.over.shares) for part in parts
+        ]
+        mean, variance = (torch.stack(values) for values in zip(*moments, strict=True))
+        self.batch_moments = mean.detach(), variance.detach()
+        count = self.over.count_values(parts[0].numel() // images.shape[1])
+        unbiased = variance * count / max(1, count - 1)
+        self._update_running_statistics(mean.mean(0), unbiased.mean(0))
         scale = self.weight * torch.rsqrt(variance + self.eps)
         shift = self.bias - mean * scale
-        normalized: Tensor = exact * scale[:, None, None] + shift[:, None, None]
-        return normalized.to(images.dtype)
+        normalized = [
+            part * factor[:, None, None] + summand[:, None, None]
+            for part, factor, summand in zip(parts, scale, shift, strict=True)
+        ]
+        whole = torch.cat(normalized) if len(normalized) > 1 else normalized[0]
+        return whole.to(images.dtype)
 
     @torch.no_grad()
     def _update_running_statistics(self, mean: Tensor, variance: Tensor) -> None:
@@ -143,21 +167,28 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
         self.running_var.lerp_(variance, self.momentum)
 
 
-def _compute_group_moments(images: Tensor, group: Any = None) -> tuple[Tensor, Tensor]:
+def _compute_group_moments(
+    images: Tensor, group: Any = None, shares: Sequence[float] = ()
+) -> tuple[Tensor, Tensor]:
     """Return the mean and the biased variance per channel over all ranks, or those of ``group``.
 
     Gradients flow through both, (channels,) each. Each rank sends its own moments, so that one
-    collective suffices, and the same number backwards.
+    collective suffices, and the same number backwards. ``shares`` are the weights of the ranks'
+    moments, if they are not equal.
     """
     mean = images.mean((0, 2, 3))
     # Detached, because the deviations of a rank sum up to 0, and so does what flows through it.
     variance = (images - mean.detach()[:, None, None]).square().mean((0, 2, 3))
-    means, variances = _gather_over_ranks(torch.stack((mean, variance)), group).unbind(1)
+    means, variances = gather_over_ranks(torch.stack((mean, variance)), group).unbind(1)
+    if shares:
+        weights = images.new_tensor(shares)[:, None]
+        total = (weights * means).sum(0)
+        return total, (weights * (variances + (means - total).square())).sum(0)
     total = means.mean(0)
     return total, variances.mean(0) + (means - total).square().mean(0)
 
 
-def _gather_over_ranks(values: Tensor, group: Any = None) -> Tensor:
+def gather_over_ranks(values: Tensor, group: Any = None) -> Tensor:
     """Return the ``values`` of all ranks, (ranks, …); their gradients are summed over the ranks."""
     gathered: Tensor = _GatherOverRanks.apply(values, group)
     return gathered

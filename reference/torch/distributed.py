@@ -6,9 +6,9 @@ import signal
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -33,22 +33,54 @@ class Span:
     """The samples over which one rank's batch norms normalise.
 
     The rank's own samples in ``local_groups`` equal parts, or all of them together with those of
-    the other members of the process group ``group``, which has ``ranks`` ranks.
+    the other members of the process group ``group``, which has ``ranks`` ranks. If ranks share
+    images (``reference.torch.spatial``), ``shares`` are the weights of the group's ranks in a mean,
+    and each value is on ``copies`` ranks.
     """
 
     local_groups: int = 1
     group: Any = None
     ranks: int = 1
+    shares: tuple[float, ...] = ()
+    copies: int = 1
+
+    def count_values(self, own: int) -> int:
+        """Return the number of different values in a group, ``own`` of which are on this rank."""
+        share = self.shares[dist.get_rank(self.group)] if self.shares else 1 / self.ranks
+        return round(own / share / self.copies)
 
 
 @dataclass(frozen=True)
 class TorchRanks:
-    """This process among those of a run on torch, and the device that it drives."""
+    """This process among those of a run on torch, and the device that it drives.
+
+    Each ``partitions`` consecutive ranks are one replica, which shares each of its images.
+    """
 
     rank: int
     world_size: int
     device: torch.device
     ranks_per_node: int = 1
+    partitions: int = 1
+
+    def partition(self, partitions: int) -> Self:
+        """Return the same with replicas of ``partitions`` ranks; raise UserError if some remain."""
+        if self.world_size % partitions:
+            raise UserError(
+                f"spatial_partitions: {self.world_size} ranks cannot form replicas of {partitions} "
+                f"ranks; start a multiple of {partitions} ranks"
+            )
+        return replace(self, partitions=partitions)
+
+    @property
+    def replica(self) -> int:
+        """The number of this rank's replica, which has its own share of every global batch."""
+        return self.rank // self.partitions
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas of the model: one for each rank, unless ranks share images."""
+        return self.world_size // self.partitions
 
     @property
     def is_first(self) -> bool:
@@ -126,36 +158,42 @@ class TorchRanks:
     def make_span(self, samples: int, share: int) -> "Span":
         """Return the span of batch normalisation over ``samples`` consecutive samples.
 
-        Each rank has ``share`` samples of the global batch. All ranks must call it. Raises
+        Each replica has ``share`` samples of the global batch. All ranks must call it. Raises
         UserError as ``split_span``.
         """
-        local_groups, ranks = self.split_span(samples, share)
+        local_groups, replicas = self.split_span(samples, share)
+        ranks = replicas * self.partitions
         return Span(local_groups, self.make_subgroup(ranks) if ranks > 1 else None, ranks)
 
     def split_span(self, samples: int, share: int) -> tuple[int, int]:
-        """Return the groups of ``samples`` in one rank's ``share``, and the ranks in one group.
+        """Return the groups of ``samples`` in a replica's ``share``, and the replicas in a group.
 
         At least one of the two numbers is 1. If ``samples`` is 0, the group is the global batch.
         Raises UserError where groups would cut through a share unevenly.
         """
-        total = share * self.world_size
+        total = share * self.replicas
         samples = samples or total
         if total % samples or (share % samples and samples % share):
             raise UserError(
-                f"model_bn_span {samples}: {self.world_size} ranks with {share} samples each "
+                f"model_bn_span {samples}: {self._describe_replicas()} with {share} samples each "
                 f"cannot normalise over groups of it: choose a divisor or a multiple of {share} "
                 f"that divides {total}, or 0 for the whole global batch"
             )
         return max(1, share // samples), max(1, samples // share)
 
     def split_batch(self, global_batch_size: int) -> int:
-        """Return the samples per rank; raise UserError where the batch does not divide evenly."""
-        if global_batch_size % self.world_size:
+        """Return the samples per replica; raise UserError if the batch does not divide evenly."""
+        if global_batch_size % self.replicas:
             raise UserError(
                 f"global_batch_size {global_batch_size} cannot be shared evenly by "
-                f"{self.world_size} ranks: choose a multiple of {self.world_size}"
+                f"{self._describe_replicas()}: choose a multiple of {self.replicas}"
             )
-        return global_batch_size // self.world_size
+        return global_batch_size // self.replicas
+
+    def _describe_replicas(self) -> str:
+        if self.partitions == 1:
+            return f"{self.world_size} ranks"
+        return f"{self.replicas} replicas of {self.partitions} ranks"
 
 
 @dataclass(frozen=True)

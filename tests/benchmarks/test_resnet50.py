@@ -16,7 +16,7 @@ from benchmarks.resnet50.task import ResNet50, create
 from reference.measure.step_profiler import profile_steps
 from reference.optim.lars import Lars
 from reference.run.config import RunConfig, configure
-from reference.torch.distributed import TorchRanks
+from reference.torch.distributed import TorchRanks, start_ranks
 from rules import definition
 from rules.definition import Block
 from rules.errors import UserError
@@ -25,6 +25,7 @@ from tests.benchmarks.several_ranks import (
     assert_four_ranks_do_what_one_does,
     result_on_this_rank,
 )
+from tests.distributed import on_ranks
 from tests.prepared import prepare
 
 FULL, MINI = (definition.load("resnet50", scale) for scale in ("full", "mini"))
@@ -267,3 +268,55 @@ def test_ranks_that_share_the_update_and_norm_in_groups(data_root: Path) -> None
     overrides.append("all_reduce=two_level")
     small_config(data_root)
     assert_four_ranks_do_what_one_does(_on_this_rank, data_root, overrides)
+
+
+# Several ranks for each image -------------------------------------------------------------------
+
+
+def _train_in_parts(data_root: Path, overrides: list[str]) -> tuple[list[float], dict[str, float]]:
+    torch.set_num_threads(1)
+    with start_ranks() as ranks:
+        task = create(small_config(data_root, *overrides), ranks)
+        task.build()
+        task.warm_up()
+        task.open_data()
+        task.evaluation_batch = 4
+        losses = [
+            task.train(Block(number, 8 * number - 8, 8 * number), lambda _: None)
+            for number in (1, 2, 3)
+        ]
+        return losses, task.evaluate()
+
+
+@pytest.mark.parametrize(
+    ("world_size", "overrides"),
+    [
+        (2, ["spatial_partitions=2"]),
+        pytest.param(4, ["spatial_partitions=4"], marks=pytest.mark.slow),
+        pytest.param(4, ["spatial_partitions=2x2", "model_variant=d"], marks=pytest.mark.slow),
+        pytest.param(4, ["spatial_partitions=2", "model_bn_span=4"], marks=pytest.mark.slow),
+        pytest.param(4, ["spatial_partitions=2", "weight_update=sharded"], marks=pytest.mark.slow),
+    ],
+)
+def test_ranks_that_share_images_do_what_one_does(
+    world_size: int, overrides: list[str], data_root: Path
+) -> None:
+    small_config(data_root)  # data are prepared before the ranks start
+    alone = _train_in_parts(data_root, [each for each in overrides if "spatial" not in each])
+    for losses, quality in on_ranks(world_size, _train_in_parts, data_root, overrides):
+        assert losses == pytest.approx(alone[0], rel=1e-4)
+        assert quality == pytest.approx(alone[1], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "overrides", "problem"),
+    [
+        (3, ["spatial_partitions=2"], "3 ranks cannot form replicas of 2 ranks"),
+        (8, ["spatial_partitions=4", "global_batch_size=9"], "2 replicas of 4 ranks"),
+    ],
+)
+def test_ranks_that_cannot_share_images(
+    ranks: int, overrides: list[str], problem: str, data_root: Path
+) -> None:
+    with pytest.raises(UserError, match=problem):
+        create(small_config(data_root, *overrides), TorchRanks(0, ranks, torch.device("cpu")))

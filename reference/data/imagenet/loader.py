@@ -34,11 +34,16 @@ PIECE = 16  # images that a worker takes at a time
 
 @dataclass(frozen=True)
 class Share:
-    """This rank's part of every global batch: ``batch`` samples, the ``rank``-th of ``ranks``."""
+    """This rank's part of every global batch: ``batch`` samples, the ``rank``-th of ``ranks``.
+
+    In training each ``partitions`` consecutive ranks have the same samples, of which they share
+    each image (``reference.torch.spatial``).
+    """
 
     rank: int
     ranks: int
     batch: int
+    partitions: int = 1
 
 
 class Loader:
@@ -68,7 +73,7 @@ class Loader:
         if samples != self._coming_from:
             self._forget()
             self._coming_from = samples
-        step = self.share.ranks * self.share.batch
+        step = self.share.ranks // self.share.partitions * self.share.batch
         while len(self._coming) <= AHEAD:
             self._coming.append(self._start_training(samples + len(self._coming) * step))
         self._coming_from += step
@@ -100,7 +105,7 @@ class Loader:
         self._coming.clear()
 
     def _start_training(self, samples: int) -> "_Batch":
-        first = samples + self.share.rank * self.share.batch
+        first = samples + self.share.rank // self.share.partitions * self.share.batch
         return self._start(
             make_training_views(self.images, self.cropping, self.stream, first, self.share.batch)
         )

@@ -1,0 +1,186 @@
+"""The conversion of a network, so that several ranks share each of its training images."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from reference.torch.batch_norm import SpanBatchNorm2d, gather_over_ranks
+from reference.torch.distributed import TorchRanks
+from reference.torch.spatial.grid import Grid, Partition, split
+from reference.torch.spatial.layers import PARTITIONED, Size, convert_layer
+from rules.errors import UserError
+
+CONVERTED = (*PARTITIONED, nn.BatchNorm2d, SpanBatchNorm2d)
+aten = torch.ops.aten
+MEAN = aten.mean.dim
+HARMLESS = {aten.detach.default, aten.clone.default, aten._to_copy.default, aten.alias.default}
+
+
+def partition_network(
+    network: nn.Module,
+    ranks: TorchRanks,
+    grid: Grid,
+    shape: Sequence[int],
+    averaged: Sequence[str] = (),
+) -> nn.Module:
+    """Let ``network`` share its training images with the other ranks of its replica; return it.
+
+    In training mode the network takes the whole images, (n, *shape) with ``shape`` (channels,
+    height, width), the same on all ranks of a replica, and cuts out this rank's part. Its result is
+    that of one rank, but for rounding, on all of them. So are the weights' gradients after they are
+    averaged over all ranks of the run: each rank of a replica adds to the same loss, which all of
+    them compute, so that the sum over the replica counts it as often as it has ranks. In evaluation
+    mode the network is as before, and ranks may evaluate different images.
+
+    The layers keep names and parameters. Convolutions and pooling exchange the rows that they
+    need besides their own; batch norms use the moments of the whole maps, their spans counted in
+    replicas (``TorchRanks.make_span``). A map with fewer rows than parts is
+    gathered, and all ranks compute it. ``averaged`` names the layers whose input is the mean over
+    the last map: it becomes that over the whole map. Outside of these layers all that is done to
+    maps must be elementwise.
+
+    All ranks must call it. Raises UserError if the images are too small, or for a network that does
+    something else with maps.
+    """
+    if grid.parts == 1:
+        return network
+    grid.check(*shape[1:])
+    trace = _trace(network, shape, bool(averaged))
+    partition = Partition(grid, ranks)
+    for name, (before, after) in trace.sizes.items():
+        layer = network.get_submodule(name)
+        if not convert_layer(layer, partition, before, after):
+            assert isinstance(layer, nn.BatchNorm2d)
+            _normalize_whole_maps(SpanBatchNorm2d.convert(layer), partition, before)
+    _cut_images(network, partition, shape)
+    for name in averaged:
+        share = partition.compute_shares(*trace.averaged)[partition.place]
+        _average_over_parts(network.get_submodule(name), partition, share)
+    return network
+
+
+def _normalize_whole_maps(norm: SpanBatchNorm2d, partition: Partition, size: Size) -> None:
+    """Let ``norm`` weigh the moments of all parts of maps of ``size``, (height, width)."""
+    over = norm.over if norm.over.group else replace(norm.over, ranks=partition.grid.parts)
+    replicas = over.ranks // partition.grid.parts
+    shares = [share / replicas for share in partition.compute_shares(*size)]
+    norm.normalize_over(
+        replace(
+            over,
+            group=over.group or partition.group,
+            shares=tuple(shares) * replicas,
+            copies=partition.count_copies(*size),
+        )
+    )
+
+
+def _cut_images(network: nn.Module, partition: Partition, shape: Sequence[int]) -> None:
+    """Let ``network`` cut out this rank's part of its images, (n, *shape), in training mode."""
+    rows, columns = (
+        split(size, axis.parts)[axis.place]
+        for size, axis in zip(shape[1:], partition.axes, strict=True)
+    )
+
+    def cut(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        partition.is_active = module.training
+        if not module.training:
+            return inputs
+        images, *others = inputs
+        assert tuple(images.shape[1:]) == tuple(shape), "the network is partitioned for other sizes"
+        part = images[:, :, rows.start : rows.stop, columns.start : columns.stop]
+        return (part, *others)
+
+    network.register_forward_pre_hook(cut)
+
+
+def _average_over_parts(layer: nn.Module, partition: Partition, share: float) -> None:
+    """Replace the input of ``layer``, a mean over a part, by the mean over the whole map."""
+
+    def average(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not partition.is_active:
+            return inputs
+        (mean,) = inputs
+        return (gather_over_ranks(mean * share, partition.group).sum(0),)
+
+    layer.register_forward_pre_hook(average)
+
+
+@dataclass
+class _Trace(TorchDispatchMode):
+    """The sizes of the maps before and after each layer, and of the map that is averaged."""
+
+    has_averaged: bool
+    sizes: dict[str, tuple[Size, Size]] = field(default_factory=dict)
+    averaged: Size = ()
+    depth: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def watch(self, name: str, layer: nn.Module) -> list[Any]:
+        """Note the sizes when ``layer`` computes; return the handles of its hooks."""
+
+        def enter(*_: Any) -> None:
+            self.depth += 1
+
+        def leave(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            self.depth -= 1
+            seen = inputs[0].shape[2:], output.shape[2:]
+            if self.sizes.setdefault(name, seen) != seen:
+                raise UserError(
+                    f"spatial_partitions: the layer {name} sees maps of different sizes; "
+                    "make a layer for each size, which may share its weights"
+                )
+
+        return [layer.register_forward_pre_hook(enter), layer.register_forward_hook(leave)]
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, arguments: Any = (), named: Any = None
+    ) -> Any:
+        """Refuse what is done to maps outside of the layers, unless it is elementwise."""
+        maps = [a for a in arguments if isinstance(a, Tensor) and a.dim() == 4]
+        if self.depth == 0 and maps:
+            if function is MEAN and self._is_over_map(arguments[1]):
+                self.averaged = maps[0].shape[2:]
+            elif torch.Tag.pointwise not in function.tags and function not in HARMLESS:
+                raise UserError(
+                    f"spatial_partitions: the network applies {function} to maps outside of the "
+                    "layers that can be partitioned, which are Conv2d, MaxPool2d, AvgPool2d and "
+                    "BatchNorm2d"
+                )
+        return function(*arguments, **(named or {}))
+
+    def _is_over_map(self, dims: Sequence[int]) -> bool:
+        return self.has_averaged and sorted(dim % 4 for dim in dims) == [2, 3]
+
+
+def _trace(network: nn.Module, shape: Sequence[int], has_averaged: bool) -> _Trace:
+    """Compute one image without values, and note what ``network`` does to maps."""
+    trace = _Trace(has_averaged)
+    modes = [(module, module.training) for module in network.modules()]
+    handles = [
+        handle
+        for name, module in network.named_modules()
+        if type(module) in CONVERTED
+        for handle in trace.watch(name, module)
+    ]
+    values = chain(network.named_parameters(), network.named_buffers())
+    try:
+        network.eval()  # no statistics, which several ranks would have to compute together
+        state = {name: value.to("meta") for name, value in values}
+        dtype = next(network.parameters()).dtype
+        image = torch.empty(1, *shape, device="meta", dtype=dtype)
+        with torch.no_grad(), trace:
+            functional_call(network, state, (image,))
+    finally:
+        for handle in handles:
+            handle.remove()
+        for module, mode in modes:
+            module.training = mode
+    return trace

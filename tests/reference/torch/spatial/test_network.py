@@ -1,0 +1,275 @@
+"""Partitioned networks: forward, gradients and statistics are those of one rank, but for rounding.
+
+All are computed in double precision, so that nothing but rounding hides below the tolerance.
+"""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from reference.torch.batch_norm import SpanBatchNorm2d
+from reference.torch.distributed import TorchRanks, start_ranks
+from reference.torch.spatial.grid import Grid
+from reference.torch.spatial.network import partition_network
+from rules.errors import UserError
+from tests.distributed import on_ranks
+
+ROUNDING = 1e-10  # absolutely; all values are about 1
+IMAGES = 4
+CHANNELS = 3
+
+
+class Wave(nn.Module):
+    """The means of a function that shows a wrong value at any place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(CHANNELS, 2)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Map (n, CHANNELS, y, x) to (n, 2)."""
+        scores: Tensor = self.fc(maps.sin().mean((2, 3)))
+        return scores
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of a case; ``padding`` is cut to what its kernel allows."""
+
+    kind: str
+    kernel: tuple[int, int]
+    stride: int
+    padding: int
+    dilation: int
+    rounds_up: bool
+
+    def make(self) -> nn.Module:
+        padding = min(self.padding, self.kernel[0] // 2), min(self.padding, self.kernel[1] // 2)
+        if self.kind == "conv":
+            return nn.Conv2d(CHANNELS, CHANNELS, self.kernel, self.stride, padding, self.dilation)
+        if self.kind == "max":
+            return nn.MaxPool2d(
+                self.kernel, self.stride, padding, self.dilation, ceil_mode=self.rounds_up
+            )
+        return nn.AvgPool2d(self.kernel, self.stride, padding, self.rounds_up, self.dilation == 1)
+
+    def shrink(self, size: tuple[int, ...]) -> tuple[int, ...]:
+        """The least size of the map after the layer; below 1 where it cannot be."""
+        reaches = [self.dilation * (kernel - 1) + 1 for kernel in self.kernel]
+        paddings = [min(self.padding, kernel // 2) for kernel in self.kernel]
+        return tuple(
+            (length + 2 * padding - reach) // self.stride + 1
+            for length, padding, reach in zip(size, paddings, reaches, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two layers with a batch norm between them, on images of one size."""
+
+    size: tuple[int, int]
+    layers: tuple[Layer, Layer]
+
+    def make(self) -> nn.Module:
+        torch.manual_seed(2)
+        first, second = (layer.make() for layer in self.layers)
+        norm = nn.BatchNorm2d(CHANNELS)
+        return nn.Sequential(first, norm, nn.ReLU(inplace=True), second, Wave()).double()
+
+    def is_possible(self) -> bool:
+        """Whether no map becomes empty."""
+        first, second = self.layers
+        between = first.shrink(self.size)
+        return min(*between, *second.shrink(between)) > 0
+
+
+layers = st.builds(
+    Layer,
+    kind=st.sampled_from(["conv", "max", "avg"]),
+    kernel=st.tuples(st.sampled_from([1, 2, 3, 7]), st.sampled_from([1, 3])),
+    stride=st.sampled_from([1, 2, 3]),
+    padding=st.sampled_from([0, 1, 3]),
+    dilation=st.sampled_from([1, 2]),
+    rounds_up=st.booleans(),
+)
+
+
+STEM = Layer("conv", (7, 7), 2, 3, 1, False), Layer("max", (3, 3), 2, 1, 1, False)
+# The usual height that does not divide, and maps with fewer rows than parts after the first layer.
+FIXED = [Case(size, STEM) for size in ((38, 38), (6, 5), (4, 4), (2, 2))]
+
+
+def possible_cases(least: int) -> Any:
+    sizes = st.tuples(st.integers(least, 19), st.integers(least, 12))
+    return st.builds(Case, sizes, st.tuples(layers, layers)).filter(Case.is_possible)
+
+
+def draw_images(size: tuple[int, int]) -> Tensor:
+    noise = torch.Generator().manual_seed(1)
+    images = torch.randn(IMAGES, CHANNELS, *size, generator=noise, dtype=torch.float64)
+    leaf: Tensor = images.requires_grad_()
+    return leaf
+
+
+def train(network: nn.Module, images: Tensor, ranks: TorchRanks) -> list[Tensor]:
+    """Scores, gradients of images and weights averaged as a task does it, and statistics."""
+    mine = images.detach().chunk(ranks.replicas)[ranks.replica].requires_grad_()
+    scores = network(mine)
+    scores.square().mean().backward()
+    assert mine.grad is not None
+    if ranks.world_size > 1:
+        ranks.average_gradients(network.parameters())
+        ranks.average(b for b in network.buffers() if b.is_floating_point())
+    of_images = ranks.sum(mine.grad) / ranks.partitions
+    gradients = [p.grad for p in network.parameters() if p.grad is not None]
+    statistics = [b for b in network.buffers() if b.is_floating_point()]
+    return [scores.detach(), of_images, *gradients, *statistics]
+
+
+ALONE = TorchRanks(0, 1, torch.device("cpu"))
+
+
+def find_difference(case: Case, grid: Grid, ranks: TorchRanks) -> float:
+    """The largest difference on any rank between the partitioned network and the whole one."""
+    network, images = case.make(), draw_images(case.size)
+    expected = train(copy.deepcopy(network), images, ALONE)
+    shape = (CHANNELS, *case.size)
+    partition_network(network, ranks, grid, shape, averaged=["4.fc"])
+    found = train(network, images, ranks)
+    largest = max(
+        float((a - b).abs().max()) for a, b in zip(expected, found, strict=True) if a.numel()
+    )
+    everywhere: float = max(ranks.all_gather_object(largest))
+    return everywhere
+
+
+def _try_cases(cases: list[tuple[str, Case]]) -> list[float]:
+    torch.set_num_threads(1)
+    with start_ranks() as ranks:
+        grids = [Grid.parse(name) for name, _ in cases]
+        return [
+            find_difference(case, grid, ranks.partition(grid.parts))
+            for grid, (_, case) in zip(grids, cases, strict=True)
+        ]
+
+
+def draw_cases(grids: list[str], count: int) -> list[tuple[str, Case]]:
+    """Cases for ranks, which must agree on them: processes of their own would draw others."""
+    drawn: list[tuple[str, Case]] = []
+
+    @settings(max_examples=count, phases=[Phase.generate])
+    @given(st.tuples(st.sampled_from(grids), possible_cases(least=4)))
+    def draw(case: tuple[str, Case]) -> None:
+        drawn.append(case)
+
+    draw()
+    return drawn
+
+
+@pytest.mark.parametrize(
+    ("ranks", "grids", "count"),
+    [(2, ["2", "1x2"], 20), pytest.param(4, ["4", "2x2", "1x4"], 100, marks=pytest.mark.slow)],
+)
+def test_several_ranks_compute_what_one_does(ranks: int, grids: list[str], count: int) -> None:
+    fixed = [(grid, case) for grid in grids for case in FIXED if min(case.size) >= ranks]
+    cases = [*draw_cases(grids, count), *fixed]
+    differences = on_ranks(ranks, _try_cases, cases)[0]
+    wrong = [pair for pair in zip(cases, differences, strict=True) if not pair[1] < ROUNDING]
+    assert not wrong
+
+
+def _try_spans(samples: int, name: str) -> float:
+    """The difference where norms cover ``samples`` images, in part of a replica or several."""
+    torch.set_num_threads(1)
+    size = (5, 4)
+    with start_ranks() as ranks:
+        grid = Grid.parse(name)
+        ranks = ranks.partition(grid.parts)
+
+        def make(place: TorchRanks) -> nn.Module:
+            torch.manual_seed(2)
+            over = place.make_span(samples, place.split_batch(IMAGES))
+            norm = SpanBatchNorm2d(CHANNELS, over, 1e-5, 0.1)
+            conv = nn.Conv2d(CHANNELS, CHANNELS, 3, 2, 1)
+            return nn.Sequential(conv, norm, Wave()).double()
+
+        network, images = make(ranks), draw_images(size)
+        expected = train(make(ALONE), images, ALONE)
+        partition_network(network, ranks, grid, (CHANNELS, *size), averaged=["2.fc"])
+        found = train(network, images, ranks)
+        mine = expected[0].chunk(ranks.replicas)[ranks.replica]
+        pairs = [(mine, found[0]), *zip(expected[2:], found[2:], strict=True)]
+        return max(float((a - b).abs().max()) for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "samples", "grid"),
+    [
+        (2, 2, "2"),
+        pytest.param(4, 4, "2", marks=pytest.mark.slow),
+        pytest.param(4, 2, "2", marks=pytest.mark.slow),
+    ],
+)
+def test_spans_of_batch_norm_are_counted_in_replicas(ranks: int, samples: int, grid: str) -> None:
+    assert max(on_ranks(ranks, _try_spans, samples, grid)) < ROUNDING
+
+
+def _compare_evaluation() -> bool:
+    """Whether the network in evaluation mode is as it was, on images of this rank alone."""
+    case = Case(
+        (7, 6), (Layer("conv", (3, 3), 2, 1, 1, False), Layer("max", (3, 3), 2, 1, 1, False))
+    )
+    with start_ranks() as ranks:
+        whole = case.make().eval()
+        network = partition_network(
+            case.make(), ranks.partition(2), Grid(2), (CHANNELS, 7, 6), averaged=["4.fc"]
+        )
+        assert list(network.state_dict()) == list(whole.state_dict())
+        network(draw_images((7, 6)))
+        network.load_state_dict(whole.state_dict())
+        images = draw_images((9, 9)) + ranks.rank
+        return bool(torch.equal(network.eval()(images), whole(images)))
+
+
+def test_evaluation_is_of_whole_images_on_each_rank() -> None:
+    assert all(on_ranks(2, _compare_evaluation))
+
+
+PAIR = TorchRanks(0, 2, torch.device("cpu"), partitions=2)
+
+
+@pytest.mark.parametrize(
+    ("layer", "what"),
+    [
+        (nn.Flatten(), "view"),
+        (nn.GroupNorm(1, CHANNELS), "group_norm"),
+        (nn.Upsample(scale_factor=2), "upsample"),
+        (nn.Softmax(2), "softmax"),
+        (Wave(), "mean"),
+    ],
+)
+def test_what_is_not_elementwise_is_refused(layer: nn.Module, what: str) -> None:
+    network = nn.Sequential(nn.Conv2d(CHANNELS, CHANNELS, 3), layer)
+    with pytest.raises(UserError, match=what):
+        partition_network(network, PAIR, Grid(2), (CHANNELS, 8, 8))
+    assert network.training
+    assert type(network[0]) is nn.Conv2d
+
+
+def test_a_layer_that_sees_maps_of_two_sizes_is_refused() -> None:
+    layer = nn.Conv2d(CHANNELS, CHANNELS, 3)
+    with pytest.raises(UserError, match="layer 0 sees maps of different sizes"):
+        partition_network(nn.Sequential(layer, layer), PAIR, Grid(2), (CHANNELS, 8, 8))
+
+
+def test_images_with_fewer_rows_than_parts_are_refused() -> None:
+    with pytest.raises(UserError, match="images of 3 rows cannot be split into 4 parts"):
+        partition_network(nn.Conv2d(1, 1, 1), PAIR, Grid(4), (1, 3, 8))
