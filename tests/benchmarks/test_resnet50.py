@@ -1,6 +1,7 @@
 """resnet50: the network, its schedule, what it refuses; the contract tests have the rest."""
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 from types import MappingProxyType
@@ -18,15 +19,17 @@ from reference.optim.lars import Lars
 from reference.run.config import RunConfig, configure
 from reference.torch.distributed import TorchRanks, start_ranks
 from rules import definition
-from rules.definition import Block
+from rules.definition import BENCHMARKS_VARIABLE, Block
 from rules.errors import UserError
+from tests import tiny
 from tests.benchmarks.several_ranks import (
     Result,
     assert_four_ranks_do_what_one_does,
     result_on_this_rank,
 )
-from tests.distributed import on_ranks
+from tests.distributed import find_free_port, on_ranks
 from tests.prepared import prepare
+from tests.processes import Program
 
 FULL, MINI = (definition.load("resnet50", scale) for scale in ("full", "mini"))
 ALONE = TorchRanks(0, 1, torch.device("cpu"))
@@ -320,3 +323,46 @@ def test_ranks_that_cannot_share_images(
 ) -> None:
     with pytest.raises(UserError, match=problem):
         create(small_config(data_root, *overrides), TorchRanks(0, ranks, torch.device("cpu")))
+
+
+def _run(ranks: int, output: Path, data_root: Path, folder: Path, *settings: str) -> list[float]:
+    """The training losses in the log of `cepheid run` on this many ranks, and its accuracies."""
+    line = ["run", "resnet50", "--scale", "mini", "--runs", "1", "--seed", "4"]
+    line += ["--output", str(output), "--data", str(data_root)]
+    for each in ("global_batch_size=8", "compile=off", "precision=fp32", *settings):
+        line += ["--set", each]
+    environment = {"OMP_NUM_THREADS": "1", BENCHMARKS_VARIABLE: str(folder)}
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port())}
+    programs = [
+        Program(
+            "tools.cli:console",
+            *line,
+            environment=environment
+            | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)},
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        ended = [program.communicate(timeout=120) for program in programs]
+    finally:
+        for program in programs:
+            program.kill()
+    (log,) = output.glob("results/*/*/result_0.txt")
+    records = [json.loads(line.partition(" ")[2]) for line in log.read_text().splitlines()]
+    assert any(record["key"] == "run_stop" for record in records), ended
+    return [
+        record["metadata"]["train_loss"] for record in records if record["key"] == "block_stop"
+    ] + [record["value"] for record in records if record["key"] == "eval_accuracy"]
+
+
+def test_a_run_whose_ranks_share_images_logs_the_losses_of_one_rank(
+    data_root: Path, tmp_path: Path
+) -> None:
+    sizes = {"train_samples": TRAIN, "evaluation_samples": EVALUATION}
+    timing = {"eval_every_samples": 16, "max_samples": 32}
+    folder = tiny.folder_of(
+        "resnet50", reachable=False, data=sizes, timing=timing, data_digest=None, provisional="tiny"
+    )
+    alone = _run(1, tmp_path / "one", data_root, folder)
+    parts = _run(2, tmp_path / "two", data_root, folder, "spatial_partitions=2")
+    assert parts == pytest.approx(alone, rel=1e-4)
