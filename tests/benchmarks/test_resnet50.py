@@ -291,14 +291,15 @@ def _train_in_parts(data_root: Path, overrides: list[str]) -> tuple[list[float],
         return losses, task.evaluate()
 
 
+@pytest.mark.slow  # by day, a whole run below
 @pytest.mark.parametrize(
     ("world_size", "overrides"),
     [
         (2, ["spatial_partitions=2"]),
-        pytest.param(4, ["spatial_partitions=4"], marks=pytest.mark.slow),
-        pytest.param(4, ["spatial_partitions=2x2", "model_variant=d"], marks=pytest.mark.slow),
-        pytest.param(4, ["spatial_partitions=2", "model_bn_span=4"], marks=pytest.mark.slow),
-        pytest.param(4, ["spatial_partitions=2", "weight_update=sharded"], marks=pytest.mark.slow),
+        (4, ["spatial_partitions=4"]),
+        (4, ["spatial_partitions=2x2", "model_variant=d"]),
+        (4, ["spatial_partitions=2", "model_bn_span=4"]),
+        (4, ["spatial_partitions=2", "weight_update=sharded"]),
     ],
 )
 def test_ranks_that_share_images_do_what_one_does(

@@ -35,7 +35,7 @@ class Exchange:
         return collected
 
     def receive(self, images: Tensor, fill: float) -> Tensor:
-        """Collect what is needed, without gradients; shapes as in ``collect``."""
+        """Collect what is needed, (n, channels, height, width), without gradients."""
         dim, me = self.axis.dim, self.axis.place
         outgoing = {part: self._cut(images, me, self._find(me, part)) for part in self._others()}
         incoming = {part: self._find(part, me) for part in self._others()}
@@ -48,7 +48,10 @@ class Exchange:
         return torch.cat([piece for piece in pieces if piece.shape[dim]], dim)
 
     def send_back(self, gradient: Tensor) -> Tensor:
-        """Return the gradient of the part that this rank holds, from that of what it collected."""
+        """Return the gradient of the part that this rank holds, from that of what it collected.
+
+        Both are (n, channels, height, width).
+        """
         dim, me = self.axis.dim, self.axis.place
         needed, held = self.needed[me], self.held[me]
         outgoing = {
