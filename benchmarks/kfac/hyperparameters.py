@@ -13,6 +13,7 @@ from reference.optim.kfac.options import Inverse, Rescaling
 from reference.optim.schedules import Schedule, linear_warmup
 from reference.run.config import RunConfig
 from reference.run.hyperparameters import parse_hyperparameters
+from reference.torch.mesh import find_shape
 from rules.errors import UserError
 
 
@@ -88,6 +89,7 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
             "--set weight_update=sharded: with kfac_inverses=everywhere no rank owns a layer; set "
             "kfac_inverses=distributed, or leave weight_update replicated"
         )
+    _, columns = find_shape(own["all_reduce"], own["mesh_rows"], ranks)
     return Options(
         damping=values.kfac_damping,
         average_decay=values.kfac_average_decay,
@@ -99,7 +101,7 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
         symmetric=own["kfac_symmetric"] == "on",
         float21=own["kfac_float21"] == "on",
         overlap=own["kfac_overlap"] == "on",
-        ranks_per_node=ranks.ranks_per_node if own["all_reduce"] == "two_level" else 0,
+        ranks_per_node=columns if own["all_reduce"] != "flat" else 0,
         stale=values.kfac_stale,
         stale_tolerance=values.kfac_stale_tolerance,
         average_gradients=is_sharded,

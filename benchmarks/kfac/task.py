@@ -25,7 +25,6 @@ from reference.run.config import RunConfig
 from reference.run.report import Table
 from reference.run.seeding import make_generator
 from reference.torch.distributed import TorchRanks, detect_lost_rank
-from reference.torch.parallel import clear_optimizer_state
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PreconditionedResNet50":
@@ -109,7 +108,7 @@ class PreconditionedResNet50(ResNet50):
         self.kfac.remove()
         self.kfac = self.make_preconditioner()
         self.optimizer.zero_grad()
-        clear_optimizer_state(self.optimizer)
+        self.optimizer.state.clear()
         self.model.load_state_dict(before)
 
     def next_batch(self) -> tuple[Tensor, Tensor]:

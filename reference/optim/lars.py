@@ -1,6 +1,6 @@
 """LARS (You et al. 2017, arXiv:1708.03888) with either form of momentum, and SGD with both."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, overload
 
 import torch
@@ -24,6 +24,7 @@ class Lars(Optimizer):
 
     ``corrected`` scales what unscaled momentum keeps by lr / (lr of the step before) (Goyal et
     al. 2017, arXiv:1706.02677, equation 10); without adaptation that makes the two forms equal.
+    ``find_norms`` can be replaced where the tensors are parts of others.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Lars(Optimizer):
             "adaptive": adaptive,
         }
         super().__init__(params, defaults)
+        self.find_norms: Callable[[Sequence[Tensor]], Tensor] = find_norms
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -75,7 +77,7 @@ class Lars(Optimizer):
         lr, decay, momentum = group["lr"], group["weight_decay"], group["momentum"]
         gradients: list[Tensor] = [weight.grad for weight in weights if weight.grad is not None]
         velocities = [self._find_velocity(weight) for weight in weights]
-        rates = _adapt_rates(group, weights, gradients) if group["adaptive"] else None
+        rates = self._adapt_rates(group, weights, gradients) if group["adaptive"] else None
         if decay:
             gradients = list(torch._foreach_add(gradients, weights, alpha=decay))
         if group["form"] == "scaled":
@@ -93,6 +95,17 @@ class Lars(Optimizer):
             torch._foreach_addcmul_(velocities, gradients, rates)
         torch._foreach_sub_(weights, velocities)
 
+    def _adapt_rates(
+        self, group: dict[str, Any], weights: list[Tensor], gradients: list[Tensor]
+    ) -> list[Tensor]:
+        """Return λ of each tensor, scalars that are views of one tensor on the device."""
+        weight_norms, gradient_norms = self.find_norms([*weights, *gradients]).chunk(2)
+        decayed_norms = gradient_norms + group["weight_decay"] * weight_norms + group["epsilon"]
+        ratios = group["trust_coefficient"] * weight_norms / decayed_norms
+        is_defined = (weight_norms > 0) & (gradient_norms > 0)
+        rates = group["lr"] * torch.where(is_defined, ratios, 1.0)
+        return list(rates.unbind())
+
     def _find_velocity(self, weight: Tensor) -> Tensor:
         state = self.state[weight]
         if BUFFER not in state:
@@ -109,14 +122,6 @@ class Lars(Optimizer):
         return float(group["lr"] / before) if before else 1.0
 
 
-def _adapt_rates(
-    group: dict[str, Any], weights: list[Tensor], gradients: list[Tensor]
-) -> list[Tensor]:
-    """Return λ of each tensor, scalars that are views of one tensor on the device."""
-    weight_norms = torch.stack(list(torch._foreach_norm(weights)))
-    gradient_norms = torch.stack(list(torch._foreach_norm(gradients)))
-    decayed_norms = gradient_norms + group["weight_decay"] * weight_norms + group["epsilon"]
-    ratios = group["trust_coefficient"] * weight_norms / decayed_norms
-    is_defined = (weight_norms > 0) & (gradient_norms > 0)
-    rates = group["lr"] * torch.where(is_defined, ratios, 1.0)
-    return list(rates.unbind())
+def find_norms(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the norms of ``tensors`` of any shapes: (tensors,)."""
+    return torch.stack(list(torch._foreach_norm(list(tensors))))

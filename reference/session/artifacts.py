@@ -20,15 +20,15 @@ from rules.errors import UserError
 from rules.host import atomic_write
 
 
-def keep_weights(task: Any, config: RunConfig, folder: ResultFolder, suffix: str) -> None:
-    """Write the weights with which a training run ended. A run that generates changes none.
+def keep_weights(
+    state: Mapping[str, Any], config: RunConfig, folder: ResultFolder, suffix: str
+) -> None:
+    """Write the state of the task with which a training run ended.
 
-    Raises UserError where they cannot be written.
+    Raises UserError where it cannot be written.
     """
-    if config.definition.kind != "train":
-        return
     try:
-        checkpoint.save(folder.weights(config.index, suffix), task.state())
+        checkpoint.save(folder.weights(config.index, suffix), state)
     except UserError as error:
         log = folder.log(config.index)
         counts = f"run {config.index} counts ({log}), but its weights are lost"

@@ -1,6 +1,7 @@
 """One run of a session: make the task, time it, close its log, and keep what it leaves."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -80,6 +81,7 @@ class SingleRun:
         final_log = self.folder.log(self.index) if self.folder else None
         log, meter = RunLogWriter(final_log), Meter(self.sensors)
         live = session.observer.check_live(final_log) if final_log else None
+        state: Mapping[str, Any] | None = None
         try:
             with (
                 session.interruption.allow(),
@@ -88,10 +90,13 @@ class SingleRun:
             ):
                 show = self.finish_after_run_stop(live.watch(show) if live else show)
                 outcome = run_task(task, config, log, show)
+            if config.definition.kind == "train":  # a run that generates changes no weights
+                state = task.state()  # on every rank: they may share the optimizer's state
         finally:
             closed_log = log.close()
             if self.folder and closed_log == final_log:
-                keep_weights(task, config, self.folder, session.backend.WEIGHTS_SUFFIX)
+                if state is not None:
+                    keep_weights(state, config, self.folder, session.backend.WEIGHTS_SUFFIX)
             elif self.folder:
                 self.tell(f"run {self.index} does not count; its log is kept: {closed_log}")
         if outcome.data_problem:

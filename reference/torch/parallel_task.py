@@ -4,7 +4,7 @@ Gradients are averaged during the backward pass, the update may be sharded, and 
 is scaled.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,38 +13,67 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from reference.run.config import Execution
-from reference.torch.distributed import detect_lost_rank
-from reference.torch.parallel import (
-    clear_optimizer_state,
-    make_data_parallel,
-    make_sharded_optimizer,
-)
+from reference.run.config import Execution, RunConfig
+from reference.torch.distributed import TorchRanks, detect_lost_rank
+from reference.torch.mesh import AUTO, RankMesh, find_shape
+from reference.torch.parallel import BUCKET_MIB, make_data_parallel
+from reference.torch.sharded_update import ShardedUpdate
 from reference.torch.task import TorchTask
+from rules.definition import Block
 
 
 class ParallelTask(TorchTask):
     """A ``TorchTask`` that trains ``parallel``, which is ``model`` with averaged gradients.
 
-    Its definition has the execution settings ``all_reduce`` and ``weight_update``
-    (``reference.torch.parallel``). ``scaler`` scales the loss where the precision is fp16.
+    Its definition has the execution settings ``all_reduce`` (``reference.torch.mesh``) and
+    ``weight_update``, maybe also ``mesh_rows``. ``scaler`` scales the loss where the precision is
+    fp16. ``sharded`` is the update that the ranks share, if they do.
     """
 
     parallel: nn.Module
+    sharded: ShardedUpdate | None = None
+
+    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
+        super().__init__(config, ranks)
+        own = config.execution.own
+        self.mesh_shape = find_shape(own["all_reduce"], own.get("mesh_rows", AUTO), ranks)
 
     def make_parallel_optimizer(
         self, kind: type[Optimizer], groups: Sequence[Mapping[str, Any]], **options: Any
     ) -> Optimizer:
-        """Set ``parallel`` and return an optimizer of type ``kind`` for ``groups``."""
-        own = self.config.execution.own
-        self.parallel = make_data_parallel(self.model, self.ranks, own["all_reduce"])
-        return make_sharded_optimizer(kind, groups, self.ranks, own["weight_update"], **options)
+        """Set ``parallel`` and return an optimizer of type ``kind`` for ``groups``.
+
+        With ``weight_update=sharded`` each rank updates a part of every weight; ``overlapped``
+        begins the next forward pass while the last weights still travel.
+        """
+        weight_update = self.config.execution.own["weight_update"]
+        if weight_update == "replicated" or self.ranks.world_size == 1:
+            self.parallel = make_data_parallel(self.model, self.ranks, self.mesh_shape)
+            return kind([dict(group) for group in groups], **options)
+        self.parallel = self.model
+        self.sharded = ShardedUpdate(
+            self.model,
+            RankMesh(self.ranks, self.mesh_shape),
+            kind,
+            groups,
+            phase=lambda name: self.phase(name),
+            bucket_bytes=BUCKET_MIB * 2**20,
+            is_ahead=weight_update == "overlapped",
+            **options,
+        )
+        return self.sharded.optimizer
 
     def warm_up(self) -> None:
-        """Warm up as ``TorchTask``, then clear the state of a sharded update and of the scaler."""
+        """Warm up as ``TorchTask``, then clear the state of the scaler."""
         super().warm_up()
-        clear_optimizer_state(self.optimizer)
         self.use_execution(self.execution)
+
+    def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
+        """Train to ``block.samples``; return the mean loss over the block, on every rank."""
+        loss = super().train(block, on_samples)
+        if self.sharded:
+            self.sharded.receive_weights()
+        return loss
 
     def loss_and_gradients(self) -> Tensor:
         """Run forward and backward on this rank's share; average the gradients meanwhile.
@@ -62,7 +91,12 @@ class ParallelTask(TorchTask):
 
     def share_gradients(self) -> None:
         """Average the gradients at once, if a profiler times the phases of the step."""
-        if self.phase is not nullcontext:
+        if self.phase is nullcontext:
+            return
+        if self.sharded:
+            with detect_lost_rank():
+                self.sharded.reduce_gradients()
+        else:
             super().share_gradients()
 
     def sync_gradients(self) -> AbstractContextManager[object]:
@@ -74,6 +108,8 @@ class ParallelTask(TorchTask):
 
     def no_sync(self) -> AbstractContextManager[object]:
         """Return the context of all passes before the last one, which average no gradients."""
+        if self.sharded:
+            return self.sharded.no_sync()
         if isinstance(self.parallel, DistributedDataParallel):
             context: AbstractContextManager[object] = self.parallel.no_sync()
             return context
@@ -84,6 +120,8 @@ class ParallelTask(TorchTask):
         self.samples += self.config.global_batch_size
         self.prepare_update()
         with detect_lost_rank():
+            if self.sharded:
+                self.scaler.unscale_(self.optimizer)  # the ranks tell each other of overflows
             self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad()
@@ -93,18 +131,16 @@ class ParallelTask(TorchTask):
         super().use_execution(settings)
         is_scaled = self.precision is torch.float16
         self.scaler = torch.amp.GradScaler(self.ranks.device.type, enabled=is_scaled)
+        if self.sharded and is_scaled:
+            from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler  # slow
+
+            self.scaler = ShardedGradScaler(self.ranks.device.type)
+        if self.sharded and settings.compile == "on":  # a compiled model cannot wait inside
+            self.sharded.is_ahead = False
 
     def state(self) -> dict[str, Any]:
-        """Return what a resumed run needs.
-
-        If the update is sharded, no rank has the whole state of the optimizer; it is left out.
-        """
-        is_sharded = self.config.execution.own["weight_update"] == "sharded"
-        if is_sharded and self.ranks.world_size > 1:
-            state = {"model": self.model.state_dict(), "optimizer": {}, "samples": self.samples}
-        else:
-            state = super().state()
-        return {**state, "loss_scale": self.scaler.state_dict()}
+        """Return what a resumed run needs, at any number of ranks; all ranks call it together."""
+        return {**super().state(), "loss_scale": self.scaler.state_dict()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from ``state``, on a task that was built with the same configuration."""

@@ -28,6 +28,7 @@ from reference.data.wmt.vocabulary import END, PADDING
 from reference.measure.speed import Subject, make_plain_task
 from reference.optim.schedules import inverse_square_root
 from reference.run.config import RunConfig, configure
+from reference.torch import parallel_task
 from reference.torch.backend import free_earlier_tasks
 from reference.torch.distributed import TorchRanks
 from rules import definition
@@ -422,6 +423,7 @@ RANKS_SETTINGS = [
 
 
 def _on_this_rank(data_root: Path, overrides: list[str]) -> Result:
+    parallel_task.BUCKET_MIB = 1  # so that there are several, in this process
     config = small_config(data_root, *RANKS_SETTINGS, *overrides)
     return result_on_this_rank(lambda ranks: train_task(config, ranks, samples=120))
 
@@ -440,5 +442,5 @@ def test_ranks_compute_several_passes_of_unequal_numbers(data_root: Path) -> Non
 
 def test_ranks_that_share_the_update(data_root: Path) -> None:
     small_config(data_root)
-    overrides = ["weight_update=sharded", "all_reduce=two_level"]
+    overrides = ["weight_update=overlapped", "all_reduce=mesh"]
     assert_four_ranks_do_what_one_does(_on_this_rank, data_root, overrides)

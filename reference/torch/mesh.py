@@ -1,0 +1,219 @@
+"""Ranks in rows and columns, and sums over them as chains of collectives that nobody waits for.
+
+A sum over rows, then over columns, lets only a share travel between the rows (Ying et al. 2018,
+arXiv:1811.06992, on a torus). Nodes are one choice of rows.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.futures import Future
+
+from reference.machine.ranks import Ranks
+from reference.torch.distributed import TorchRanks, detect_lost_rank
+from rules.errors import UserError
+
+ALL_REDUCE = ("flat", "two_level", "mesh")
+AUTO = "auto"
+Step = Callable[[Tensor], "Future[Tensor]"]
+
+# Both were renamed in torch 2.13, which warns of the earlier names.
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+
+def find_shape(all_reduce: str, mesh_rows: str, ranks: Ranks) -> tuple[int, int]:
+    """Return the rows and columns in which ``ranks`` sum gradients; consecutive ranks share a row.
+
+    ``flat`` is one row, ``two_level`` has a row for each node, ``mesh`` has ``mesh_rows``: a
+    number, or ``auto`` for the divisor of the ranks nearest below their square root.
+
+    Raises UserError where the ranks do not fill the rows evenly.
+    """
+    count, per_node = ranks.world_size, ranks.ranks_per_node
+    if all_reduce == "mesh":
+        if mesh_rows == AUTO:
+            rows = max(row for row in range(1, math.isqrt(count) + 1) if count % row == 0)
+        else:
+            rows = int(mesh_rows)
+        if count % rows:
+            raise UserError(
+                f"mesh_rows={mesh_rows}: {count} ranks do not fill {rows} rows evenly; choose a "
+                f"divisor of {count}, or leave mesh_rows out"
+            )
+        return rows, count // rows
+    if all_reduce == "two_level":
+        if count % per_node:
+            raise UserError(
+                f"all_reduce=two_level: {count} ranks do not fill nodes of {per_node} evenly; "
+                "start the same number on each node, or set all_reduce=flat"
+            )
+        return count // per_node, per_node
+    return 1, count
+
+
+class Chain:
+    """Collectives, one after the other, on each of many tensors at the same time.
+
+    Each collective starts as soon as the one before it has ended; no caller waits. A collective
+    takes the tensors in the order of the calls, on every rank, because ranks that start the same
+    collectives in different orders exchange the wrong tensors.
+    """
+
+    def __init__(self, device: torch.device, *steps: Step) -> None:
+        self._steps = [(step, _InOrder()) for step in steps]
+        self._devices: Any = [device] if device.type == "cuda" else None
+        self._calls = 0
+
+    def __call__(self, values: Tensor) -> "Future[Tensor]":
+        """Start the chain on ``values`` (n,); the future has what its last collective returns."""
+        result: Future[Tensor] = Future(devices=self._devices)
+        self._calls += 1
+        self._continue(0, self._calls - 1, values, result)
+        return result
+
+    def _continue(self, place: int, number: int, values: Tensor, result: "Future[Tensor]") -> None:
+        if place == len(self._steps):
+            result.set_result(values)
+            return
+        step, in_order = self._steps[place]
+
+        def start() -> None:
+            try:
+                step(values).add_done_callback(proceed)
+            except RuntimeError as error:  # a rank is gone; who waits for the result gets it
+                result.set_exception(error)  # type: ignore[arg-type]  # as documented
+
+        def proceed(done: "Future[Tensor]") -> None:
+            try:
+                values = done.value()
+            except RuntimeError as error:
+                result.set_exception(error)  # type: ignore[arg-type]
+            else:
+                self._continue(place + 1, number, values, result)
+
+        in_order.call(number, start)
+
+
+class _InOrder:
+    """Calls functions in the order of their numbers from 0, whichever is given first."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._waiting: dict[int, Callable[[], None]] = {}
+        self._lock = threading.RLock()
+
+    def call(self, number: int, function: Callable[[], None]) -> None:
+        with self._lock:
+            self._waiting[number] = function
+            while self._next in self._waiting:
+                self._next += 1
+                self._waiting.pop(self._next - 1)()
+
+
+class RankMesh:
+    """This rank in a mesh of rows and columns, with the chains of collectives over it.
+
+    ``reduce_scatter`` sums a tensor (n · ranks,) over all ranks and returns part ``place`` of it,
+    (n,); ``all_gather`` is its inverse. ``all_reduce`` returns the whole sum of a tensor whose
+    length the columns divide. All three return futures.
+    """
+
+    def __init__(self, ranks: TorchRanks, shape: tuple[int, int]) -> None:
+        rows, columns = shape
+        self.size, self.columns = ranks.world_size, columns
+        row, column = divmod(ranks.rank, columns)
+        self.place = column * rows + row
+        # Collectives of two chains may start in any order, so each direction has its own groups.
+        there, back = (_make_groups(ranks, shape) for _ in range(2))
+        self.reduce_scatter = Chain(
+            ranks.device,
+            *_over(there, "within", _start_reduce_scatter),
+            *_over(there, "between", _start_reduce_scatter),
+        )
+        self.all_gather = Chain(
+            ranks.device,
+            *_over(back, "between", _start_all_gather),
+            *_over(back, "within", _start_all_gather),
+        )
+        self.all_reduce = Chain(
+            ranks.device,
+            *_over(there, "within", _start_reduce_scatter),
+            *_over(there, "between", _start_all_reduce),
+            *_over(back, "within", _start_all_gather),
+        )
+
+
+def average_bucket(
+    mesh: RankMesh,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch requires both annotations
+) -> torch.futures.Future[Tensor]:
+    """Start to average a bucket over all ranks: a communication hook of DDP."""
+    gradients = bucket.buffer()
+    padding = -len(gradients) % mesh.columns
+    total = mesh.all_reduce(nn.functional.pad(gradients, (0, padding)) / mesh.size)
+    mean: Future[Tensor] = total.then(lambda done: done.value()[: len(gradients)])
+    return mean
+
+
+def _make_groups(ranks: TorchRanks, shape: tuple[int, int]) -> dict[str, Any]:
+    """Return the process groups of this rank's column and row, where they have other ranks."""
+    sizes = {
+        name: size for name, size in zip(("between", "within"), shape, strict=True) if size > 1
+    }
+    with detect_lost_rank():
+        mesh = init_device_mesh(
+            ranks.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes)
+        )
+    return {name: mesh.get_group(name) for name in sizes}
+
+
+def _over(
+    groups: Mapping[str, Any], name: str, collective: Callable[[Any, Tensor], "Future[Tensor]"]
+) -> list[Step]:
+    """Return the step that starts ``collective`` over the group ``name``, if there is one."""
+    return [partial(collective, groups[name])] if name in groups else []
+
+
+def _start_reduce_scatter(group: Any, values: Tensor) -> "Future[Tensor]":
+    """Sum ``values`` (n · size,) over the group; the future has this rank's part, (n,).
+
+    Gloo's own reduce-scatter has no future and sends as much as an all-reduce (counted with torch
+    2.13). So each rank sends every other one its part, and adds up what it gets.
+    """
+    size = dist.get_world_size(group)
+    if values.is_cuda:
+        part = values.new_empty(len(values) // size)
+        return _follow(_reduce_scatter(part, values, group=group, async_op=True), lambda: part)
+    parts = torch.empty_like(values)
+    work = dist.all_to_all_single(parts, values, group=group, async_op=True)
+    return _follow(work, lambda: parts.view(size, -1).sum(0))
+
+
+def _start_all_reduce(group: Any, values: Tensor) -> "Future[Tensor]":
+    """Sum ``values`` of any shape over the group in place."""
+    return _follow(dist.all_reduce(values, group=group, async_op=True), lambda: values)
+
+
+def _start_all_gather(group: Any, values: Tensor) -> "Future[Tensor]":
+    """Join the ``values`` (n,) of the ranks of the group; the future has (n · size,)."""
+    whole = values.new_empty(len(values) * dist.get_world_size(group))
+    return _follow(_all_gather(whole, values, group=group, async_op=True), lambda: whole)
+
+
+def _follow(work: Any, finish: Callable[[], Tensor]) -> "Future[Tensor]":
+    """Return a future of what ``finish`` returns once ``work`` has ended without an error."""
+
+    def complete(done: "Future[Any]") -> Tensor:
+        done.value()  # raises what went wrong
+        return finish()
+
+    future: Future[Tensor] = work.get_future().then(complete)
+    return future

@@ -1,0 +1,141 @@
+"""Sums over rows and columns: as a flat sum, in order, with as many bytes as predicted."""
+
+import threading
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from torch import nn
+from torch.futures import Future
+
+from reference.machine.placement import RankEndedError
+from reference.measure.links import count_bytes, predict_bytes
+from reference.torch.distributed import TorchRanks, detect_lost_rank, start_ranks
+from reference.torch.mesh import Chain, RankMesh, find_shape
+from reference.torch.parallel import make_data_parallel
+from rules.errors import UserError
+from tests.distributed import on_ranks
+
+CPU = torch.device("cpu")
+NUMBERS = 120_000  # a multiple of the ranks
+SLOW_FOUR = pytest.param(4, (2, 2), marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("count", "per_node", "settings", "shape"),
+    [
+        (6, 3, ("flat", "auto"), (1, 6)),
+        (6, 3, ("two_level", "auto"), (2, 3)),
+        (12, 1, ("mesh", "auto"), (3, 4)),
+        (7, 1, ("mesh", "auto"), (1, 7)),
+        (6, 1, ("mesh", "6"), (6, 1)),
+        (1, 1, ("mesh", "auto"), (1, 1)),
+    ],
+)
+def test_rows_and_columns(
+    count: int, per_node: int, settings: tuple[str, str], shape: tuple[int, int]
+) -> None:
+    assert find_shape(*settings, TorchRanks(0, count, CPU, per_node)) == shape
+
+
+@pytest.mark.parametrize("settings", [("two_level", "auto"), ("mesh", "2"), ("mesh", "4")])
+def test_a_mesh_that_does_not_fit_is_refused(settings: tuple[str, str]) -> None:
+    with pytest.raises(UserError, match="do not fill"):
+        find_shape(*settings, TorchRanks(0, 3, CPU, ranks_per_node=2))
+
+
+def test_a_chain_takes_tensors_in_the_order_of_the_calls() -> None:
+    """Even if the first collective ends in another order, which may differ from rank to rank."""
+    ends: dict[int, Future[Any]] = {}
+    second = []
+
+    def start_first(values: Any) -> "Future[Any]":
+        return ends.setdefault(int(values), Future())
+
+    def start_second(values: Any) -> "Future[Any]":
+        second.append(int(values))
+        done: Future[Any] = Future()
+        done.set_result(10 * values)
+        return done
+
+    chain = Chain(CPU, start_first, start_second)
+    results = [chain(torch.tensor(number)) for number in range(3)]
+    for number in (2, 0):
+        thread = threading.Thread(target=ends[number].set_result, args=(torch.tensor(number),))
+        thread.start()
+        thread.join()
+    assert second == [0]
+    assert not results[2].done()
+    ends[1].set_result(torch.tensor(1))
+    assert second == [0, 1, 2]
+    assert [int(result.wait()) for result in results] == [0, 10, 20]
+
+
+def test_an_error_in_a_chain_reaches_who_waits() -> None:
+    def fail(values: Any) -> "Future[Any]":
+        raise RuntimeError("Connection closed by peer")
+
+    def start(values: Any) -> "Future[Any]":
+        done: Future[Any] = Future()
+        done.set_result(values)
+        return done
+
+    with pytest.raises(RankEndedError), detect_lost_rank():
+        Chain(CPU, start, fail)(torch.ones(1)).wait()
+
+
+def _sum(shape: tuple[int, int]) -> tuple[list[list[int]], bool, bool]:
+    """Bytes by link of an all-reduce; whether it is right; whether scatter and gather are."""
+    torch.set_num_threads(1)
+    with start_ranks() as ranks:
+        mesh = RankMesh(ranks, shape)
+        mine = torch.arange(NUMBERS, dtype=torch.float32) * (ranks.rank + 1)
+        total = torch.arange(NUMBERS, dtype=torch.float32) * sum(range(1, ranks.world_size + 1))
+        mesh.all_reduce(mine.clone()).wait()  # connects
+        results = []
+        table = count_bytes(ranks, lambda: results.append(mesh.all_reduce(mine.clone()).wait()))
+        part = mesh.reduce_scatter(mine).wait()
+        share = len(total) // ranks.world_size
+        is_part = torch.equal(part, total[mesh.place * share :][:share])
+        is_same = torch.equal(mesh.all_gather(part).wait(), total)
+        return table, torch.equal(results[0], total), is_part and is_same
+
+
+@pytest.mark.parametrize(("count", "shape"), [(2, (1, 2)), (2, (2, 1)), SLOW_FOUR])
+def test_sums_send_the_bytes_of_the_formula(count: int, shape: tuple[int, int]) -> None:
+    for table, is_sum, is_scattered in on_ranks(count, _sum, shape):
+        assert is_sum
+        assert is_scattered
+        within, between = predict_bytes(4 * NUMBERS, shape)
+        for rank, sent in enumerate(table):
+            row, column = divmod(rank, shape[1])
+            in_row = sum(n for other, n in enumerate(sent) if other // shape[1] == row)
+            in_column = sum(n for other, n in enumerate(sent) if other % shape[1] == column)
+            assert in_row == pytest.approx(within, rel=0.02, abs=5000)
+            assert in_column == pytest.approx(between, rel=0.02, abs=5000)
+            assert sum(sent) - in_row - in_column < 5000  # no other link carries gradients
+
+
+def _train(shape: tuple[int, int]) -> list[float]:
+    """Weights after two steps of a network with several buckets."""
+    torch.set_num_threads(1)
+    with start_ranks() as ranks:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(9, 7), nn.Tanh(), nn.Linear(7, 3))
+        parallel = make_data_parallel(model, ranks, shape, bucket_mib=1e-4)
+        batch = torch.randn(8, 9, generator=torch.Generator().manual_seed(1))
+        share = ranks.split_batch(len(batch))
+        for _ in range(2):
+            parallel(batch[ranks.rank * share :][:share]).pow(2).mean().backward()
+            torch.optim.SGD(model.parameters(), lr=1.0).step()
+            model.zero_grad()
+        return [float(v) for p in model.parameters() for v in p.detach().flatten()]
+
+
+@pytest.mark.parametrize(("count", "shape"), [(2, (2, 1)), SLOW_FOUR])
+def test_gradients_over_a_mesh_are_those_of_one_rank(count: int, shape: tuple[int, int]) -> None:
+    alone = _train((1, 1))
+    for weights in on_ranks(count, _train, shape):
+        assert weights == pytest.approx(alone, rel=1e-4, abs=1e-6)
