@@ -17,6 +17,7 @@ from benchmarks.transformer import plain, task
 from benchmarks.transformer.model import Transformer
 from reference.data.wmt.sentence_batches import pad, sort_by_length
 from reference.data.wmt.vocabulary import END, PADDING
+from reference.measure import exchange
 from reference.measure.speed import (
     Measure,
     Measurement,
@@ -149,5 +150,6 @@ def _describe_rates(compared: Comparison, tokens: float) -> Row:
 MEASUREMENTS: Mapping[str, Measure] = {
     "networks": compare_networks,
     "decoding": compare_decoding,
+    **exchange.MEASUREMENTS,
 }
 ON_REQUEST = tuple(MEASUREMENTS)
