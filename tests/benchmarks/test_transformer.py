@@ -423,7 +423,7 @@ RANKS_SETTINGS = [
 
 
 def _on_this_rank(data_root: Path, overrides: list[str]) -> Result:
-    parallel_task.BUCKET_MIB = 1  # so that there are several, in this process
+    parallel_task.BUCKET_MIB = 1  # type: ignore[attr-defined]  # several, in this process
     config = small_config(data_root, *RANKS_SETTINGS, *overrides)
     return result_on_this_rank(lambda ranks: train_task(config, ranks, samples=120))
 
