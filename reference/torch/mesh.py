@@ -155,7 +155,7 @@ def average_bucket(
     mesh: RankMesh,
     bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch requires both annotations
 ) -> torch.futures.Future[Tensor]:
-    """Start to average a bucket over all ranks: a communication hook of DDP."""
+    """Start to average a bucket, (n,), over all ranks: a communication hook of DDP."""
     gradients = bucket.buffer()
     padding = -len(gradients) % mesh.columns
     total = mesh.all_reduce(nn.functional.pad(gradients, (0, padding)) / mesh.size)
