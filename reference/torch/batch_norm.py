@@ -3,7 +3,6 @@
 ``torch.nn.SyncBatchNorm`` refuses CPU tensors.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from reference.torch.distributed import Span, all_gather, all_reduce
+from reference.torch.group_moments import normalize_over_ranks
 
 
 class GroupBatchNorm2d(nn.Module):
@@ -98,7 +98,8 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
     def normalize_over(self, over: Span) -> None:
         """Normalise over another span from now on."""
         self.over = over
-        self._compute_group_moments = torch.compiler.disable(_compute_group_moments)
+        # Not a decorator: importing this module would then load the compiler, which is slow.
+        self._normalize_part = torch.compiler.disable(normalize_over_ranks)
 
     def forward(self, images: Tensor) -> Tensor:
         """Normalise ``images``, (share of this rank, channels, height, width), in their type."""
@@ -140,21 +141,17 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
     def _normalize_over_ranks(self, images: Tensor) -> Tensor:
         """Normalise in float32 or better and return the type of ``images``."""
         exact = images.to(torch.promote_types(images.dtype, torch.float32))
-        parts = exact.chunk(self.over.local_groups)
-        moments = [
-            self._compute_group_moments(part, self.over.group, self.over.shares) for part in parts
+        parts, weight, bias = exact.chunk(self.over.local_groups), self.weight, self.bias
+        results = [
+            self._normalize_part(part, weight, bias, self.eps, self.over.group, self.over.shares)
+            for part in parts
         ]
-        mean, variance = (torch.stack(values) for values in zip(*moments, strict=True))
-        self.batch_moments = mean.detach(), variance.detach()
+        normalized, means, variances = zip(*results, strict=True)
+        mean, variance = torch.stack(means), torch.stack(variances)
+        self.batch_moments = mean, variance
         count = self.over.count_values(parts[0].numel() // images.shape[1])
         unbiased = variance * count / max(1, count - 1)
         self._update_running_statistics(mean.mean(0), unbiased.mean(0))
-        scale = self.weight * torch.rsqrt(variance + self.eps)
-        shift = self.bias - mean * scale
-        normalized = [
-            part * factor[:, None, None] + summand[:, None, None]
-            for part, factor, summand in zip(parts, scale, shift, strict=True)
-        ]
         whole = torch.cat(normalized) if len(normalized) > 1 else normalized[0]
         return whole.to(images.dtype)
 
@@ -167,23 +164,16 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
         self.running_var.lerp_(variance, self.momentum)
 
 
-def _compute_group_moments(
-    images: Tensor, group: Any = None, shares: Sequence[float] = ()
-) -> tuple[Tensor, Tensor]:
+def _compute_group_moments(images: Tensor, group: Any = None) -> tuple[Tensor, Tensor]:
     """Return the mean and the biased variance per channel over all ranks, or those of ``group``.
 
     Gradients flow through both, (channels,) each. Each rank sends its own moments, so that one
-    collective suffices, and the same number backwards. ``shares`` are the weights of the ranks'
-    moments, if they are not equal.
+    collective suffices, and the same number backwards.
     """
     mean = images.mean((0, 2, 3))
     # Detached, because the deviations of a rank sum up to 0, and so does what flows through it.
     variance = (images - mean.detach()[:, None, None]).square().mean((0, 2, 3))
     means, variances = gather_over_ranks(torch.stack((mean, variance)), group).unbind(1)
-    if shares:
-        weights = images.new_tensor(shares)[:, None]
-        total = (weights * means).sum(0)
-        return total, (weights * (variances + (means - total).square())).sum(0)
     total = means.mean(0)
     return total, variances.mean(0) + (means - total).square().mean(0)
 
