@@ -11,6 +11,8 @@ from tools.cli import EXIT_FINE, EXIT_WRONG_USE, list_commands, run_command, run
 MEASUREMENTS: Mapping[str, tuple[str, str]] = {
     "speed": ("tools.measure.speed", "the training step, the harness and the memory of a run"),
     "sweep": ("tools.measure.sweep", "times by batch size or number of images, as a paper reports"),
+    "scaling": ("tools.measure.scaling", "how throughput grows with the number of ranks"),
+    "project": ("tools.measure.project", "the time to train on machines that are not here"),
     "epochs": ("tools.measure.epochs", "epochs to the target by batch size or by setting"),
     "staleness": (
         "tools.measure.staleness",

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -172,7 +173,9 @@ def _sweep(
     other: "Sweep | None",
 ) -> int:
     from reference.machine import energy
+    from reference.measure import own_process
     from reference.measure.figures.sweep import draw_sweep
+    from reference.measure.recorded_points import measure_missing
     from reference.measure.sweep import jobs as sweep_jobs
     from reference.measure.sweep import records as sweep_records
     from tools.console.terminal import Terminal
@@ -185,8 +188,12 @@ def _sweep(
     no_energy = energy.find_sensors(has_gpu=has_gpu).reason_for_none
     if no_energy:
         terminal.tell(f"energy: {no_energy}")
-    failed = sweep_jobs.measure_missing(
-        jobs, folder, measure_on_terminal, terminal, _describe_point
+    failed = measure_missing(
+        jobs,
+        folder,
+        partial(own_process.run_alone, measure_on_terminal),
+        terminal,
+        _describe_point,
     )
     points = folder.load_points()
     if not points:

@@ -1,22 +1,18 @@
 """Measure the sizes of a sweep, each in a process of its own, and record them one by one."""
 
-import os
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.measure import own_process
+from reference.measure.recorded_points import describe_machine
 from reference.session.frameworks import import_task
 from reference.session.observer import Observer, prepare_data
 from rules import definition as definitions
 from rules.definition import Definition, Generation
 from rules.errors import UserError
-from rules.host import usable_processors
 
 if TYPE_CHECKING:
     from reference.measure.sweep.points import Point
-    from reference.measure.sweep.records import SweepFolder
 
 BATCH_SIZE = "global_batch_size"
 
@@ -47,9 +43,7 @@ def prepare_sweep(
     Raises UserError for settings that the benchmark does not have.
     """
     from reference.machine import system
-    from reference.measure.trainings import HARDWARE
     from reference.run.config import configure
-    from reference.session.code_digest import digest_code
     from reference.torch.distributed import start_ranks
 
     config = configure(
@@ -58,52 +52,12 @@ def prepare_sweep(
     prepare_data(definition, config.data_root, observer)
     with start_ranks() as ranks:
         description = system.describe("local", ranks)
-    threads = config.execution.threads
-    if threads == "auto":
-        threads = os.environ.get("OMP_NUM_THREADS", str(usable_processors()))
     configuration = {
-        "benchmark": definition.name,
-        "scale": definition.scale,
+        **describe_machine(config, job.overrides, description),
         "measure": job.measure,
         "epochs": job.epochs,
-        "overrides": sorted(job.overrides),
-        "definition_digest": definition.digest,
-        "code_digest": digest_code(definitions.ROOT, definition.name),
-        "parameters": definition.model["parameters"],
-        "system": {key: description[key] for key in (*HARDWARE, "framework")},
-        "threads": int(threads),
     }
     return configuration, description["accelerator"] is not None
-
-
-def measure_missing(
-    jobs: Sequence[Job],
-    folder: "SweepFolder",
-    measure: Callable[[Job], "Point"],
-    observer: Observer,
-    describe: Callable[["Point"], str],
-) -> list[int]:
-    """Measure the sizes that are not recorded yet; return those that could not be measured.
-
-    ``measure`` runs in a process of its own; it raises UserError if the size cannot be measured.
-    """
-    missing = folder.list_missing([job.size for job in jobs])
-    if not missing:
-        observer.tell(f"{folder.path}: all sizes are recorded, nothing to measure")
-    failed = []
-    for number, size in enumerate(missing, 1):
-        job = next(job for job in jobs if job.size == size)
-        label = f"{job.label} ({number} of {len(missing)})"
-        observer.tell(f"{label}: building, compiling, warming up")
-        try:
-            point = own_process.run_alone(measure, job)
-        except UserError as error:
-            observer.tell(f"{label}: not measured: {error}")
-            failed.append(size)
-            continue
-        folder.keep(point)
-        observer.tell(f"{label}: {describe(point)}")
-    return failed
 
 
 def measure_size(job: Job, observer: Observer) -> "Point":

@@ -8,16 +8,15 @@ size. ``sweep.json`` and ``sweep.csv`` are made from these files.
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from reference.measure.published import Published
+from reference.measure.recorded_points import PointFolder, keep_configuration
 from reference.measure.sweep.points import EPOCHS, MEASURES, Point
-from reference.session.shared_facts import keep_or_compare
-from rules.errors import UserError, cannot_write
-from rules.host import atomic_write
+from rules.errors import UserError
 
 MIB = 2**20
 SIZE_NAMES: Mapping[str, str] = {"training": "batch_size", "generation": "images"}
@@ -62,32 +61,15 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class SweepFolder:
+class SweepFolder(PointFolder[Point]):
     """The folder with the points of one configuration."""
 
-    path: Path
-
-    def point_path(self, size: int) -> Path:
-        """Return the file of one size."""
-        return self.path / f"{size}.json"
-
-    def load_points(self) -> tuple[Point, ...]:
-        """Return all recorded points by size. Raises UserError for a damaged file."""
-        paths = [path for path in self.path.glob("*.json") if path.stem.isdecimal()]
-        return tuple(sorted(map(_read_point, paths), key=lambda point: point.size))
-
-    def list_missing(self, sizes: Sequence[int]) -> list[int]:
-        """Return those of ``sizes`` that are not recorded yet."""
-        return [size for size in sizes if not self.point_path(size).exists()]
-
-    def keep(self, point: Point) -> None:
-        """Record a point."""
-        _write(self.point_path(point.size), json.dumps(point.as_json(), indent=1) + "\n")
+    parse: Callable[[Mapping[str, Any]], Point] = Point.from_json
 
     def write_tables(self, sweep: Sweep, published: Published | None) -> None:
         """Write ``sweep.json`` and ``sweep.csv``."""
-        _write(self.path / "sweep.json", _format_json(sweep, published))
-        _write(self.path / "sweep.csv", _format_csv(sweep, published))
+        self.write("sweep.json", _format_json(sweep, published))
+        self.write("sweep.csv", _format_csv(sweep, published))
 
 
 def open_folder(path: Path, configuration: Mapping[str, Any]) -> SweepFolder:
@@ -95,17 +77,7 @@ def open_folder(path: Path, configuration: Mapping[str, Any]) -> SweepFolder:
 
     Raises UserError if it has points of another configuration, or cannot be written.
     """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    keep_or_compare(
-        path / "configuration.json",
-        dict(configuration),
-        "configuration",
-        tuple(configuration),
-        "All sizes of a sweep must be measured in the same way",
-    )
+    keep_configuration(path, configuration, "sweep")
     return SweepFolder(path)
 
 
@@ -137,13 +109,6 @@ def refuse_other_measure(other: Sweep, configuration: Mapping[str, Any]) -> None
                 f"--against: its {key} is {other.configuration[key]}, expected "
                 f"{configuration[key]} as here; only the same measure can be compared"
             )
-
-
-def _read_point(path: Path) -> Point:
-    try:
-        return Point.from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: damaged ({error!r}); remove it to measure again") from error
 
 
 def _format_json(sweep: Sweep, published: Published | None) -> str:
@@ -198,10 +163,3 @@ def _make_row(sweep: Sweep, point: Point, published: Published | None) -> dict[s
             "" if seconds is None else f"{seconds / point.seconds:.4g}"
         )
     return row
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        atomic_write(path, text)
-    except OSError as error:
-        raise cannot_write(path, error) from error

@@ -1,0 +1,185 @@
+"""Predict the time to train on N devices from the costs of a step. Pure and framework-free.
+
+A step of n devices with b samples each takes, in seconds,
+
+    max(fixed + sample b + exposed communication, b / input rate) + update
+
+The gradients of M bytes are summed by a ring, which sends 2 (n - 1) messages of M / n bytes, each
+in α + size / β (Thakur et al. 2005, doi:10.1177/1094342005051521), or in two dimensions: along a
+ring of n_1 members, then along rings or a tree that sum the M / n_1 bytes of each (Ying et al.
+2018, arXiv:1811.06992, section 3). A part of the backward pass may hide it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+BACKWARD_SHARE = 2 / 3
+"""Of the time that grows with the samples: a backward pass has twice the products of a forward."""
+FORWARD_SHARE = 1 / 3
+
+
+@dataclass(frozen=True)
+class Link:
+    """A connection: seconds to start a message (α), bytes per second in one direction (β)."""
+
+    name: str
+    latency_seconds: float
+    bytes_per_second: float
+
+
+@dataclass(frozen=True)
+class Network:
+    """How devices are connected: links within a node of ``devices_per_node``, and between nodes.
+
+    ``shape`` is how gradients are summed: ``ring`` over all devices, over the slowest link;
+    ``nodes``, a ring in each node and rings between them; ``tree``, the same with a tree between
+    the nodes; or ``torus``, rings along rows and columns, which are as equal as they can be.
+    """
+
+    within: Link
+    between: Link
+    devices_per_node: int
+    shape: str = "tree"
+
+    def all_reduce_seconds(self, devices: int, size: float) -> float:
+        """Return the seconds to sum ``size`` bytes over ``devices``."""
+        if self.shape == "torus":
+            row = find_row(devices)
+            return ring_seconds(self.within, row, size) + ring_seconds(
+                self.between, devices // row, size / row
+            )
+        row = min(devices, self.devices_per_node)
+        if self.shape == "ring":
+            return ring_seconds(self.within if devices <= row else self.between, devices, size)
+        sum_between = tree_seconds if self.shape == "tree" else ring_seconds
+        return ring_seconds(self.within, row, size) + sum_between(
+            self.between, math.ceil(devices / row), size / row
+        )
+
+
+SHAPES = ("tree", "nodes", "ring", "torus")
+
+
+def ring_seconds(link: Link, members: int, size: float) -> float:
+    """Return the seconds of a ring all-reduce of ``size`` bytes over ``members``."""
+    messages = 2 * (members - 1)
+    return messages * (link.latency_seconds + size / members / link.bytes_per_second)
+
+
+def tree_seconds(link: Link, members: int, size: float) -> float:
+    """Return the seconds of an all-reduce along two trees, which share the bytes.
+
+    They send as many bytes as a ring in 2 log2(n) messages after one another (Sanders et al. 2009,
+    doi:10.1016/j.parco.2009.09.001; NCCL does so between nodes since version 2.4).
+    """
+    messages = 2 * math.ceil(math.log2(members))
+    sent = 2 * (members - 1) / members * size
+    return messages * link.latency_seconds + sent / link.bytes_per_second
+
+
+def find_row(devices: int) -> int:
+    """Return the largest divisor of ``devices`` that is not above its square root."""
+    return next(row for row in range(math.isqrt(devices), 0, -1) if devices % row == 0)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a step costs on one device.
+
+    ``fixed_seconds`` is independent of the samples. ``update_seconds`` is that of all weights; if
+    it ``is_update_sharded``, each device does its part. ``overlap`` is the share of the backward
+    pass that can hide communication. ``collectives`` is the number of further all-reduces of a few
+    bytes. ``input_samples_per_second`` is what one device can be fed.
+    """
+
+    fixed_seconds: float
+    sample_seconds: float
+    gradient_bytes: float
+    update_seconds: float = 0.0
+    is_update_sharded: bool = False
+    overlap: float = 0.0
+    collectives: int = 0
+    input_samples_per_second: float = math.inf
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training needs besides steps: ``epochs`` to the target by batch size, evaluations."""
+
+    train_samples: int
+    evaluation_samples: int
+    evaluate_every_epochs: float
+    epochs: Mapping[int, float]
+    evaluation_seconds: float = 0.0
+
+    def epochs_at(self, batch_size: int) -> float:
+        """Return the epochs at a batch size, between two known ones as the logarithm grows.
+
+        Below the smallest known batch size they are those of the smallest. Raises ValueError above
+        the largest, where nobody knows whether the target is reached at all.
+        """
+        sizes = sorted(self.epochs)
+        if batch_size > sizes[-1]:
+            raise ValueError(
+                f"batch size {batch_size:,}: the epochs to the target are known up to {sizes[-1]:,}"
+            )
+        above = next(size for size in sizes if size >= batch_size)
+        below = max((size for size in sizes if size <= batch_size), default=above)
+        if above == below:
+            return self.epochs[above]
+        share = math.log(batch_size / below) / math.log(above / below)
+        return self.epochs[below] + share * (self.epochs[above] - self.epochs[below])
+
+
+@dataclass(frozen=True)
+class Step:
+    """The seconds of a step by their causes; ``waiting`` is for input."""
+
+    compute: float
+    communication: float
+    exposed: float
+    update: float
+    waiting: float
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of the step."""
+        return self.compute + self.exposed + self.update + self.waiting
+
+
+def predict_step(costs: Costs, network: Network, devices: int, batch_size: int) -> Step:
+    """Predict the seconds of a step; the device with the most samples decides."""
+    share = math.ceil(batch_size / devices)
+    of_samples = costs.sample_seconds * share
+    compute = costs.fixed_seconds + of_samples
+    few_bytes = costs.collectives * network.all_reduce_seconds(devices, 0)
+    communication = network.all_reduce_seconds(devices, costs.gradient_bytes) + few_bytes
+    hidden = costs.overlap * BACKWARD_SHARE * of_samples
+    exposed = max(few_bytes, communication - hidden)
+    update = costs.update_seconds / (devices if costs.is_update_sharded else 1)
+    waiting = max(0.0, share / costs.input_samples_per_second - compute - exposed)
+    return Step(compute, communication, exposed, update, waiting)
+
+
+def predict_seconds(
+    costs: Costs, network: Network, training: Training, devices: int, batch_size: int
+) -> float:
+    """Predict the seconds to the target. Raises ValueError where the epochs are not known."""
+    epochs = training.epochs_at(batch_size)
+    steps = count_steps(training, batch_size, epochs)
+    evaluations = count_evaluations(training, epochs)
+    samples = training.evaluation_samples / devices
+    evaluation = training.evaluation_seconds + FORWARD_SHARE * costs.sample_seconds * samples
+    step = predict_step(costs, network, devices, batch_size)
+    return steps * step.seconds + evaluations * evaluation
+
+
+def count_steps(training: Training, batch_size: int, epochs: float) -> float:
+    """Return the steps of a training."""
+    return epochs * training.train_samples / batch_size
+
+
+def count_evaluations(training: Training, epochs: float) -> float:
+    """Return the evaluations of a training."""
+    return math.ceil(epochs / training.evaluate_every_epochs)

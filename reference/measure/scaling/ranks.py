@@ -1,0 +1,149 @@
+"""Measure one number of ranks: the part of ``cepheid measure scaling`` that runs on every rank."""
+
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from reference.measure.scaling.companion import Companion
+from reference.measure.scaling.points import (
+    ALONE,
+    INDEPENDENT,
+    TOGETHER,
+    LinkTimes,
+    Point,
+    name_arm,
+)
+from reference.measure.scaling.tasks import Job, feed, make_task, profile_turn, time_turn
+from reference.measure.turns import time_in_turns
+from rules.errors import UserError
+
+if TYPE_CHECKING:
+    from reference.run.config import Execution
+    from reference.torch.distributed import TorchRanks
+
+TURN_SECONDS = 1.0  # of each turn, unless a step takes longer
+FEWEST_STEPS, MOST_STEPS = 2, 200
+SMALL_BYTES, LARGE_BYTES, REPEATS = 4096, 8 * 2**20, 15  # of the all-reduces that are timed alone
+
+
+def measure_ranks(
+    job: Job, prepare: "Callable[[TorchRanks], object]" = lambda ranks: None
+) -> Point:
+    """Measure with the ranks that a launcher set up; the first one's point counts.
+
+    ``prepare`` is called on the first rank before the others need data.
+    The first rank chooses the execution settings, alone, so that all compute alike. Raises
+    UserError where the ranks cannot train so.
+    """
+    from reference.torch.distributed import start_ranks
+
+    load = os.getloadavg()[0]
+    alone = Companion()
+    try:
+        from reference.torch.distributed import start_ranks
+
+        with start_ranks() as ranks:
+            if ranks.is_first:
+                prepare(ranks)
+            ranks.barrier()
+            device = str(ranks.device)
+            chosen = alone.make_task(job, device) if ranks.is_first else None
+            execution: Execution = ranks.broadcast(chosen)
+            if not ranks.is_first:
+                alone.make_task(job, device, execution)
+            return _measure(job, alone, execution, ranks, load)
+    finally:
+        alone.close()
+
+
+def _measure(
+    job: Job, alone: Companion, execution: "Execution", ranks: "TorchRanks", load: float
+) -> Point:
+    config = job.configure(job.global_batch_size, execution)
+    together = make_task(job, config, ranks)
+    seconds = _time_arms(job, alone, together, ranks)
+    kind = job.inputs[0]
+    phases = ranks.all_gather_object(profile_turn(together, kind))
+    alone_phases = ranks.broadcast(alone.profile_turn(kind) if ranks.is_first else None)
+    return Point(
+        ranks=ranks.world_size,
+        batch_size=config.global_batch_size,
+        alone_batch_size=job.batch_size,
+        seconds=seconds,
+        phases_ms={
+            phase: statistics.mean(each.get(phase, 0.0) for each in phases) for phase in phases[0]
+        },
+        alone_phases_ms=alone_phases,
+        gradient_bytes=sum(4 * weights.numel() for weights in together.model.parameters()),
+        link=_time_link(together, ranks) if ranks.world_size > 1 else None,
+        implementation=dict(together.implementation()),
+        load_before=load,
+    )
+
+
+def _time_arms(
+    job: Job, alone: Companion, together: Any, ranks: "TorchRanks"
+) -> dict[str, tuple[float, ...]]:
+    """Return the seconds of a step of each arm, turn by turn, as the first rank has them."""
+
+    def time_alone(kind: str) -> float:
+        seconds = alone.time_turn(kind, steps) if ranks.is_first else 0.0
+        ranks.barrier()
+        return seconds
+
+    def time_independent(kind: str) -> float:
+        ranks.barrier()
+        return statistics.mean(ranks.all_gather_object(alone.time_turn(kind, steps)))
+
+    first_seconds = time_turn(together, job.inputs[0], FEWEST_STEPS)
+    steps: int = ranks.broadcast(
+        min(MOST_STEPS, max(FEWEST_STEPS, math.ceil(TURN_SECONDS / first_seconds)))
+    )
+    arms: dict[str, Callable[[], float]] = {}
+    for kind in job.inputs:
+        arms[name_arm(ALONE, kind)] = partial(time_alone, kind)
+        arms[name_arm(TOGETHER, kind)] = partial(time_turn, together, kind, steps)
+    if ranks.world_size > 1:
+        arms[name_arm(INDEPENDENT, job.inputs[-1])] = partial(time_independent, job.inputs[-1])
+    return {timing.label: timing.seconds for timing in time_in_turns(job.rounds, arms)}
+
+
+def _time_link(task: Any, ranks: "TorchRanks") -> LinkTimes:
+    """Time a small and a large all-reduce, and count those of a step."""
+    import torch
+
+    from reference.torch.distributed import all_reduce
+
+    medians = []
+    for size in (SMALL_BYTES, LARGE_BYTES):
+        values = torch.zeros(size // 4, device=ranks.device)
+        times = []
+        for _ in range(REPEATS):
+            ranks.barrier()
+            start = time.perf_counter()
+            all_reduce(values)
+            if ranks.device.type == "cuda":
+                torch.cuda.synchronize(ranks.device)
+            times.append(time.perf_counter() - start)
+        medians.append(statistics.median(times))
+    small, large = medians
+    if large <= small:
+        raise UserError("the link between the ranks could not be timed: the machine is too busy")
+    return LinkTimes(SMALL_BYTES, small, LARGE_BYTES, large, _count_collectives(task))
+
+
+def _count_collectives(task: Any) -> int:
+    """Return how many collectives a step starts, as torch's own profiler counts them."""
+    import torch
+
+    with feed(task, "synthetic"), torch.autograd.profiler.profile(use_kineto=False) as profiled:
+        task.step()
+    return sum(
+        event.count
+        for event in profiled.key_averages()
+        if event.key.startswith("c10d::") and event.key.endswith("_")
+    )

@@ -1,0 +1,116 @@
+"""Train for a turn, with real data or with one batch that stays in memory."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reference.measure.scaling.points import STRONG
+from reference.measure.turns import time_steps
+from reference.session.frameworks import import_task
+from rules import definition as definitions
+
+if TYPE_CHECKING:
+    from reference.run.config import Execution, RunConfig
+    from reference.torch.distributed import TorchRanks
+
+BATCH_SIZE = "global_batch_size"
+LEAD_IN_STEPS = 3  # of each turn are not timed: the loader has that many batches ready
+PROFILED_STEPS = 6
+
+
+@dataclass(frozen=True)
+class Job:
+    """One number of ranks to measure, with all that their processes need to know.
+
+    ``batch_size`` is that of each rank, or with ``mode`` strong that of all ranks together.
+    """
+
+    benchmark: str
+    scale: str
+    ranks: int
+    mode: str
+    inputs: tuple[str, ...]
+    batch_size: int
+    overrides: tuple[str, ...]
+    data_root: Path
+    rounds: int
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self.ranks
+
+    @property
+    def label(self) -> str:
+        """The number of ranks in words."""
+        return f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
+
+    @property
+    def global_batch_size(self) -> int:
+        """The samples of a step of all ranks together."""
+        return self.batch_size if self.mode == STRONG else self.batch_size * self.ranks
+
+    def configure(self, batch_size: int, execution: "Execution | None" = None) -> "RunConfig":
+        """Return the configuration at a batch size, with execution settings if they are given.
+
+        Raises UserError for wrong settings.
+        """
+        from reference.run.config import configure
+
+        config = configure(
+            definitions.load(self.benchmark, self.scale),
+            division="open",
+            overrides=[*self.overrides, f"{BATCH_SIZE}={batch_size}"],
+            data_root=self.data_root,
+            seed=1,
+        )
+        return replace(config, execution=execution) if execution else config
+
+
+def make_task(job: Job, config: "RunConfig", ranks: "TorchRanks") -> Any:
+    """Return a task that is ready to train."""
+    task = import_task(config.definition, "torch").create(config, ranks)
+    task.build()
+    task.warm_up()
+    if "real" in job.inputs or hasattr(task, "next_share"):
+        task.open_data()
+    task.model.train()
+    return task
+
+
+@contextmanager
+def feed(task: Any, kind: str) -> Iterator[None]:
+    """Let the steps within the block read real data, or use one batch that stays in memory.
+
+    A task that reads whole shares in passes (``next_share``) repeats the first one of its data.
+    """
+    if kind == "real":
+        yield
+        return
+    name = "next_share" if hasattr(task, "next_share") else "next_batch"
+    batch = task.next_share() if name == "next_share" else task.draw_noise(task.batch_per_rank)
+    samples = task.samples
+    setattr(task, name, lambda: batch)
+    try:
+        yield
+    finally:
+        delattr(task, name)
+        task.samples = samples  # so that the loader goes on where it was
+
+
+def time_turn(task: Any, kind: str, steps: int) -> float:
+    """Return the mean seconds of a step of a turn, with a kind of input."""
+    with feed(task, kind):
+        time_steps(task, LEAD_IN_STEPS)
+        return time_steps(task, steps)
+
+
+def profile_turn(task: Any, kind: str) -> Mapping[str, float]:
+    """Return the mean milliseconds of each phase of some steps."""
+    from reference.measure.step_profiler import profile_steps
+
+    with feed(task, kind):
+        time_steps(task, LEAD_IN_STEPS)
+        return profile_steps(task, PROFILED_STEPS).phases_ms
