@@ -57,6 +57,7 @@ examples:
 exit codes: 0 fine; 1 a number of ranks could not be measured; 2 wrong use
 """
 MOST_RANKS = 4096
+LONGEST_TURN_SECONDS = 600
 FIGURE = "scaling.png"
 
 
@@ -84,6 +85,13 @@ def make_parser() -> argparse.ArgumentParser:
         help="samples of each rank in a step, with --strong of all (default: the definition's)",
     )
     add("--rounds", type=int, default=5, metavar="N", help="turns (default: 5)")
+    add(
+        "--turn-seconds",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="how long each way of training takes in a turn, at least two steps (default: 1)",
+    )
     add_set_option(parser)
     add_data_option(parser)
     add(
@@ -158,9 +166,14 @@ def _plan(
         raise UserError(f"--set {BATCH_SIZE}: give the samples of a step with --batch-size")
     if arguments.rounds < 3:
         raise UserError(f"--rounds {arguments.rounds}: expected 3 or more, for a spread")
+    if not 0 < arguments.turn_seconds <= LONGEST_TURN_SECONDS:
+        raise UserError(
+            f"--turn-seconds {arguments.turn_seconds:g}: expected more than 0 and at most "
+            f"{LONGEST_TURN_SECONDS}"
+        )
     batch = arguments.batch_size
     if batch is None:
-        batch = int(definition.hyperparameters[BATCH_SIZE].default)  # type: ignore[arg-type]
+        batch = int(definition.hyperparameters[BATCH_SIZE].default)
     if not 1 <= batch <= definition.train_samples:
         raise UserError(
             f"--batch-size {batch}: expected 1 to {definition.train_samples:,}, the samples that "
@@ -188,6 +201,7 @@ def _plan(
             overrides,
             arguments.data,
             arguments.rounds,
+            arguments.turn_seconds,
         )
         for count in counts
     ]

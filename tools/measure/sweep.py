@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -191,7 +190,7 @@ def _sweep(
     failed = measure_missing(
         jobs,
         folder,
-        partial(own_process.run_alone, measure_on_terminal),
+        lambda job: own_process.run_alone(measure_on_terminal, job),
         terminal,
         _describe_point,
     )

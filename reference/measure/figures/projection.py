@@ -1,49 +1,57 @@
 """The figures of `cepheid measure project`: prediction beside publication, and time by devices."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 
 from reference.measure.figures.drawing import OURS, REPORTED, draw_figure
 from reference.measure.projection.measured import Projection
 from reference.measure.projection.published import Family, Prediction
 
-INTERPOLATED = "#d1803a"
-STYLES = ((OURS, "x", "extrapolated"), (INTERPOLATED, "+", "interpolated"))
+COLOURS = ("#3a86d1", "#d1803a", "#8a6fd1", "#2a9d6f", "#d4483b")
+MARKERS = ("x", "+")  # of the fits: extrapolated, interpolated
 
 
 def draw_published(
     path: Path, families: Sequence[Family], predicted: Mapping[str, Sequence[Sequence[Prediction]]]
 ) -> None:
-    """Draw minutes by devices for each family, published and predicted.
+    """Draw minutes by devices, published and predicted, and the errors of the predictions.
 
     Raises UserError where the file cannot be written, ModuleNotFoundError without matplotlib.
     """
-    with draw_figure(path, columns=len(families)) as (_, columns):
-        for axes, family in zip(columns, families, strict=True):
+    with draw_figure(path, columns=2) as (figure, (left, right)):
+        for family, colour in zip(families, cycle(COLOURS)):
             known = family.systems.values()
-            axes.plot(
+            left.plot(
                 [each.devices for each in known],
                 [each.seconds / 60 for each in known],
                 "o",
-                color=REPORTED,
+                color=colour,
+                fillstyle="none",
                 markersize=8,
-                label="published",
+                label=family.title.partition("(")[0].strip(),
             )
-            for (colour, marker, how), rows in zip(STYLES, predicted[family.name], strict=False):
-                axes.plot(
-                    [row.known.devices for row in rows],
-                    [row.predicted_seconds / 60 for row in rows],
+            for marker, rows in zip(MARKERS, predicted[family.name], strict=False):
+                devices = [row.known.devices for row in rows]
+                left.plot(devices, [row.predicted_seconds / 60 for row in rows], marker, c=colour)
+                open_rows = [row for row in rows if not row.is_fitted]
+                right.plot(
+                    [row.known.devices for row in open_rows],
+                    [100 * row.error for row in open_rows],
                     marker,
                     color=colour,
-                    markersize=8,
-                    label=f"predicted, {how}",
                 )
+        right.axhline(0, color=REPORTED, linewidth=1)
+        left.set_yscale("log")
+        left.set_ylabel("minutes to the target")
+        left.set_title("o published, x extrapolated, + interpolated", fontsize=9)
+        right.set_ylabel("% by which the prediction misses")
+        right.set_title("systems that were not fitted", fontsize=9)
+        left.legend(fontsize=7)
+        for axes in (left, right):
             axes.set_xscale("log", base=2)
-            axes.set_yscale("log")
             axes.set_xlabel("devices")
-            axes.set_ylabel("minutes to the target")
-            axes.set_title(family.title, fontsize=9)
-            axes.legend(fontsize=8)
+        figure.suptitle("Time to train, predicted from two published times", fontsize=10)
 
 
 def draw_projection(path: Path, title: str, rows: Sequence[Projection], label: str) -> None:

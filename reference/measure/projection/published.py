@@ -58,8 +58,8 @@ def load_families(benchmark: str) -> tuple[Family, ...]:
 
 
 def _read_family(name: str, of: Mapping[str, Any], facts: Mapping[str, Any]) -> Family:
-    network = dict(of["network"])
-    links = {key: find_link(network.pop(key)) for key in ("within", "between")}
+    about = of["network"]
+    within, between = find_link(about["within"]), find_link(about["between"])
     systems = {
         system: KnownTime(each["devices"], each["batch_size"], 60 * each["minutes"], each["epochs"])
         for system, each in of["systems"].items()
@@ -70,7 +70,7 @@ def _read_family(name: str, of: Mapping[str, Any], facts: Mapping[str, Any]) -> 
         of["title"],
         of["source"],
         Costs(0.0, 0.0, facts["parameters"] * of["bytes_per_parameter"], overlap=of["overlap"]),
-        Network(**links, **network),
+        Network(within, between, about["devices_per_node"], about["shape"]),
         Training(
             facts["train_samples"],
             facts["evaluation_samples"],

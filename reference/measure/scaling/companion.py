@@ -92,5 +92,4 @@ def _make_task_alone(job: Job, device: str, execution: "Execution | None") -> An
     place = torch.device(device)
     if place.type == "cuda":
         torch.cuda.set_device(place)
-    config = job.configure(job.batch_size, execution)
-    return make_task(job, config, TorchRanks(0, 1, place))
+    return make_task(job, job.configure_alone(execution), TorchRanks(0, 1, place))

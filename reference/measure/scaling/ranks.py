@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from reference.run.config import Execution
     from reference.torch.distributed import TorchRanks
 
-TURN_SECONDS = 1.0  # of each turn, unless a step takes longer
 FEWEST_STEPS, MOST_STEPS = 2, 200
 SMALL_BYTES, LARGE_BYTES, REPEATS = 4096, 8 * 2**20, 15  # of the all-reduces that are timed alone
 
@@ -63,7 +62,7 @@ def measure_ranks(
 def _measure(
     job: Job, alone: Companion, execution: "Execution", ranks: "TorchRanks", load: float
 ) -> Point:
-    config = job.configure(job.global_batch_size, execution)
+    config = job.configure(execution)
     together = make_task(job, config, ranks)
     seconds = _time_arms(job, alone, together, ranks)
     kind = job.inputs[0]
@@ -97,19 +96,24 @@ def _time_arms(
 
     def time_independent(kind: str) -> float:
         ranks.barrier()
-        return statistics.mean(ranks.all_gather_object(alone.time_turn(kind, steps)))
+        of_ranks: list[float] = ranks.all_gather_object(alone.time_turn(kind, steps))
+        return statistics.mean(of_ranks)
 
     first_seconds = time_turn(together, job.inputs[0], FEWEST_STEPS)
     steps: int = ranks.broadcast(
-        min(MOST_STEPS, max(FEWEST_STEPS, math.ceil(TURN_SECONDS / first_seconds)))
+        min(MOST_STEPS, max(FEWEST_STEPS, math.ceil(job.turn_seconds / first_seconds)))
     )
     arms: dict[str, Callable[[], float]] = {}
     for kind in job.inputs:
         arms[name_arm(ALONE, kind)] = partial(time_alone, kind)
-        arms[name_arm(TOGETHER, kind)] = partial(time_turn, together, kind, steps)
+        if ranks.world_size > 1:
+            arms[name_arm(TOGETHER, kind)] = partial(time_turn, together, kind, steps)
     if ranks.world_size > 1:
         arms[name_arm(INDEPENDENT, job.inputs[-1])] = partial(time_independent, job.inputs[-1])
-    return {timing.label: timing.seconds for timing in time_in_turns(job.rounds, arms)}
+    seconds = {timing.label: timing.seconds for timing in time_in_turns(job.rounds, arms)}
+    if ranks.world_size == 1:  # one rank together is one alone
+        seconds |= {name_arm(TOGETHER, kind): seconds[name_arm(ALONE, kind)] for kind in job.inputs}
+    return seconds
 
 
 def _time_link(task: Any, ranks: "TorchRanks") -> LinkTimes:

@@ -29,7 +29,7 @@ def prepare_scaling(job: Job, ranks: "TorchRanks", observer: Observer) -> dict[s
     """
     from reference.machine import system
 
-    config = job.configure(job.batch_size)
+    config = job.configure()
     if "real" in job.inputs:
         prepare_data(config.definition, config.data_root, observer)
     facts = describe_machine(config, job.overrides, system.describe("local", ranks))
@@ -41,6 +41,7 @@ def prepare_scaling(job: Job, ranks: "TorchRanks", observer: Observer) -> dict[s
         "inputs": list(job.inputs),
         "batch_size": job.batch_size,
         "rounds": job.rounds,
+        "turn_seconds": job.turn_seconds,
     }
 
 

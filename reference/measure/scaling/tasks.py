@@ -1,6 +1,6 @@
 """Train for a turn, with real data or with one batch that stays in memory."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from reference.torch.distributed import TorchRanks
 
 BATCH_SIZE = "global_batch_size"
+PARTITIONS = "spatial_partitions"
 LEAD_IN_STEPS = 3  # of each turn are not timed: the loader has that many batches ready
 PROFILED_STEPS = 6
 
@@ -36,6 +37,7 @@ class Job:
     overrides: tuple[str, ...]
     data_root: Path
     rounds: int
+    turn_seconds: float
 
     @property
     def size(self) -> int:
@@ -52,21 +54,33 @@ class Job:
         """The samples of a step of all ranks together."""
         return self.batch_size if self.mode == STRONG else self.batch_size * self.ranks
 
-    def configure(self, batch_size: int, execution: "Execution | None" = None) -> "RunConfig":
-        """Return the configuration at a batch size, with execution settings if they are given.
+    def configure(self, execution: "Execution | None" = None) -> "RunConfig":
+        """Return the configuration of all ranks together.
 
-        Raises UserError for wrong settings.
+        ``execution`` has what was chosen for one rank; the settings that the definition adds, such
+        as how images are partitioned, stay those of the ranks. Raises UserError for wrong settings.
         """
+        config = self._configure(self.global_batch_size, self.overrides)
+        if execution is None:
+            return config
+        return replace(config, execution=replace(execution, own=config.execution.own))
+
+    def configure_alone(self, execution: "Execution | None" = None) -> "RunConfig":
+        """Return the configuration of a rank by itself, which shares its images with no other."""
+        overrides = [each for each in self.overrides if not each.startswith(f"{PARTITIONS}=")]
+        config = self._configure(self.batch_size, overrides)
+        return replace(config, execution=execution) if execution else config
+
+    def _configure(self, batch_size: int, overrides: Sequence[str]) -> "RunConfig":
         from reference.run.config import configure
 
-        config = configure(
+        return configure(
             definitions.load(self.benchmark, self.scale),
             division="open",
-            overrides=[*self.overrides, f"{BATCH_SIZE}={batch_size}"],
+            overrides=[*overrides, f"{BATCH_SIZE}={batch_size}"],
             data_root=self.data_root,
             seed=1,
         )
-        return replace(config, execution=execution) if execution else config
 
 
 def make_task(job: Job, config: "RunConfig", ranks: "TorchRanks") -> Any:

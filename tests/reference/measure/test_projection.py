@@ -1,6 +1,7 @@
 """The cost model: formulas against hand numbers, limits, and what it says of published times."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -156,7 +157,7 @@ def test_a_fit_says_what_it_cannot() -> None:
         fit_costs(COSTS, network, TRAINING, first, KnownTime(16, 64, 200.0, 10.0))
 
 
-GOLDEN = {
+GOLDEN: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     # Percent by which the prediction misses, fitted to the first two; then to first and largest.
     "tpu_v3": {"tpu-v3-128": (0.2, 0.2), "tpu-v3-1024": (21.7, -9.4), "tpu-v3-2048": (62.4, 0.0)},
     "dgx2h": {"dgx2h_n96": (0.4, 0.0)},

@@ -1,11 +1,13 @@
 """Numbers of a measurement of scaling, from turns that were made up."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from reference.measure.scaling.points import LinkTimes, Point, spread
+from reference.measure.scaling.points import INPUTS, STRONG, WEAK, LinkTimes, Point, spread
 from reference.measure.scaling.records import read_scaling
+from reference.measure.scaling.tasks import Job
 from rules.errors import UserError
 
 LINK = LinkTimes(4096, 2e-4, 2**23, 2**23 / 1e9 + 2e-4, 3)
@@ -48,8 +50,6 @@ def test_efficiency_is_compared_turn_by_turn() -> None:
 
 
 def test_efficiency_of_strong_scaling_is_that_of_the_same_batch() -> None:
-    from dataclasses import replace
-
     shared = replace(point(4), batch_size=32)
     assert shared.efficiency("synthetic").median == pytest.approx(1 / 4)
 
@@ -76,6 +76,19 @@ def test_a_point_survives_json() -> None:
 
 def test_spread_has_the_middle_half() -> None:
     assert spread([1.0, 2.0, 3.0, 4.0, 5.0]).first_quartile == 2.0
+
+
+def test_a_rank_alone_shares_its_images_with_no_other() -> None:
+    settings = ("spatial_partitions=2", "threads=1")
+    job = Job("resnet50", "mini", 2, WEAK, INPUTS, 8, settings, Path("data"), 3, 1.0)
+    alone, together = job.configure_alone(), job.configure()
+    assert (alone.global_batch_size, together.global_batch_size) == (8, 16)
+    assert alone.execution.own["spatial_partitions"] == "1"
+    chosen = alone.execution.with_setting("precision", "bf16")
+    assert job.configure_alone(chosen).execution == chosen
+    both = job.configure(chosen).execution
+    assert (both.precision, both.own["spatial_partitions"]) == ("bf16", "2")
+    assert replace(job, mode=STRONG).configure().global_batch_size == 8
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"points": [1]}'])

@@ -38,6 +38,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         (["galaxy_shape", "--ranks", "2", "--strong", "--batch-size", "9"], "multiple of 2"),
         (["galaxy_shape", "--batch-size", "0"], "expected 1 to 6,000"),
         (["galaxy_shape", "--rounds", "2"], "expected 3 or more"),
+        (["galaxy_shape", "--turn-seconds", "0"], "more than 0 and at most 600"),
         (["galaxy_shape", "--set", "global_batch_size=4"], "with --batch-size"),
         (["galaxy_shape", "--set", "opt_nam=adam", "--input", "synthetic"], "opt_nam"),
     ],
@@ -81,6 +82,7 @@ def test_one_and_two_ranks_of_a_tiny_benchmark(
     folder = tmp_path / "benchmarks"
     tiny.install(folder, monkeypatch, "resnet50", data=data, model={"width": 4})
     call = ["resnet50", "--ranks", "1,2", "--batch-size", "4", "--rounds", "3"]
+    call += ["--turn-seconds", "0.01"]
     call += ["--set", "precision=fp32", "--set", "model_bn_span=4"]
     call += ["--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")]
     assert scaling.main(call) == 0
@@ -91,6 +93,7 @@ def test_one_and_two_ranks_of_a_tiny_benchmark(
     configuration, (one, two) = read_scaling(tmp_path / "out")
     assert configuration["mode"] == "weak"
     assert (one.ranks, one.batch_size, two.ranks, two.batch_size) == (1, 4, 2, 8)
+    assert one.efficiency("real").median == 1
     assert one.link is None
     assert two.link is not None
     assert two.link.collectives >= 1
