@@ -159,14 +159,14 @@ def _count_collectives(task: Any) -> int:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Counter(TorchDispatchMode):
-        count = 0
+        count: int = 0
 
         def __torch_dispatch__(
             self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            self.count += operation.name() in COLLECTIVES
+            self.count += str(operation.name()) in COLLECTIVES
             return operation(*args, **(kwargs or {}))
 
     with feed(task, "synthetic"), Counter() as counter:
         task.step()
-    return counter.count
+    return int(counter.count)
