@@ -1,6 +1,7 @@
 """resnet50 in PyTorch: build, train, evaluate."""
 
 import os
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,8 +22,10 @@ from reference.data.imagenet.crops import Cropping
 from reference.data.imagenet.loader import Loader, Share
 from reference.optim.lars import Lars
 from reference.optim.schedules import Schedule
-from reference.run.config import RunConfig
-from reference.torch.batch_norm import SpanBatchNorm2d
+from reference.run.config import Execution, RunConfig
+from reference.torch import accumulation
+from reference.torch.accumulation import Piece
+from reference.torch.batch_norm import SpanBatchNorm2d, average_running_statistics
 from reference.torch.distributed import TorchRanks
 from reference.torch.parallel_task import ParallelTask
 from reference.torch.spatial.grid import Grid
@@ -45,7 +48,6 @@ class ResNet50(ParallelTask):
         self.grid = Grid.parse(config.execution.own.get("spatial_partitions", "1"))
         ranks = ranks.partition(self.grid.parts)
         super().__init__(config, ranks)
-        ranks.split_span(self.hyperparameters.model_bn_span, self.batch_per_rank)  # fails early
         self.schedule = self.make_schedule()
         model = self.definition.model
         self.grid.check(model["pixels"], model["pixels"])
@@ -82,6 +84,42 @@ class ResNet50(ParallelTask):
         convert_conv2d_weight_memory_format(network, torch.channels_last)
         shape = 3, model["pixels"], model["pixels"]
         return partition_network(network, self.ranks, self.grid, shape, averaged=["fc"])
+
+    def list_piece_sizes(self) -> Sequence[int]:
+        """Return the possible sizes of a piece: whole groups of ``model_bn_span`` samples."""
+        span, share = self.hyperparameters.model_bn_span, self.batch_per_rank
+        groups, _ = self.ranks.split_span(span, share)
+        return [size for size in super().list_piece_sizes() if size % (share // groups) == 0]
+
+    def refuse_uneven_pieces(self) -> None:
+        """Raise UserError where pieces or spans of the configuration are not possible."""
+        accumulation.refuse_uneven_pieces(
+            self.config.execution,
+            self.list_piece_sizes(),
+            "all have the same size, and batch norms normalise over whole groups of model_bn_span "
+            f"samples, here {self.hyperparameters.model_bn_span or self.config.global_batch_size}",
+        )
+
+    def make_smaller(self, settings: Execution) -> Execution | None:
+        """Return ``settings`` with smaller pieces, or None if there are none.
+
+        Ranks that share images exchange rows in each pass, so that none can try a step alone.
+        """
+        return super().make_smaller(settings) if self.grid.parts == 1 else None
+
+    def use_execution(self, settings: Execution) -> None:
+        """Compute with these execution settings from now on; norms know the groups of a piece."""
+        super().use_execution(settings)
+        groups = max(1, self.span.local_groups * self.piece_size // self.batch_per_rank)
+        for module in self.model.modules():
+            if isinstance(module, SpanBatchNorm2d):
+                module.over = replace(module.over, local_groups=groups)
+
+    def unite(self, pieces: Sequence[Piece], is_alone: bool) -> Generator[Piece, None, None]:
+        """Yield the pieces of a step; running statistics become those of all of them."""
+        if len(pieces) == 1:
+            return super().unite(pieces, is_alone)
+        return average_running_statistics(self.model, pieces)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return SGD or LARS; biases and batch norms are neither decayed nor adapted."""

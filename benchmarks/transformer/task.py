@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,8 @@ from reference.run import seeding
 from reference.run.config import Execution, RunConfig
 from reference.run.hyperparameters import AdamHyperparameters
 from reference.run.report import Table, Value
-from reference.torch.distributed import TorchRanks, detect_lost_rank
+from reference.torch.accumulation import Piece
+from reference.torch.distributed import TorchRanks
 from reference.torch.execution import explain_out_of_memory
 from reference.torch.parallel_task import ParallelTask
 from rules.definition import Block
@@ -55,7 +57,6 @@ class Translation(ParallelTask):
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
-        self.pass_tokens = int(config.execution.own["pass_tokens"])
         model = self.definition.model
         sizes = ("vocabulary", "width", "heads", "feed_forward", "layers", "norm", "dropout")
         self.shape = Shape(**{key: model[key] for key in sizes})
@@ -112,6 +113,7 @@ class Translation(ParallelTask):
             self.pass_tokens,
             self.ranks.rank,
             self.ranks.world_size,
+            self.piece_size,
         )
 
     def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
@@ -121,25 +123,28 @@ class Translation(ParallelTask):
         self.seconds["training"] += time.monotonic() - started
         return loss
 
+    @property
+    def pass_tokens(self) -> int:
+        """The most tokens of a pass, both languages and padding; one sentence may have more."""
+        return int(self.execution.own["pass_tokens"])
+
     def loss_and_gradients(self) -> Tensor:
         """Run forward and backward, pass by pass.
 
         Return the detached loss, a scalar. Each token of the global batch has the same weight,
         whatever its rank and pass.
         """
-        with self.phase("data"):
-            batch = self.next_share()
         self._seed_dropout()
-        losses = []
-        for one in batch.passes:
-            share = one.target_tokens * self.ranks.world_size / batch.target_tokens
-            with self.sync_gradients() if one is batch.passes[-1] else self.no_sync():
-                with self.phase("forward"):
-                    loss: Tensor = self.compiled_loss(*self.move_pass(one)) * share
-                with self.phase("backward"), detect_lost_rank():
-                    loss.backward()
-            losses.append(loss.detach())
-        return torch.stack(losses).sum()
+        return super().loss_and_gradients()
+
+    def next_pieces(self) -> Sequence[Piece]:
+        """Return this rank's share of the global batch that follows ``samples``, in passes."""
+        batch = self.next_share()
+        weights = (one.target_tokens * self.ranks.world_size for one in batch.passes)
+        return [
+            Piece(*self.move_pass(one), weight / batch.target_tokens)
+            for one, weight in zip(batch.passes, weights, strict=True)
+        ]
 
     def next_share(self) -> Batch:
         """Return this rank's share of the global batch that follows ``samples``."""
@@ -224,11 +229,27 @@ class Translation(ParallelTask):
         super().use_execution(settings)
         self.compiled_predict.enabled = False  # each step of the search has another shape
 
-    def step_on_noise(self, settings: Execution) -> str:
-        """Run forward and backward on noise; return why compiling failed, or an empty string."""
-        what = f"a training pass of {self.pass_tokens:,} tokens"
-        with explain_out_of_memory(what, "choose fewer, --set pass_tokens=…"):
-            return super().step_on_noise(settings)
+    def refuse_uneven_pieces(self) -> None:
+        """Return at once: passes differ anyway, and ``micro_batch`` is their largest size."""
+
+    def make_smaller(self, settings: Execution) -> Execution | None:
+        """Return ``settings`` with passes of half the tokens, or None if there are none.
+
+        Sentences differ so much in length that memory depends on tokens, not on sentences.
+        """
+        half = str(int(settings.own["pass_tokens"]) // 2)
+        if half not in self.definition.execution["pass_tokens"]:
+            return None
+        reason = f"a pass of {2 * int(half):,} tokens needs more memory than there is"
+        return settings.with_setting("pass_tokens", half, reason)
+
+    def explain_large_step(self, settings: Execution) -> AbstractContextManager[None]:
+        """Return a context that raises UserError where a pass does not fit into memory."""
+        what = f"a training pass of {int(settings.own['pass_tokens']):,} tokens"
+        fix = "choose fewer, --set pass_tokens=…"
+        if not self.make_smaller(settings):
+            fix = "there are no shorter ones; choose --set precision=bf16, or more memory"
+        return explain_out_of_memory(what, fix)
 
     def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return source and target tokens, int64 (sentences, places), of a full pass at most."""

@@ -75,19 +75,10 @@ class ParallelTask(TorchTask):
             self.sharded.receive_weights()
         return loss
 
-    def loss_and_gradients(self) -> Tensor:
-        """Run forward and backward on this rank's share; average the gradients meanwhile.
-
-        Return the detached loss, a scalar.
-        """
-        with self.phase("data"):
-            batch = self.next_batch()
-        with self.sync_gradients():
-            with self.phase("forward"):
-                loss: Tensor = self.compiled_loss(*batch)
-            with self.phase("backward"), detect_lost_rank():
-                self.scaler.scale(loss).backward()
-        return loss.detach()
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of the scaled ``loss``, a scalar, to those of the parameters."""
+        with detect_lost_rank():
+            self.scaler.scale(loss).backward()
 
     def share_gradients(self) -> None:
         """Average the gradients at once, if a profiler times the phases of the step."""
@@ -100,14 +91,18 @@ class ParallelTask(TorchTask):
             super().share_gradients()
 
     def sync_gradients(self) -> AbstractContextManager[object]:
-        """Return the context of the last forward and backward pass of a step.
+        """Return the context of the last pass of a step.
 
-        The backward pass averages the gradients, unless a profiler times that as a phase.
+        Its backward pass averages the gradients, unless a profiler times that as a phase.
         """
-        return nullcontext() if self.phase is nullcontext else self.no_sync()
+        return nullcontext() if self.phase is nullcontext else self.skip_averaging()
 
     def no_sync(self) -> AbstractContextManager[object]:
         """Return the context of all passes before the last one, which average no gradients."""
+        return self.skip_averaging()
+
+    def skip_averaging(self) -> AbstractContextManager[object]:
+        """Return a context in which ``parallel`` leaves gradients as they are."""
         if self.sharded:
             return self.sharded.no_sync()
         if isinstance(self.parallel, DistributedDataParallel):
