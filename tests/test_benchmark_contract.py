@@ -295,12 +295,14 @@ def test_a_step_in_pieces_is_the_step(name: str, data_root: Path) -> None:
     assert_alike(values, values_of_pieces, f"{name} in pieces")
 
 
-def assert_alike(first: Mapping[str, Any], second: Mapping[str, Any], what: str) -> None:
+def assert_alike(
+    first: Mapping[str, Any], second: Mapping[str, Any], what: str, share: float = 1e-4
+) -> None:
     """Equal but for rounding: the difference is small beside the values."""
     assert first.keys() == second.keys()
     for key, value in first.items():
         difference = float((second[key].double() - value.double()).norm())
-        assert difference <= 1e-4 * float(value.double().norm()) + 1e-7, f"{what}: {key} differs"
+        assert difference <= share * float(value.double().norm()) + 1e-7, f"{what}: {key} differs"
 
 
 LARGEST_RATE = 0.002  # so that what differs by rounding stays so
