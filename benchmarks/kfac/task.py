@@ -111,6 +111,7 @@ class PreconditionedResNet50(ResNet50):
         self.optimizer.zero_grad()
         self.optimizer.state.clear()
         self.model.load_state_dict(before)
+        self.use_execution(self.execution)  # with a new scaler
 
     def fits_into_memory(self, settings: Execution) -> bool:
         """Try a step as resnet50, with the factors of K-FAC, which take memory too."""
