@@ -119,11 +119,7 @@ COLLECTIVES = [
 ]
 
 
-def _step_on_this_rank(name: str, data_root: Path, *settings: str) -> tuple[float, Any, Any]:
-    """The loss and some gradients of a step on this rank, and its calls of collectives."""
-    torch.set_num_threads(1)
-    calls: collections.Counter[str] = collections.Counter()
-
+def _count_calls(calls: collections.Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def count(key: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*arguments: Any, **options: Any) -> Any:
             calls[key] += 1
@@ -131,32 +127,49 @@ def _step_on_this_rank(name: str, data_root: Path, *settings: str) -> tuple[floa
 
         return counted
 
+    for key in COLLECTIVES:
+        if callable(function := getattr(dist, key)):
+            monkeypatch.setattr(dist, key, count(key, function))
+
+
+Step = tuple[float, dict[str, list[float]], dict[str, int]]
+
+
+def _steps_on_this_rank(name: str, data_root: Path, settings: list[str]) -> list[Step]:
+    """The loss of a step, some gradients and how often ranks exchange: whole, then in pieces."""
+    torch.set_num_threads(1)
+    steps = []
     with start_ranks() as ranks:
-        make = narrow if name == "resnet50" else configuration
-        task = build(make(name, data_root, *settings), ranks)
-        for key in COLLECTIVES:
-            if callable(getattr(dist, key)):
-                setattr(dist, key, count(key, getattr(dist, key)))
-        loss, values = gradients_of_a_step(task)
-        total = float(ranks.sum(torch.tensor(loss))) / ranks.world_size
-    numbers = {key: value.double().flatten()[::29].tolist() for key, value in values.items()}
-    return total, numbers, dict(calls)
+        for size in ("whole", 2):
+            make = narrow if name == "resnet50" else configuration
+            task = build(make(name, data_root, *settings, f"micro_batch={size}"), ranks)
+            calls: collections.Counter[str] = collections.Counter()
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                _count_calls(calls, monkeypatch)
+                loss, values = gradients_of_a_step(task)
+            total = float(ranks.sum(torch.tensor(loss))) / ranks.world_size
+            some = {key: value.double().flatten()[::29].tolist() for key, value in values.items()}
+            steps.append((total, some, dict(calls)))
+    return steps
 
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("galaxy_shape", []), ("resnet50", [SPAN, "all_reduce=two_level"])],
+    [
+        ("galaxy_shape", []),
+        ("resnet50", [SPAN, "all_reduce=two_level"]),  # whose calls come from Python
+        ("resnet50", [SPAN, "spatial_partitions=2"]),
+    ],
 )
-def test_ranks_exchange_as_often_in_pieces(name: str, settings: list[str], data_root: Path) -> None:
-    """two_level communicates from Python, so that its calls can be counted."""
+def test_ranks_take_pieces(name: str, settings: list[str], data_root: Path) -> None:
     configuration(name, data_root)
-    whole = on_ranks(2, _step_on_this_rank, name, data_root, *settings, "micro_batch=whole")
-    pieces = on_ranks(2, _step_on_this_rank, name, data_root, *settings, "micro_batch=2")
-    assert pieces[0][2] == whole[0][2]
-    assert sum(pieces[0][2].values()) > 0
-    assert pieces[0][0] == pytest.approx(whole[0][0], rel=1e-5)
-    for key, values in whole[0][1].items():
-        assert pieces[0][1][key] == pytest.approx(values, rel=1e-3, abs=1e-5), key
+    (whole, pieces), _ = on_ranks(2, _steps_on_this_rank, name, data_root, settings)
+    assert pieces[0] == pytest.approx(whole[0], rel=1e-5)
+    for key, values in whole[1].items():
+        assert pieces[1][key] == pytest.approx(values, rel=1e-3, abs=1e-5), key
+    if "spatial_partitions=2" not in settings:  # they exchange rows of each piece
+        assert pieces[2] == whole[2]
+        assert sum(whole[2].values()) > 0
 
 
 # Memory -----------------------------------------------------------------------------------------
