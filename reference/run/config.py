@@ -16,7 +16,7 @@ from rules.hyperparameters import EVAL_OFFSET, Hyperparameter, Value
 
 DIVISIONS = ("closed", "open")
 SEED_LIMIT = 2**32 - 100  # given seeds count up from run to run
-LARGEST_NUMBER = {"threads": 1024, "micro_batch": 10**9}
+LARGEST_NUMBER, MOST_SAMPLES = 1024, 10**9
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ def parse_override(override: str) -> tuple[str, str]:
 
 
 def _parse_choice(key: str, text: str, choices: Sequence[str]) -> str:
-    largest = LARGEST_NUMBER.get(key, 0)
+    largest = MOST_SAMPLES if key == "micro_batch" else LARGEST_NUMBER
     is_number = "a number" in choices and text.isdecimal() and 1 <= int(text[:20]) <= largest
     if text not in choices and not is_number:
         raise UserError(f"--set {key}={text}: expected one of {', '.join(choices)}")
