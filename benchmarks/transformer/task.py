@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sacrebleu.metrics.bleu import BLEU
@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.transformer.beam import Search, translate
 from benchmarks.transformer.model import Shape, Transformer
+from benchmarks.transformer.stages import TransformerStage, cut_stages
 from reference.data import wmt
 from reference.data.wmt.sentence_batches import Batch, Batches, Pass, pad, sort_by_length
 from reference.data.wmt.vocabulary import PADDING, UNKNOWN
@@ -24,8 +25,12 @@ from reference.run.report import Table, Value
 from reference.torch.accumulation import Piece
 from reference.torch.distributed import TorchRanks
 from reference.torch.execution import explain_out_of_memory
+from reference.torch.model_parallel import STAGES, TENSOR_RANKS, refuse_uneven_parts
 from reference.torch.parallel_task import ParallelTask
 from rules.definition import Block
+
+if TYPE_CHECKING:
+    from reference.torch.tensor_parallel import TensorPlan
 
 # Lengths of the warm-up's English and German sentences. Two different lengths and a different
 # number of sentences compile to a graph for any sizes, equal ones to a graph for equal sizes only.
@@ -63,10 +68,25 @@ class Translation(ParallelTask):
         self.search = Search(model["beam"], model["length_penalty"], model["extra_tokens"])
         self.seconds = {"training": 0.0, "evaluation": 0.0}
         self.places = self.tokens = 0
+        refuse_uneven_parts(STAGES, self.sharing.stages, layers=2 * self.shape.layers)
+        tensor_ranks = self.sharing.tensor_ranks
+        refuse_uneven_parts(
+            TENSOR_RANKS, tensor_ranks, heads=self.shape.heads, hidden_units=self.shape.feed_forward
+        )
 
     def make_network(self) -> nn.Module:
         """Return the Transformer of the definition."""
         return Transformer(self.shape)
+
+    def cut_stages(self) -> Sequence[TransformerStage]:
+        """Return equal numbers of layers."""
+        return cut_stages(self.model, self.sharing.stages)
+
+    def plan_matrices(self) -> "TensorPlan":
+        """Return how the ranks of a replica share heads and hidden units."""
+        from benchmarks.transformer.matrices import plan_matrices  # takes long to import
+
+        return plan_matrices(self.model)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return Adam in one kernel."""
@@ -111,8 +131,8 @@ class Translation(ParallelTask):
             self.config.seed,
             self.config.global_batch_size,
             self.pass_tokens,
-            self.ranks.rank,
-            self.ranks.world_size,
+            self.ranks.replica,
+            self.ranks.replicas,
             self.piece_size,
         )
 
@@ -140,7 +160,7 @@ class Translation(ParallelTask):
     def next_pieces(self) -> Sequence[Piece]:
         """Return this rank's share of the global batch that follows ``samples``, in passes."""
         batch = self.next_share()
-        weights = (one.target_tokens * self.ranks.world_size for one in batch.passes)
+        weights = (one.target_tokens * self.ranks.replicas for one in batch.passes)
         return [
             Piece(*self.move_pass(one), weight / batch.target_tokens)
             for one, weight in zip(batch.passes, weights, strict=True)
@@ -208,6 +228,31 @@ class Translation(ParallelTask):
             target.flatten(),
             ignore_index=PADDING,
             label_smoothing=self.hyperparameters.label_smoothing,
+        )
+
+    def sum_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the sum of the losses of all tokens of ``targets``, (sentences, places)."""
+        return cross_entropy(
+            logits.flatten(0, 1),
+            targets.flatten(),
+            ignore_index=PADDING,
+            label_smoothing=self.hyperparameters.label_smoothing,
+            reduction="sum",
+        )
+
+    def count_losses(self, targets: Tensor) -> int:
+        """Return the number of tokens of ``targets``, (sentences, places)."""
+        return int((targets != PADDING).sum())
+
+    def fill_micro_batches(self, piece: Piece) -> Piece:
+        """Return ``piece`` with further sentences; their targets are padding, without a loss."""
+        missing = -len(piece.targets) % self.sharing.micro_batches
+        if not missing:
+            return piece
+        sources = piece.inputs[:1].expand(missing, -1)
+        targets = torch.full_like(piece.targets[:1], PADDING).expand(missing, -1)
+        return Piece(
+            torch.cat([piece.inputs, sources]), torch.cat([piece.targets, targets]), piece.weight
         )
 
     def _sum_losses(self, source: Tensor, target: Tensor) -> Tensor:
@@ -282,9 +327,13 @@ class Translation(ParallelTask):
         return self.to_device(one.source), self.to_device(one.target)
 
     def _seed_dropout(self) -> None:
-        """Seed by samples and rank, so that a resumed run has the same dropout."""
+        """Seed by samples and rank, so that a resumed run has the same dropout.
+
+        Ranks that share matrices drop the same units, except inside of what they share.
+        """
         if self.shape.dropout:
-            place = (self.samples, self.ranks.rank)
+            is_shared = self.sharing.tensor_ranks > 1
+            place = (self.samples, self.ranks.replica if is_shared else self.ranks.rank)
             seeds = seeding.make_generator(self.config.seed, "dropout", *place)
             torch.manual_seed(int(seeds.integers(2**63)))
 

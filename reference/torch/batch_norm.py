@@ -127,10 +127,12 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
     the mean over all groups, at any time, because they are linear in each group.
 
     ``batch_moments`` is the mean and the variance of each of this rank's groups in the last
-    training batch, (groups, channels) each; None where one group is this rank's batch.
+    training batch, (groups, channels) each; None where one group is this rank's batch. With
+    ``is_pipelined`` a forward pass may come before the backward pass of the one before it.
     """
 
     batch_moments: tuple[Tensor, Tensor] | None = None
+    is_pipelined = False
 
     def __init__(self, channels: int, over: Span, epsilon: float, momentum: float) -> None:
         super().__init__(channels, eps=epsilon, momentum=momentum)
@@ -159,7 +161,8 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
             return self._normalize(images, self.running_mean, self.running_var, training=False)
         if self.over.group is not None:
             return self._normalize_over_ranks(images)
-        if self.over.local_groups == 1:
+        # A backward pass refuses running statistics that have changed since its forward pass.
+        if self.over.local_groups == 1 and not self.is_pipelined:
             self.batch_moments = None
             return self._normalize(images, self.running_mean, self.running_var, self.momentum)
         parts, means, variances = [], [], []

@@ -16,13 +16,13 @@ from torch.optim import Optimizer
 from reference.run.config import Execution, RunConfig
 from reference.torch.distributed import TorchRanks, detect_lost_rank
 from reference.torch.mesh import AUTO, RankMesh, find_shape
+from reference.torch.model_parallel_task import ModelParallelTask
 from reference.torch.parallel import BUCKET_MIB, make_data_parallel
 from reference.torch.sharded_update import ShardedUpdate
-from reference.torch.task import TorchTask
 from rules.definition import Block
 
 
-class ParallelTask(TorchTask):
+class ParallelTask(ModelParallelTask):
     """A ``TorchTask`` that trains ``parallel``, which is ``model`` with averaged gradients.
 
     Its definition has the execution settings ``all_reduce`` (``reference.torch.mesh``) and
@@ -46,6 +46,9 @@ class ParallelTask(TorchTask):
         With ``weight_update=sharded`` each rank updates a part of every weight; ``overlapped``
         begins the next forward pass while the last weights still travel.
         """
+        if shared := self.share_model():
+            self.parallel = shared.network
+            return kind(shared.select(groups), **options)
         weight_update = self.config.execution.own["weight_update"]
         if weight_update == "replicated" or self.ranks.world_size == 1:
             self.parallel = make_data_parallel(self.model, self.ranks, self.mesh_shape)
@@ -82,7 +85,7 @@ class ParallelTask(TorchTask):
 
     def share_gradients(self) -> None:
         """Average the gradients at once, if a profiler times the phases of the step."""
-        if self.phase is nullcontext:
+        if self.phase is nullcontext and not self.shared:
             return
         if self.sharded:
             with detect_lost_rank():

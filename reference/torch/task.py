@@ -306,7 +306,7 @@ class TorchTask(BenchmarkTask):
     @property
     def first_sample(self) -> int:
         """The place of this rank's first sample of the next global batch among all that train."""
-        return self.samples + self.ranks.rank * self.batch_per_rank
+        return self.samples + self.ranks.replica * self.batch_per_rank
 
     def draw_noise_pieces(self) -> Sequence[Piece]:
         """Return a piece of noise or two: the gradients of the first one need memory, too."""
