@@ -269,6 +269,42 @@ def test_saving_loading_and_going_on_equals_going_on(
     assert straight.evaluate() == resumed.evaluate()
 
 
+def gradients_of_a_step(task: Any) -> tuple[float, Mapping[str, Any]]:
+    """The loss of a step, its gradients and the statistics it leaves."""
+    task.model.train()
+    loss = task.loss_and_gradients()
+    task.share_gradients()
+    named = dict(task.model.named_parameters())
+    values = {key: parameter.grad for key, parameter in named.items()}
+    values |= {key: value.clone() for key, value in task.model.named_buffers()}
+    return float(loss), values
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_a_step_in_pieces_is_the_step(name: str, data_root: Path) -> None:
+    """Or no pieces are possible, and the message says what is."""
+    whole = build(configuration(name, data_root, "micro_batch=whole"))
+    if len(whole.list_piece_sizes()) == 1:
+        with pytest.raises(UserError, match="micro_batch to 8, or leave it out"):
+            build(configuration(name, data_root, "micro_batch=2"))
+        return
+    pieces = build(configuration(name, data_root, "micro_batch=2"))
+    assert len(pieces.next_pieces()) >= BATCH / 2, f"{name}: the batch is not cut"
+    (loss, values), (loss_of_pieces, values_of_pieces) = map(gradients_of_a_step, (whole, pieces))
+    assert loss_of_pieces == pytest.approx(loss, rel=1e-5), f"{name}: another loss in pieces"
+    assert_alike(values, values_of_pieces, f"{name} in pieces")
+
+
+def assert_alike(
+    first: Mapping[str, Any], second: Mapping[str, Any], what: str, share: float = 1e-4
+) -> None:
+    """Equal but for rounding: the difference is small beside the values."""
+    assert first.keys() == second.keys()
+    for key, value in first.items():
+        difference = float((second[key].double() - value.double()).norm())
+        assert difference <= share * float(value.double().norm()) + 1e-7, f"{what}: {key} differs"
+
+
 LARGEST_RATE = 0.002  # so that what differs by rounding stays so
 
 

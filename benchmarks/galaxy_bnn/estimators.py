@@ -142,22 +142,31 @@ class SampleNoise:
     """The noise of all layers that draw for each sample, one row for each of ``samples``.
 
     Make it when the network is on its device. The noise of a sample depends on the run's seed and
-    on its place in the run, so that any number of ranks draws the same.
+    on its place in the run, so that any number of ranks and pieces draws the same.
     """
 
     def __init__(self, network: nn.Module, samples: int) -> None:
-        layers = [layer for layer in network.modules() if isinstance(layer, PerSampleLayer)]
-        sizes = [layer.entries_per_sample for layer in layers]
-        device = next(network.parameters()).device
-        self.values = torch.zeros(samples, sum(sizes), device=device)
-        self._random = torch.Generator(device)
-        for layer, part in zip(layers, self.values.split(sizes, dim=1), strict=True):
+        modules = network.modules()
+        self._layers = [layer for layer in modules if isinstance(layer, PerSampleLayer)]
+        self._device = next(network.parameters()).device
+        self._random = torch.Generator(self._device)
+        self._allocate(samples)
+
+    def _allocate(self, samples: int) -> None:
+        sizes = [layer.entries_per_sample for layer in self._layers]
+        self.values = torch.zeros(samples, sum(sizes), device=self._device)
+        for layer, part in zip(self._layers, self.values.split(sizes, dim=1), strict=True):
             layer.noise = part
 
-    def draw(self, seed: int, first_sample: int) -> None:
-        """Draw the noise of this rank's samples of a step, numbered from ``first_sample``."""
-        if not self.values.shape[1]:
+    def draw(self, seed: int, first_sample: int, samples: int | None = None) -> None:
+        """Draw the noise of ``samples`` samples of a step, numbered from ``first_sample``.
+
+        Without a number they are as many as before.
+        """
+        if not self._layers:
             return
+        if samples not in (None, len(self.values)):
+            self._allocate(samples)
         for number, row in enumerate(self.values, first_sample):
             key = int(make_generator(seed, "sample noise", number).integers(2**63))
             row.normal_(generator=self._random.manual_seed(key))

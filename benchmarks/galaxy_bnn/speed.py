@@ -106,7 +106,7 @@ def measure_gradient_variances(task: GalaxyBnn, draws: int) -> tuple[float, floa
     task.model.train()
     for draw in range(draws):
         task.weight_noise.draw(0, "compare", draw)
-        task.sample_noise.draw(draw, 0)
+        task.sample_noise.draw(draw, 0, len(stamps))
         task.optimizer.zero_grad()
         task.compute_likelihood_loss(stamps, labels).backward()
         of_means.add([mean.grad for mean, _ in weights])

@@ -1,5 +1,7 @@
 """galaxy_bnn in PyTorch: the shape network with Gaussian weights."""
 
+from collections.abc import Generator, Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -8,6 +10,7 @@ from benchmarks.galaxy_bnn.framework_free import BayesianTask
 from benchmarks.galaxy_bnn.model import WeightNoise, kl_divergence, make_bayesian
 from benchmarks.galaxy_shape.model import make_channels_last_network, negative_log_likelihood
 from reference.run.config import RunConfig
+from reference.torch.accumulation import Piece
 from reference.torch.distributed import TorchRanks
 from reference.torch.galaxies import TorchShapeTask
 
@@ -47,8 +50,16 @@ class GalaxyBnn(BayesianTask, TorchShapeTask):
         Return the detached loss, a scalar.
         """
         self.draw_weights("weights", self.samples)
-        self.sample_noise.draw(self.config.seed, self.first_sample)
         return super().loss_and_gradients()
+
+    def unite(self, pieces: Sequence[Piece], is_alone: bool) -> Generator[Piece, None, None]:
+        """Yield the pieces of a step, each after drawing the noise of its own samples."""
+        first = self.first_sample
+        for piece in super().unite(pieces, is_alone):
+            count = len(piece.inputs)
+            self.sample_noise.draw(self.config.seed, first, count)
+            first += count
+            yield piece
 
     def compute_loss(self, stamps: Tensor, labels: Tensor, /) -> Tensor:
         """Return mean NLL plus KL divergence over the samples, in nats (equation 2 of the paper).

@@ -1,7 +1,7 @@
 """kfac in PyTorch: resnet50 with mixup and K-FAC as a preconditioner of its optimizer."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from benchmarks.kfac.pictures import erase_rectangles
 from benchmarks.resnet50.task import ResNet50
 from reference.optim.kfac import KFAC
 from reference.optim.lars import Lars
-from reference.run.config import RunConfig
+from reference.run.config import Execution, RunConfig
 from reference.run.report import Table
 from reference.run.seeding import make_generator
 from reference.torch.distributed import TorchRanks, detect_lost_rank
@@ -104,12 +104,31 @@ class PreconditionedResNet50(ResNet50):
         before = {key: value.clone() for key, value in self.model.state_dict().items()}
         self.model.train()
         self.step_on_noise(self.execution)
-        self.kfac.step(self.schedule.peak)
+        self.scaler.unscale_(self.optimizer)
+        self.kfac.step(self.schedule.peak, self.scaler.get_scale())
         self.kfac.remove()
         self.kfac = self.make_preconditioner()
         self.optimizer.zero_grad()
         self.optimizer.state.clear()
         self.model.load_state_dict(before)
+        self.use_execution(self.execution)  # with a new scaler
+
+    def fits_into_memory(self, settings: Execution) -> bool:
+        """Try a step as resnet50, with the factors of K-FAC, which take memory too."""
+        if self.kfac is None:
+            return super().fits_into_memory(settings)
+        self.kfac = self.make_preconditioner()
+        assert self.kfac is not None
+        try:
+            return super().fits_into_memory(settings)
+        finally:
+            self.kfac.remove()
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Enter the context of all passes before the last one of a step."""
+        with super().no_sync(), self.kfac.accumulate() if self.kfac else nullcontext():
+            yield
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Return images, (share, pixels, pixels, 3), and labels.

@@ -55,9 +55,19 @@ class ResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, (n, classes), of images, (n, 3, height, width)."""
-        features = self.maxpool(functional.relu(self.bn1(self.conv1(images)), inplace=True))
+        features = self.stem(images)
         for stage in range(1, self.stages + 1):
             features = getattr(self, f"layer{stage}")(features)
+        return self.classify(features)
+
+    def stem(self, images: Tensor) -> Tensor:
+        """Return the features, (n, width, y, x), of images, (n, 3, height, width)."""
+        features: Tensor = functional.relu(self.bn1(self.conv1(images)), inplace=True)
+        pooled: Tensor = self.maxpool(features)
+        return pooled
+
+    def classify(self, features: Tensor) -> Tensor:
+        """Return the logits, (n, classes), of the last features, (n, channels, y, x)."""
         logits: Tensor = self.fc(features.mean((2, 3)))
         return logits
 

@@ -1,6 +1,7 @@
 """resnet50 in PyTorch: build, train, evaluate."""
 
 import os
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,18 +16,23 @@ from benchmarks.resnet50.hyperparameters import (
     ImageHyperparameters,
     make_schedule,
 )
-from benchmarks.resnet50.model import ResNet, is_exempt, scale_pixels, sum_metrics
+from benchmarks.resnet50.model import BLOCKS, ResNet, is_exempt, scale_pixels, sum_metrics
+from benchmarks.resnet50.stages import ResNetStage, cut_stages
 from reference.data import imagenet
 from reference.data.imagenet.crops import Cropping
 from reference.data.imagenet.loader import Loader, Share
 from reference.optim.lars import Lars
 from reference.optim.schedules import Schedule
-from reference.run.config import RunConfig
-from reference.torch.batch_norm import SpanBatchNorm2d
-from reference.torch.distributed import TorchRanks
+from reference.run.config import Execution, RunConfig
+from reference.torch import accumulation
+from reference.torch.accumulation import Piece
+from reference.torch.batch_norm import SpanBatchNorm2d, average_running_statistics
+from reference.torch.distributed import Span, TorchRanks
+from reference.torch.model_parallel import STAGES, refuse_uneven_parts
 from reference.torch.parallel_task import ParallelTask
 from reference.torch.spatial.grid import Grid
 from reference.torch.spatial.network import partition_network
+from rules.errors import UserError
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "ResNet50":
@@ -43,9 +49,10 @@ class ResNet50(ParallelTask):
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         self.grid = Grid.parse(config.execution.own.get("spatial_partitions", "1"))
-        ranks = ranks.partition(self.grid.parts)
+        ranks = ranks.partition(self.grid.parts, "spatial_partitions")
         super().__init__(config, ranks)
-        ranks.split_span(self.hyperparameters.model_bn_span, self.batch_per_rank)  # fails early
+        refuse_uneven_parts(STAGES, self.sharing.stages, blocks=sum(BLOCKS))
+        self.find_pipeline_span()  # fails early
         self.schedule = self.make_schedule()
         model = self.definition.model
         self.grid.check(model["pixels"], model["pixels"])
@@ -67,7 +74,9 @@ class ResNet50(ParallelTask):
         The ranks of a replica share its images (``spatial_partitions``).
         """
         model, values = self.definition.model, self.hyperparameters
-        self.span = self.ranks.make_span(values.model_bn_span, self.batch_per_rank)
+        self.span = self.find_pipeline_span() or self.ranks.make_span(
+            values.model_bn_span, self.batch_per_rank
+        )
         network = ResNet(
             classes=self.classes,
             width=model["width"],
@@ -82,6 +91,76 @@ class ResNet50(ParallelTask):
         convert_conv2d_weight_memory_format(network, torch.channels_last)
         shape = 3, model["pixels"], model["pixels"]
         return partition_network(network, self.ranks, self.grid, shape, averaged=["fc"])
+
+    def find_pipeline_span(self) -> Span | None:
+        """Return the groups of ``model_bn_span`` samples in a replica's share in a pipeline.
+
+        Raises UserError where they are not whole in each of equal micro-batches.
+        """
+        if self.sharing.stages == 1:
+            return None
+        share, count = self.batch_per_rank, self.sharing.micro_batches
+        span = self.hyperparameters.model_bn_span or self.config.global_batch_size
+        if share % count or (share // count) % span:
+            raise UserError(
+                f"{STAGES}={self.sharing.stages}: {share} samples of a replica in {count} "
+                f"micro-batches cannot be normalised over whole groups of model_bn_span={span}; "
+                f"fix: choose pipeline_micro_batches and model_bn_span such that their product "
+                f"divides {share}"
+            )
+        return Span(share // span)
+
+    def cut_stages(self) -> Sequence[ResNetStage]:
+        """Return equal numbers of blocks."""
+        assert isinstance(self.model, ResNet)
+        return cut_stages(self.model, self.sharing.stages)
+
+    def sum_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the sum of the losses of all images, for logits (n, classes), labels (n,)."""
+        smoothing = self.hyperparameters.label_smoothing
+        return cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
+
+    def count_losses(self, targets: Tensor) -> int:
+        """Return the number of images, for labels (n,)."""
+        return len(targets)
+
+    def list_piece_sizes(self) -> Sequence[int]:
+        """Return the possible sizes of a piece: whole groups of ``model_bn_span`` samples."""
+        span, share = self.hyperparameters.model_bn_span, self.batch_per_rank
+        groups, _ = self.ranks.split_span(span, share)
+        return [size for size in super().list_piece_sizes() if size % (share // groups) == 0]
+
+    def refuse_uneven_pieces(self) -> None:
+        """Raise UserError where pieces or spans of the configuration are not possible."""
+        accumulation.refuse_uneven_pieces(
+            self.config.execution,
+            self.list_piece_sizes(),
+            "all have the same size, and batch norms normalise over whole groups of model_bn_span "
+            f"samples, here {self.hyperparameters.model_bn_span or self.config.global_batch_size}",
+        )
+
+    def make_smaller(self, settings: Execution) -> Execution | None:
+        """Return ``settings`` with smaller pieces, or None if there are none.
+
+        Ranks that share images exchange rows in each pass, so that none can try a step alone.
+        """
+        return super().make_smaller(settings) if self.grid.parts == 1 else None
+
+    def use_execution(self, settings: Execution) -> None:
+        """Compute with these execution settings from now on; norms know the groups of a piece."""
+        super().use_execution(settings)
+        groups = self.span.local_groups * self.piece_size // self.batch_per_rank
+        groups = max(1, groups // self.sharing.micro_batches)
+        for module in self.model.modules():
+            if isinstance(module, SpanBatchNorm2d):
+                module.over = replace(module.over, local_groups=groups)
+                module.is_pipelined = self.sharing.stages > 1
+
+    def unite(self, pieces: Sequence[Piece], is_alone: bool) -> Generator[Piece, None, None]:
+        """Yield the pieces of a step; running statistics become those of all of them."""
+        if len(pieces) == 1:
+            return super().unite(pieces, is_alone)
+        return average_running_statistics(self.model, pieces)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return SGD or LARS; biases and batch norms are neither decayed nor adapted."""

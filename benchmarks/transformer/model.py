@@ -238,17 +238,11 @@ class Transformer(nn.Module):
         ``source`` and ``target`` are token numbers, int64 (sentences, places), with PADDING after
         END. The logits are (sentences, places, vocabulary).
         """
-        before = torch.nn.functional.pad(target[:, :-1], (1, 0), value=END)
-        return self.logits(self.decode(before, self.remember(source)))
+        return self.logits(self.decode(shift(target), self.remember(source)))
 
     def remember(self, source: Tensor) -> Memory:
         """Encode ``source``, int64 (sentences, places)."""
-        is_token = source != PADDING
-        # Without a mask attention is faster. Only a processor can branch on values at no cost: a
-        # compiled graph cannot, and the host would wait for an accelerator in every pass.
-        can_look = source.device.type == "cpu" and not torch.compiler.is_compiling()
-        is_full = can_look and bool(is_token.all())
-        mask = None if is_full else is_token[:, None, None, :]
+        mask = make_mask(source)
         states = self.embed(source)
         for layer in self.encoder:
             states = layer(states, mask)
@@ -293,6 +287,24 @@ class Transformer(nn.Module):
     def logits(self, states: Tensor) -> Tensor:
         """Return the logits of all tokens, (…, vocabulary), for decoder states (…, width)."""
         return linear(self.decoder_norm(states), self.embedding)
+
+
+def shift(target: Tensor) -> Tensor:
+    """Return the tokens before those of ``target``, int64 (sentences, places): END first."""
+    return torch.nn.functional.pad(target[:, :-1], (1, 0), value=END)
+
+
+def make_mask(source: Tensor) -> Tensor | None:
+    """Return where ``source``, int64 (sentences, places), has tokens: (sentences, 1, 1, places).
+
+    It is None if they are known to be everywhere: without a mask attention is faster.
+    """
+    is_token = source != PADDING
+    # Only a processor can branch on values at no cost: a compiled graph cannot, and the host would
+    # wait for an accelerator in every pass.
+    can_look = source.device.type == "cpu" and not torch.compiler.is_compiling()
+    is_full = can_look and bool(is_token.all())
+    return None if is_full else is_token[:, None, None, :]
 
 
 def make_positions(first: int, count: int, width: int, device: torch.device) -> Tensor:

@@ -118,9 +118,10 @@ class Marian(nn.Module):
 class PeerTranslation(Translation):
     """The task with this network, all sentences in one pass and torch's default Adam."""
 
-    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
-        super().__init__(config, ranks)
-        self.pass_tokens = sys.maxsize
+    @property
+    def pass_tokens(self) -> int:
+        """The most tokens of a pass: no limit."""
+        return sys.maxsize
 
     def make_network(self) -> nn.Module:
         """Return torch's network of the same sizes."""

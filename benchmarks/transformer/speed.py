@@ -17,7 +17,7 @@ from benchmarks.transformer import plain, task
 from benchmarks.transformer.model import Transformer
 from reference.data.wmt.sentence_batches import pad, sort_by_length
 from reference.data.wmt.vocabulary import END, PADDING
-from reference.measure import exchange
+from reference.measure import exchange, shared_models
 from reference.measure.speed import (
     Measure,
     Measurement,
@@ -151,5 +151,6 @@ MEASUREMENTS: Mapping[str, Measure] = {
     "networks": compare_networks,
     "decoding": compare_decoding,
     **exchange.MEASUREMENTS,
+    "shared": shared_models.compare_shared_models,
 }
 ON_REQUEST = tuple(MEASUREMENTS)

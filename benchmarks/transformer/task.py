@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sacrebleu.metrics.bleu import BLEU
@@ -12,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.transformer.beam import Search, translate
 from benchmarks.transformer.model import Shape, Transformer
+from benchmarks.transformer.stages import TransformerStage, cut_stages
 from reference.data import wmt
 from reference.data.wmt.sentence_batches import Batch, Batches, Pass, pad, sort_by_length
 from reference.data.wmt.vocabulary import PADDING, UNKNOWN
@@ -20,10 +22,15 @@ from reference.run import seeding
 from reference.run.config import Execution, RunConfig
 from reference.run.hyperparameters import AdamHyperparameters
 from reference.run.report import Table, Value
-from reference.torch.distributed import TorchRanks, detect_lost_rank
+from reference.torch.accumulation import Piece
+from reference.torch.distributed import TorchRanks
 from reference.torch.execution import explain_out_of_memory
+from reference.torch.model_parallel import STAGES, TENSOR_RANKS, refuse_uneven_parts
 from reference.torch.parallel_task import ParallelTask
 from rules.definition import Block
+
+if TYPE_CHECKING:
+    from reference.torch.tensor_parallel import TensorPlan
 
 # Lengths of the warm-up's English and German sentences. Two different lengths and a different
 # number of sentences compile to a graph for any sizes, equal ones to a graph for equal sizes only.
@@ -55,17 +62,31 @@ class Translation(ParallelTask):
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
-        self.pass_tokens = int(config.execution.own["pass_tokens"])
         model = self.definition.model
         sizes = ("vocabulary", "width", "heads", "feed_forward", "layers", "norm", "dropout")
         self.shape = Shape(**{key: model[key] for key in sizes})
         self.search = Search(model["beam"], model["length_penalty"], model["extra_tokens"])
         self.seconds = {"training": 0.0, "evaluation": 0.0}
         self.places = self.tokens = 0
+        refuse_uneven_parts(STAGES, self.sharing.stages, layers=2 * self.shape.layers)
+        tensor_ranks = self.sharing.tensor_ranks
+        refuse_uneven_parts(
+            TENSOR_RANKS, tensor_ranks, heads=self.shape.heads, hidden_units=self.shape.feed_forward
+        )
 
     def make_network(self) -> nn.Module:
         """Return the Transformer of the definition."""
         return Transformer(self.shape)
+
+    def cut_stages(self) -> Sequence[TransformerStage]:
+        """Return equal numbers of layers."""
+        return cut_stages(self.model, self.sharing.stages)
+
+    def plan_matrices(self) -> "TensorPlan":
+        """Return how the ranks of a replica share heads and hidden units."""
+        from benchmarks.transformer.matrices import plan_matrices  # takes long to import
+
+        return plan_matrices(self.model)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return Adam in one kernel."""
@@ -110,8 +131,9 @@ class Translation(ParallelTask):
             self.config.seed,
             self.config.global_batch_size,
             self.pass_tokens,
-            self.ranks.rank,
-            self.ranks.world_size,
+            self.ranks.replica,
+            self.ranks.replicas,
+            self.piece_size,
         )
 
     def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
@@ -121,25 +143,28 @@ class Translation(ParallelTask):
         self.seconds["training"] += time.monotonic() - started
         return loss
 
+    @property
+    def pass_tokens(self) -> int:
+        """The most tokens of a pass, both languages and padding; one sentence may have more."""
+        return int(self.execution.own["pass_tokens"])
+
     def loss_and_gradients(self) -> Tensor:
         """Run forward and backward, pass by pass.
 
         Return the detached loss, a scalar. Each token of the global batch has the same weight,
         whatever its rank and pass.
         """
-        with self.phase("data"):
-            batch = self.next_share()
         self._seed_dropout()
-        losses = []
-        for one in batch.passes:
-            share = one.target_tokens * self.ranks.world_size / batch.target_tokens
-            with self.sync_gradients() if one is batch.passes[-1] else self.no_sync():
-                with self.phase("forward"):
-                    loss: Tensor = self.compiled_loss(*self.move_pass(one)) * share
-                with self.phase("backward"), detect_lost_rank():
-                    loss.backward()
-            losses.append(loss.detach())
-        return torch.stack(losses).sum()
+        return super().loss_and_gradients()
+
+    def next_pieces(self) -> Sequence[Piece]:
+        """Return this rank's share of the global batch that follows ``samples``, in passes."""
+        batch = self.next_share()
+        weights = (one.target_tokens * self.ranks.replicas for one in batch.passes)
+        return [
+            Piece(*self.move_pass(one), weight / batch.target_tokens)
+            for one, weight in zip(batch.passes, weights, strict=True)
+        ]
 
     def next_share(self) -> Batch:
         """Return this rank's share of the global batch that follows ``samples``."""
@@ -205,6 +230,31 @@ class Translation(ParallelTask):
             label_smoothing=self.hyperparameters.label_smoothing,
         )
 
+    def sum_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the sum of the losses of all tokens of ``targets``, (sentences, places)."""
+        return cross_entropy(
+            logits.flatten(0, 1),
+            targets.flatten(),
+            ignore_index=PADDING,
+            label_smoothing=self.hyperparameters.label_smoothing,
+            reduction="sum",
+        )
+
+    def count_losses(self, targets: Tensor) -> int:
+        """Return the number of tokens of ``targets``, (sentences, places)."""
+        return int((targets != PADDING).sum())
+
+    def fill_micro_batches(self, piece: Piece) -> Piece:
+        """Return ``piece`` with further sentences; their targets are padding, without a loss."""
+        missing = -len(piece.targets) % self.sharing.micro_batches
+        if not missing:
+            return piece
+        sources = piece.inputs[:1].expand(missing, -1)
+        targets = torch.full_like(piece.targets[:1], PADDING).expand(missing, -1)
+        return Piece(
+            torch.cat([piece.inputs, sources]), torch.cat([piece.targets, targets]), piece.weight
+        )
+
     def _sum_losses(self, source: Tensor, target: Tensor) -> Tensor:
         """Sum the cross-entropy of all tokens, and count them; float64 (2,)."""
         with self.autocast():
@@ -224,11 +274,27 @@ class Translation(ParallelTask):
         super().use_execution(settings)
         self.compiled_predict.enabled = False  # each step of the search has another shape
 
-    def step_on_noise(self, settings: Execution) -> str:
-        """Run forward and backward on noise; return why compiling failed, or an empty string."""
-        what = f"a training pass of {self.pass_tokens:,} tokens"
-        with explain_out_of_memory(what, "choose fewer, --set pass_tokens=…"):
-            return super().step_on_noise(settings)
+    def refuse_uneven_pieces(self) -> None:
+        """Return at once: passes differ anyway, and ``micro_batch`` is their largest size."""
+
+    def make_smaller(self, settings: Execution) -> Execution | None:
+        """Return ``settings`` with passes of half the tokens, or None if there are none.
+
+        Sentences differ so much in length that memory depends on tokens, not on sentences.
+        """
+        half = str(int(settings.own["pass_tokens"]) // 2)
+        if half not in self.definition.execution["pass_tokens"]:
+            return None
+        reason = f"a pass of {2 * int(half):,} tokens needs more memory than there is"
+        return settings.with_setting("pass_tokens", half, reason)
+
+    def explain_large_step(self, settings: Execution) -> AbstractContextManager[None]:
+        """Return a context that raises UserError where a pass does not fit into memory."""
+        what = f"a training pass of {int(settings.own['pass_tokens']):,} tokens"
+        fix = "choose fewer, --set pass_tokens=…"
+        if not self.make_smaller(settings):
+            fix = "there are no shorter ones; choose --set precision=bf16, or more memory"
+        return explain_out_of_memory(what, fix)
 
     def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return source and target tokens, int64 (sentences, places), of a full pass at most."""
@@ -261,9 +327,13 @@ class Translation(ParallelTask):
         return self.to_device(one.source), self.to_device(one.target)
 
     def _seed_dropout(self) -> None:
-        """Seed by samples and rank, so that a resumed run has the same dropout."""
+        """Seed by samples and rank, so that a resumed run has the same dropout.
+
+        Ranks that share matrices drop the same units, except inside of what they share.
+        """
         if self.shape.dropout:
-            place = (self.samples, self.ranks.rank)
+            is_shared = self.sharing.tensor_ranks > 1
+            place = (self.samples, self.ranks.replica if is_shared else self.ranks.rank)
             seeds = seeding.make_generator(self.config.seed, "dropout", *place)
             torch.manual_seed(int(seeds.integers(2**63)))
 

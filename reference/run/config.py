@@ -16,7 +16,7 @@ from rules.hyperparameters import EVAL_OFFSET, Hyperparameter, Value
 
 DIVISIONS = ("closed", "open")
 SEED_LIMIT = 2**32 - 100  # given seeds count up from run to run
-MOST_THREADS = 1024
+LARGEST_NUMBER, MOST_SAMPLES = 1024, 10**9
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,9 @@ class Execution:
     """How the arithmetic is done: free in both divisions, and written to the log.
 
     Autotuning replaces ``auto`` by what is fastest on this machine; ``because`` then has the reason
-    for each setting. ``own`` has the settings that the definition adds for its benchmark.
+    for each setting. ``micro_batch`` is the number of samples that a rank takes at once in training
+    on torch; ``auto`` becomes the largest one that fits into memory. ``own`` has the settings that
+    the definition adds for its benchmark.
     """
 
     precision: str = "auto"
@@ -32,6 +34,7 @@ class Execution:
     threads: str = "auto"
     because: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
+    micro_batch: str = "auto"
 
     def with_setting(self, setting: str, value: str, reason: str = "") -> "Execution":
         """Return the same with another value of one setting, and the reason for it, if any."""
@@ -48,6 +51,9 @@ EXECUTION_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "compile": ("auto", "on", "off"),
         "threads": ("auto", "a number"),
     }
+)
+TRAINING_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"micro_batch": ("auto", "whole", "a number")}
 )
 
 
@@ -142,8 +148,12 @@ def configure(
         raise UserError(f'division is "{division}", expected one of {", ".join(DIVISIONS)}')
     rules = definition.hyperparameters
     values: dict[str, Value] = {key: rule.default for key, rule in rules.items()}
-    execution_choices = {**EXECUTION_CHOICES, **definition.execution}
+    has_pieces = framework == "torch" and definition.kind == "train"
+    of_training = TRAINING_CHOICES if has_pieces else {}
+    execution_choices = {**EXECUTION_CHOICES, **of_training, **definition.execution}
     execution = _make_default_execution(definition)
+    if not has_pieces:
+        execution = execution.with_setting("micro_batch", "whole")
     for key, text in map(parse_override, overrides):
         if key in execution_choices:
             choice = _parse_choice(key, text, execution_choices[key])
@@ -209,7 +219,8 @@ def parse_override(override: str) -> tuple[str, str]:
 
 
 def _parse_choice(key: str, text: str, choices: Sequence[str]) -> str:
-    is_number = "a number" in choices and text.isdecimal() and 1 <= int(text) <= MOST_THREADS
+    largest = MOST_SAMPLES if key == "micro_batch" else LARGEST_NUMBER
+    is_number = "a number" in choices and text.isdecimal() and 1 <= int(text[:20]) <= largest
     if text not in choices and not is_number:
         raise UserError(f"--set {key}={text}: expected one of {', '.join(choices)}")
     return text

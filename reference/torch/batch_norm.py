@@ -3,7 +3,9 @@
 ``torch.nn.SyncBatchNorm`` refuses CPU tensors.
 """
 
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -12,6 +14,9 @@ from torch.nn import functional
 
 from reference.torch.distributed import Span, all_gather, all_reduce
 from reference.torch.group_moments import normalize_over_ranks
+from rules.errors import UserError
+
+Piece = TypeVar("Piece")
 
 
 class GroupBatchNorm2d(nn.Module):
@@ -24,6 +29,8 @@ class GroupBatchNorm2d(nn.Module):
 
     running_mean: Tensor
     running_variance: Tensor
+    step_moments: tuple[Tensor, Tensor] | None = None  # in ``unite``
+    seen: list[Tensor] | None = None  # moments of passes that end here
 
     def __init__(self, channels: int, epsilon: float, momentum: float) -> None:
         super().__init__()
@@ -50,8 +57,12 @@ class GroupBatchNorm2d(nn.Module):
         ``images`` are float32, (batch, channels, height, width). In training the running statistics
         are updated.
         """
+        if self.seen is not None:
+            self._end_pass(images, self.seen)
         if not self.training:
             mean, variance = self.running_mean, self.running_variance
+        elif self.step_moments is not None:
+            mean, variance = self.step_moments
         elif dist.is_initialized() and dist.get_world_size() > 1:
             mean, variance = self._compute_group_moments(images)
             self._update_running_statistics(mean, variance)
@@ -61,10 +72,51 @@ class GroupBatchNorm2d(nn.Module):
         scale = self.weight * torch.rsqrt(variance + self.epsilon)
         return scale, self.bias - mean * scale
 
+    @contextmanager
+    def unite(self, passes: Iterable[Callable[[], object]], is_alone: bool) -> Iterator[None]:
+        """Normalise by the moments of several passes together, over all ranks, in the context.
+
+        ``passes`` run the network in training on equally many samples each; they end at this norm.
+        So what it normalises must not depend on any parameter: a norm of the network's inputs.
+        With ``is_alone`` the moments are those of this rank. Raises UserError for another norm.
+        """
+        self.seen = []
+        try:
+            for run in passes:
+                with suppress(_PassEndedError):
+                    run()
+            moments = torch.stack(self.seen)
+        finally:
+            self.seen = None
+        if dist.is_initialized() and dist.get_world_size() > 1 and not is_alone:
+            moments = all_gather(moments).flatten(0, 1)
+        mean, variance = _combine_moments(moments)
+        self._update_running_statistics(mean, variance)
+        self.step_moments = mean, variance
+        try:
+            yield
+        finally:
+            self.step_moments = None
+
+    def _end_pass(self, images: Tensor, seen: list[Tensor]) -> None:
+        if images.requires_grad:
+            raise UserError(
+                "micro_batch: a batch norm over the global batch normalises what parameters "
+                "compute, so its gradients need the whole batch at once; fix: set micro_batch="
+                "whole, or use SpanBatchNorm2d with a span of fewer samples"
+            )
+        variance, mean = torch.var_mean(images, dim=(0, 2, 3), correction=0)
+        seen.append(torch.stack((mean, variance)))
+        raise _PassEndedError
+
     @torch.no_grad()
     def _update_running_statistics(self, mean: Tensor, variance: Tensor) -> None:
         self.running_mean.lerp_(mean, 1 - self.momentum)
         self.running_variance.lerp_(variance, 1 - self.momentum)
+
+
+class _PassEndedError(Exception):
+    """A pass of ``GroupBatchNorm2d.unite`` has reached the norm."""
 
 
 class SpanBatchNorm2d(nn.BatchNorm2d):
@@ -76,10 +128,12 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
     the mean over all groups, at any time, because they are linear in each group.
 
     ``batch_moments`` is the mean and the variance of each of this rank's groups in the last
-    training batch, (groups, channels) each; None where one group is this rank's batch.
+    training batch, (groups, channels) each; None where one group is this rank's batch. With
+    ``is_pipelined`` a forward pass may come before the backward pass of the one before it.
     """
 
     batch_moments: tuple[Tensor, Tensor] | None = None
+    is_pipelined = False
 
     def __init__(self, channels: int, over: Span, epsilon: float, momentum: float) -> None:
         super().__init__(channels, eps=epsilon, momentum=momentum)
@@ -109,7 +163,9 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
             return self._normalize(images, self.running_mean, self.running_var, training=False)
         if self.over.group is not None:
             return self._normalize_over_ranks(images)
-        if self.over.local_groups == 1:
+        # A backward pass refuses running statistics that have changed since its forward pass.
+        if self.over.local_groups == 1 and not self.is_pipelined:
+            self.batch_moments = None
             return self._normalize(images, self.running_mean, self.running_var, self.momentum)
         parts, means, variances = [], [], []
         for part in images.chunk(self.over.local_groups):
@@ -164,6 +220,28 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
         self.running_var.lerp_(variance, self.momentum)
 
 
+def average_running_statistics(
+    model: nn.Module, pieces: Iterable[Piece]
+) -> Generator[Piece, None, None]:
+    """Yield the pieces of a step, all equally large, one after the other.
+
+    The running statistics of all ``SpanBatchNorm2d`` of ``model`` take each piece as the first one;
+    afterwards they are the mean over the pieces, as after one step on all of them.
+    """
+    norms = [module for module in model.modules() if isinstance(module, SpanBatchNorm2d)]
+    found = [each for norm in norms for each in (norm.running_mean, norm.running_var)]
+    statistics = [each for each in found if each is not None]
+    before = [each.clone() for each in statistics]
+    totals = [torch.zeros_like(each) for each in statistics]
+    count = 0
+    for piece in pieces:
+        torch._foreach_copy_(statistics, before)
+        yield piece
+        torch._foreach_add_(totals, statistics)
+        count += 1
+    torch._foreach_copy_(statistics, torch._foreach_div(totals, count))
+
+
 def _compute_group_moments(images: Tensor, group: Any = None) -> tuple[Tensor, Tensor]:
     """Return the mean and the biased variance per channel over all ranks, or those of ``group``.
 
@@ -173,7 +251,12 @@ def _compute_group_moments(images: Tensor, group: Any = None) -> tuple[Tensor, T
     mean = images.mean((0, 2, 3))
     # Detached, because the deviations of a rank sum up to 0, and so does what flows through it.
     variance = (images - mean.detach()[:, None, None]).square().mean((0, 2, 3))
-    means, variances = gather_over_ranks(torch.stack((mean, variance)), group).unbind(1)
+    return _combine_moments(gather_over_ranks(torch.stack((mean, variance)), group))
+
+
+def _combine_moments(moments: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and variance of equally large parts, (parts, 2, channels), together."""
+    means, variances = moments.unbind(1)
     total = means.mean(0)
     return total, variances.mean(0) + (means - total).square().mean(0)
 

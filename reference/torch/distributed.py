@@ -54,7 +54,7 @@ class Span:
 class TorchRanks:
     """This process among those of a run on torch, and the device that it drives.
 
-    Each ``partitions`` consecutive ranks are one replica, which shares each of its images.
+    Each ``partitions`` consecutive ranks are one replica of the model and share its work.
     """
 
     rank: int
@@ -63,12 +63,13 @@ class TorchRanks:
     ranks_per_node: int = 1
     partitions: int = 1
 
-    def partition(self, partitions: int) -> Self:
+    def partition(self, partitions: int, setting: str = "partitions") -> Self:
         """Return the same with replicas of ``partitions`` ranks; raise UserError if some remain."""
         if self.world_size % partitions:
             raise UserError(
-                f"spatial_partitions: {self.world_size} ranks cannot form replicas of {partitions} "
-                f"ranks; start a multiple of {partitions} ranks"
+                f"{setting}: {self.world_size} rank{'s' * (self.world_size > 1)} cannot form "
+                f"replicas of {partitions} ranks; fix: start a multiple of {partitions} ranks, or "
+                f"choose another {setting}"
             )
         return replace(self, partitions=partitions)
 
@@ -79,7 +80,7 @@ class TorchRanks:
 
     @property
     def replicas(self) -> int:
-        """The number of replicas of the model: one for each rank, unless ranks share images."""
+        """The number of replicas of the model: one for each rank, unless ranks share one."""
         return self.world_size // self.partitions
 
     @property

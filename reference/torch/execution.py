@@ -76,6 +76,11 @@ def _pick_precision(execution: Execution, step: Step, ranks: TorchRanks) -> Exec
     return tuned.with_setting("threads", execution.threads)
 
 
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Return True where torch found too little memory, of a GPU or of the machine."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
 @contextmanager
 def explain_out_of_memory(
     what: str, fix: str = "choose a smaller global_batch_size, or more ranks"
@@ -84,9 +89,9 @@ def explain_out_of_memory(
     try:
         yield
     except RuntimeError as error:
-        is_gpu = isinstance(error, torch.OutOfMemoryError)
-        if not is_gpu and "can't allocate memory" not in str(error):
+        if not is_out_of_memory(error):
             raise
+        is_gpu = isinstance(error, torch.OutOfMemoryError)
         raise UserError(
             f"{what} needs more memory than {'the GPU' if is_gpu else 'this machine'} has: {fix}"
         ) from error

@@ -1,6 +1,8 @@
 """The base of the galaxy benchmarks on torch: tensors of the stamps, Adam and its update."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +12,8 @@ from torch import Tensor, nn
 from reference.galaxies.shapes import ShapeTask
 from reference.galaxies.task import GalaxyTask
 from reference.run.report import Table
+from reference.torch.accumulation import Piece
+from reference.torch.batch_norm import GroupBatchNorm2d
 from reference.torch.distributed import TorchRanks
 from reference.torch.task import TorchTask
 
@@ -42,6 +46,20 @@ class TorchGalaxyTask(GalaxyTask, TorchTask):
         """Return ``make_noise_arrays`` as tensors, in the same shapes; ``generator`` is unused."""
         inputs, targets = self.make_noise_arrays(count)
         return torch.from_numpy(inputs), torch.from_numpy(targets)
+
+    def unite(self, pieces: Sequence[Piece], is_alone: bool) -> Generator[Piece, None, None]:
+        """Yield the pieces of a step; the norm of the inputs takes the moments of all of them.
+
+        It needs no gradient of its inputs, so that they pass through it twice and nothing else.
+        """
+        is_one_batch = len(pieces) == 1 and (not is_alone or self.ranks.world_size == 1)
+        norms = [each for each in self.model.modules() if isinstance(each, GroupBatchNorm2d)]
+        with ExitStack() as stack:
+            for norm in [] if is_one_batch else norms:
+                passes = (partial(self.predict, piece.inputs) for piece in pieces)
+                with self.phase("forward"):
+                    stack.enter_context(norm.unite(passes, is_alone))
+            yield from pieces
 
     def prepare_update(self) -> None:
         """Clip the gradients and set the rates of the step that completes ``samples``."""

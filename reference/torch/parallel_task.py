@@ -16,13 +16,13 @@ from torch.optim import Optimizer
 from reference.run.config import Execution, RunConfig
 from reference.torch.distributed import TorchRanks, detect_lost_rank
 from reference.torch.mesh import AUTO, RankMesh, find_shape
+from reference.torch.model_parallel_task import ModelParallelTask
 from reference.torch.parallel import BUCKET_MIB, make_data_parallel
 from reference.torch.sharded_update import ShardedUpdate
-from reference.torch.task import TorchTask
 from rules.definition import Block
 
 
-class ParallelTask(TorchTask):
+class ParallelTask(ModelParallelTask):
     """A ``TorchTask`` that trains ``parallel``, which is ``model`` with averaged gradients.
 
     Its definition has the execution settings ``all_reduce`` (``reference.torch.mesh``) and
@@ -46,6 +46,9 @@ class ParallelTask(TorchTask):
         With ``weight_update=sharded`` each rank updates a part of every weight; ``overlapped``
         begins the next forward pass while the last weights still travel.
         """
+        if shared := self.share_model():
+            self.parallel = shared.network
+            return kind(shared.select(groups), **options)
         weight_update = self.config.execution.own["weight_update"]
         if weight_update == "replicated" or self.ranks.world_size == 1:
             self.parallel = make_data_parallel(self.model, self.ranks, self.mesh_shape)
@@ -75,23 +78,14 @@ class ParallelTask(TorchTask):
             self.sharded.receive_weights()
         return loss
 
-    def loss_and_gradients(self) -> Tensor:
-        """Run forward and backward on this rank's share; average the gradients meanwhile.
-
-        Return the detached loss, a scalar.
-        """
-        with self.phase("data"):
-            batch = self.next_batch()
-        with self.sync_gradients():
-            with self.phase("forward"):
-                loss: Tensor = self.compiled_loss(*batch)
-            with self.phase("backward"), detect_lost_rank():
-                self.scaler.scale(loss).backward()
-        return loss.detach()
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of the scaled ``loss``, a scalar, to those of the parameters."""
+        with detect_lost_rank():
+            self.scaler.scale(loss).backward()
 
     def share_gradients(self) -> None:
         """Average the gradients at once, if a profiler times the phases of the step."""
-        if self.phase is nullcontext:
+        if self.phase is nullcontext and not self.shared:
             return
         if self.sharded:
             with detect_lost_rank():
@@ -100,14 +94,18 @@ class ParallelTask(TorchTask):
             super().share_gradients()
 
     def sync_gradients(self) -> AbstractContextManager[object]:
-        """Return the context of the last forward and backward pass of a step.
+        """Return the context of the last pass of a step.
 
-        The backward pass averages the gradients, unless a profiler times that as a phase.
+        Its backward pass averages the gradients, unless a profiler times that as a phase.
         """
-        return nullcontext() if self.phase is nullcontext else self.no_sync()
+        return nullcontext() if self.phase is nullcontext else self.skip_averaging()
 
     def no_sync(self) -> AbstractContextManager[object]:
         """Return the context of all passes before the last one, which average no gradients."""
+        return self.skip_averaging()
+
+    def skip_averaging(self) -> AbstractContextManager[object]:
+        """Return a context in which ``parallel`` leaves gradients as they are."""
         if self.sharded:
             return self.sharded.no_sync()
         if isinstance(self.parallel, DistributedDataParallel):

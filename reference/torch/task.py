@@ -1,7 +1,7 @@
 """The base of all tasks that train on torch; benchmarks differ in model, data and metrics."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from reference.run.config import Execution, RunConfig
 from reference.run.seeding import seed_everything
 from reference.run.task import BenchmarkTask
-from reference.torch import execution, precision
+from reference.torch import accumulation, execution, precision
+from reference.torch.accumulation import Piece
 from reference.torch.compilation import Compiled
 from reference.torch.distributed import TorchRanks, detect_lost_rank
 from reference.torch.execution import explain_out_of_memory
@@ -26,7 +27,8 @@ class TorchTask(BenchmarkTask):
 
     A subclass must implement the methods of the first section and may override the others.
     ``phase`` is entered around each part of a step: data, forward, backward, communication, update
-    (``reference.measure.step_profiler``).
+    (``reference.measure.step_profiler``). A step takes this rank's share of the global batch in
+    pieces of ``piece_size`` samples, usually one (``reference.torch.accumulation``).
     """
 
     ranks: TorchRanks
@@ -36,6 +38,7 @@ class TorchTask(BenchmarkTask):
         self.batch_per_rank = ranks.split_batch(config.global_batch_size)
         super().__init__(config, ranks)
         self.phase: Phase = nullcontext
+        self.refuse_uneven_pieces()
 
     # A benchmark implements:
 
@@ -99,10 +102,11 @@ class TorchTask(BenchmarkTask):
         """
         before = {key: value.clone() for key, value in self.model.state_dict().items()}
         self.model.train()
-        with explain_out_of_memory(f"a training step on {self.batch_per_rank:,} samples"):
-            self.step_on_noise(
-                execution.autotune(self.config.execution, self.step_on_noise, self.ranks)
-            )
+        requested = accumulation.fit_pieces(
+            self.config.execution, self.make_smaller, self.fits_into_memory, self.ranks
+        )
+        with self.explain_large_step(requested):
+            self.step_on_noise(execution.autotune(requested, self.step_on_noise, self.ranks))
             self.optimizer.step()
         self.model.eval()
         with explain_out_of_memory("an evaluation"), torch.no_grad():
@@ -148,17 +152,55 @@ class TorchTask(BenchmarkTask):
         return loss
 
     def loss_and_gradients(self) -> Tensor:
-        """Run forward and backward on this rank's share of the next global batch.
+        """Run forward and backward on this rank's share of the next global batch, piece by piece.
 
         Return the detached loss, a scalar.
         """
         with self.phase("data"):
-            batch = self.next_batch()
-        with self.phase("forward"):
-            loss: Tensor = self.compiled_loss(*batch)
-        with self.phase("backward"):
-            loss.backward()
-        return loss.detach()
+            pieces = self.next_pieces()
+        return self.run_pieces(pieces)
+
+    def next_pieces(self) -> Sequence[Piece]:
+        """Return this rank's share of the global batch that follows ``samples``, in pieces."""
+        return accumulation.cut(*self.next_batch(), self.piece_size)
+
+    def run_pieces(self, pieces: Sequence[Piece], is_alone: bool = False) -> Tensor:
+        """Run forward and backward on all pieces of a step; return the detached loss, a scalar.
+
+        With ``is_alone`` this rank exchanges nothing with the others.
+        """
+        losses = []
+        with closing(self.unite(pieces, is_alone)) as united:
+            for number, piece in enumerate(united, 1):
+                is_last = number == len(pieces) and not is_alone
+                with self.sync_gradients() if is_last else self.no_sync():
+                    with self.phase("forward"):
+                        loss: Tensor = self.compiled_loss(piece.inputs, piece.targets)
+                        if piece.weight != 1:
+                            loss = loss * piece.weight
+                    with self.phase("backward"):
+                        self.backward(loss)
+                losses.append(loss.detach())
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+    def unite(self, pieces: Sequence[Piece], is_alone: bool) -> Generator[Piece, None, None]:
+        """Yield the pieces of a step, such that batch norms treat them as one batch.
+
+        With ``is_alone`` this rank exchanges nothing with the others.
+        """
+        yield from pieces
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of ``loss``, a scalar, to those of the parameters."""
+        loss.backward()
+
+    def sync_gradients(self) -> AbstractContextManager[object]:
+        """Return the context of the last pass of a step, which may average the gradients."""
+        return nullcontext()
+
+    def no_sync(self) -> AbstractContextManager[object]:
+        """Return the context of all passes before the last one, which average no gradients."""
+        return nullcontext()
 
     def share_gradients(self) -> None:
         """Average the gradients over the ranks."""
@@ -208,12 +250,50 @@ class TorchTask(BenchmarkTask):
         # An "auto" that autotuning has not replaced yet computes in float32.
         self.precision = precision.TYPES.get(settings.precision, torch.float32)
         self.compiled_loss.enabled = self.compiled_predict.enabled = settings.compile == "on"
+        self.piece_size = accumulation.find_piece_size(settings, self.batch_per_rank)
+        if self.piece_size < self.batch_per_rank:
+            accumulation.refuse_other_norms(self.model)
 
     def step_on_noise(self, settings: Execution) -> str:
         """Run forward and backward on noise; return why compiling failed, or an empty string."""
         self.use_execution(settings)
-        self.compiled_loss(*self.draw_noise(self.batch_per_rank)).backward()
+        self.run_pieces(self.draw_noise_pieces())
         return self.compiled_loss.failure
+
+    def list_piece_sizes(self) -> Sequence[int]:
+        """Return the possible numbers of samples of a piece, from this rank's whole share down."""
+        share = self.batch_per_rank
+        return [size for size in range(share, 0, -1) if share % size == 0]
+
+    def refuse_uneven_pieces(self) -> None:
+        """Raise UserError where the pieces that the configuration requires are not possible."""
+        accumulation.refuse_uneven_pieces(
+            self.config.execution, self.list_piece_sizes(), "all pieces have the same size"
+        )
+
+    def make_smaller(self, settings: Execution) -> Execution | None:
+        """Return ``settings`` with pieces of at most half the size, or None if there are none."""
+        size = accumulation.find_piece_size(settings, self.batch_per_rank)
+        smaller = next((each for each in self.list_piece_sizes() if each <= size / 2), None)
+        if smaller is None:
+            return None
+        reason = f"a step on {size:,} samples at once needs more memory than there is"
+        return settings.with_setting(accumulation.SETTING, str(smaller), reason)
+
+    def fits_into_memory(self, settings: Execution) -> bool:
+        """Try an eager step on noise; return True if it fits into the memory of this rank."""
+        self.use_execution(settings.with_setting("compile", "off"))
+        return accumulation.try_step(
+            lambda: self.run_pieces(self.draw_noise_pieces(), is_alone=True), self.model
+        )
+
+    def explain_large_step(self, settings: Execution) -> AbstractContextManager[None]:
+        """Return a context that raises UserError where a step does not fit into memory."""
+        size = accumulation.find_piece_size(settings, self.batch_per_rank)
+        fix = "choose a smaller global_batch_size, or more ranks"
+        if self.make_smaller(settings):
+            fix += f", or take the samples in smaller pieces: --set {accumulation.SETTING}=auto"
+        return explain_out_of_memory(f"a training step on {size:,} samples at once", fix)
 
     # For all:
 
@@ -226,7 +306,12 @@ class TorchTask(BenchmarkTask):
     @property
     def first_sample(self) -> int:
         """The place of this rank's first sample of the next global batch among all that train."""
-        return self.samples + self.ranks.rank * self.batch_per_rank
+        return self.samples + self.ranks.replica * self.batch_per_rank
+
+    def draw_noise_pieces(self) -> Sequence[Piece]:
+        """Return a piece of noise or two: the gradients of the first one need memory, too."""
+        count = min(self.batch_per_rank, 2 * self.piece_size)
+        return accumulation.cut(*self.draw_noise(count), self.piece_size)
 
     def draw_noise(self, count: int) -> tuple[Tensor, Tensor]:
         """Return the noise batch on this rank's device; torch's global generator stays as it is.

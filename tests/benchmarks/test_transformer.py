@@ -356,16 +356,21 @@ def test_a_share_smaller_than_a_pass_is_warmed_up_as_it_is(data_root: Path) -> N
     assert {count for count, _ in steps} == {16}
 
 
+@pytest.mark.parametrize(
+    ("micro_batch", "says"),
+    [("whole", r"pass of 1,024 tokens .* --set pass_tokens"), ("auto", r"of 512 .* no shorter")],
+)
 def test_a_pass_beyond_all_memory_is_told_with_what_to_do(
-    data_root: Path, monkeypatch: pytest.MonkeyPatch
+    data_root: Path, monkeypatch: pytest.MonkeyPatch, micro_batch: str, says: str
 ) -> None:
     def too_much(*arguments: Tensor) -> Tensor:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate …")
 
-    task = create(small_config(data_root, "pass_tokens=1024"), ALONE)
+    settings = ["pass_tokens=1024", f"micro_batch={micro_batch}"]
+    task = create(small_config(data_root, *settings), ALONE)
     task.build()
     monkeypatch.setattr(task, "compiled_loss", too_much)
-    with pytest.raises(UserError, match=r"pass of 1,024 tokens .* --set pass_tokens"):
+    with pytest.raises(UserError, match=says):
         task.warm_up()
 
 

@@ -61,6 +61,14 @@ def test_a_run_is_repeated_as_its_log_says(tmp_path: Path) -> None:
     assert arguments[arguments.index("--framework") + 1] == "keras"
 
 
+@pytest.mark.parametrize(("micro_batch", "repeated"), [("16", True), ("whole", False)])
+def test_pieces_of_a_batch_are_repeated(micro_batch: str, repeated: bool, tmp_path: Path) -> None:
+    how = {"framework": "torch 2.9", "execution": {"micro_batch": micro_batch}}
+    records = edit(run_records(MINI, 0), "implementation", lambda record: record.update(value=how))
+    log = write_log(tmp_path / "result_0.txt", records)
+    assert ("micro_batch=16" in rerun.list_arguments(read(log), MINI)) == repeated
+
+
 def change_metrics(nth: int, *, index: int = 0, **metrics: float) -> list[Record]:
     """A log with other metrics at one evaluation."""
 

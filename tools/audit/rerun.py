@@ -167,6 +167,8 @@ def _read_execution(execution: object) -> Mapping[str, object]:
         return {}
     own = execution.get("own")
     settings = {key: execution.get(key) for key in ("precision", "compile", "threads")}
+    if str(execution.get("micro_batch")).isdecimal():  # else the share was taken as a whole
+        settings["micro_batch"] = execution["micro_batch"]
     return {**settings, **(own if isinstance(own, dict) else {})}
 
 

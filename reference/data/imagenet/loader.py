@@ -36,8 +36,8 @@ PIECE = 16  # images that a worker takes at a time
 class Share:
     """This rank's part of every global batch: ``batch`` samples, the ``rank``-th of ``ranks``.
 
-    In training each ``partitions`` consecutive ranks have the same samples, of which they share
-    each image (``reference.torch.spatial``).
+    In training each ``partitions`` consecutive ranks have the same samples, or share each image
+    (``reference.torch.spatial``).
     """
 
     rank: int

@@ -6,6 +6,7 @@ similar lengths, each with a limited number of tokens, padding included. This ke
 and memory bounded. Gradients add up over the passes of a step.
 """
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -51,9 +52,17 @@ class Batches:
     """The training batches of one rank: a function of seed, samples trained and its share."""
 
     def __init__(
-        self, pairs: Pairs, seed: int, batch: int, pass_tokens: int, rank: int, world_size: int
+        self,
+        pairs: Pairs,
+        seed: int,
+        batch: int,
+        pass_tokens: int,
+        rank: int,
+        world_size: int,
+        pass_sentences: int = sys.maxsize,
     ) -> None:
-        self.pairs, self.batch, self.pass_tokens = pairs, batch, pass_tokens
+        self.pairs, self.batch = pairs, batch
+        self.pass_tokens, self.pass_sentences = pass_tokens, pass_sentences
         self.rank, self.world_size = rank, world_size
         self._stream = SampleStream(seed, pairs.train_samples)
         self._lengths = pairs.source.lengths, pairs.target.lengths
@@ -68,7 +77,7 @@ class Batches:
     def _cut(self, rows: np.ndarray) -> Iterator[np.ndarray]:
         """Yield consecutive parts of ``rows``, each of at most ``pass_tokens`` tokens.
 
-        Every part has at least one sentence.
+        Every part has at least one sentence, and at most ``pass_sentences``.
         """
         source, target = (lengths[rows] for lengths in self._lengths)
         first = 0
@@ -76,6 +85,7 @@ class Batches:
             longest = np.maximum.accumulate(source[first:]) + np.maximum.accumulate(target[first:])
             places = longest * np.arange(1, len(longest) + 1)
             count = max(1, int(np.searchsorted(places, self.pass_tokens, side="right")))
+            count = min(count, self.pass_sentences)
             yield rows[first : first + count]
             first += count
 

@@ -37,6 +37,9 @@ def test_norms_tell_what_they_normalised_by() -> None:
     for half, mean, variance in zip(batch.chunk(2), *norm.batch_moments, strict=True):
         expected = torch.var_mean(half, dim=(0, 2, 3), correction=0)
         torch.testing.assert_close((variance, mean), expected)
+    norm.over = Span()
+    norm(batch)
+    assert norm.batch_moments is None
 
 
 def test_one_group_is_torchs_batch_norm() -> None:

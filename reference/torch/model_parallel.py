@@ -1,0 +1,174 @@
+"""Model parallelism: the ranks of a replica share one model, by its layers or by its matrices.
+
+``pipeline_stages`` gives each rank some of the layers (``reference.torch.pipeline``), and
+``tensor_ranks`` a part of each large matrix (``reference.torch.tensor_parallel``). Where there are
+more ranks, several replicas train on parts of the batch. The mathematics is that of one rank.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from reference.run.config import Execution, RunConfig
+from reference.torch.distributed import TorchRanks, all_reduce, detect_lost_rank
+from rules.errors import UserError
+
+STAGES, TENSOR_RANKS = "pipeline_stages", "tensor_ranks"
+MICRO_BATCHES, SCHEDULE = "pipeline_micro_batches", "pipeline_schedule"
+NEEDED = {"all_reduce": "flat", "weight_update": "replicated", "spatial_partitions": "1"}
+WHY_EAGER = "the parts of a model run eagerly"
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How the ranks of a replica share its model: at most one of the two numbers is above 1."""
+
+    stages: int = 1
+    tensor_ranks: int = 1
+    micro_batches: int = 1
+    schedule: str = "1f1b"
+
+    @property
+    def setting(self) -> str:
+        """The setting that shares the model."""
+        return TENSOR_RANKS if self.tensor_ranks > 1 else STAGES
+
+    @property
+    def ranks(self) -> int:
+        """The ranks of a replica."""
+        return self.stages * self.tensor_ranks
+
+
+def read_sharing(execution: Execution) -> Sharing:
+    """Return how the settings share a model; raise UserError where they contradict each other."""
+    own = execution.own
+    stages, tensor_ranks = int(own.get(STAGES, "1")), int(own.get(TENSOR_RANKS, "1"))
+    if stages > 1 and tensor_ranks > 1:
+        raise UserError(
+            f"{STAGES}={stages} and {TENSOR_RANKS}={tensor_ranks}: a replica shares either layers "
+            f"or matrices; fix: leave one of them at 1"
+        )
+    if stages == 1:
+        return Sharing(tensor_ranks=tensor_ranks)
+    sharing = Sharing(stages, 1, int(own[MICRO_BATCHES]), own[SCHEDULE])
+    if sharing.schedule == "1f1b" and sharing.micro_batches < stages:
+        raise UserError(
+            f"{SCHEDULE}=1f1b: {sharing.micro_batches} micro-batches cannot fill {stages} stages; "
+            f"fix: set {MICRO_BATCHES} to {stages} or more, or {SCHEDULE}=gpipe"
+        )
+    return sharing
+
+
+def prepare(config: RunConfig, sharing: Sharing) -> RunConfig:
+    """Return ``config`` with the only execution that a shared model has in place of ``auto``.
+
+    Raises UserError where the user has chosen another one.
+    """
+    if sharing.ranks == 1:
+        return config
+    execution = config.execution
+    chosen = {"precision": execution.precision, "compile": execution.compile}
+    refused = {"precision": ("fp16",), "compile": ("on",)}
+    problems = [f"{key}={value}" for key, value in chosen.items() if value in refused[key]]
+    own = {key: execution.own.get(key, value) for key, value in NEEDED.items()}
+    problems += [f"{key}={value}" for key, value in own.items() if value != NEEDED[key]]
+    if execution.micro_batch.isdecimal():
+        problems.append(f"micro_batch={execution.micro_batch}")
+    if problems:
+        raise UserError(
+            f"{sharing.setting}={sharing.ranks} is not possible together with "
+            f"{' and '.join(problems)}; fix: leave {'it' if len(problems) == 1 else 'them'} out"
+        )
+    execution = execution.with_setting("compile", "off", WHY_EAGER)
+    execution = execution.with_setting("micro_batch", "whole", WHY_EAGER)
+    return replace(config, execution=execution)
+
+
+def refuse_uneven_parts(setting: str, parts: int, **counts: int) -> None:
+    """Raise UserError unless each of ``counts``, such as layers, makes ``parts`` equal parts."""
+    for what, count in counts.items():
+        if count % parts:
+            divisors = [str(n) for n in range(2, count + 1) if count % n == 0]
+            raise UserError(
+                f"{setting}={parts}: {count} {what.replace('_', ' ')} cannot be cut into {parts} "
+                f"equal parts; fix: choose one of {', '.join(divisors)}"
+            )
+
+
+class SharedModel:
+    """This rank's part of a model that the ranks of a replica share, in training.
+
+    ``model`` is the whole model, on every rank. Only ``gather_weights`` brings what other ranks
+    have trained into it. ``mesh`` has two dimensions: the replicas and the ranks within a replica.
+    """
+
+    def __init__(self, model: nn.Module, ranks: TorchRanks) -> None:
+        self.model, self.ranks = model, ranks
+        with detect_lost_rank():
+            self.mesh = make_mesh(ranks)
+        self.within, self.across = self.mesh.get_group("within"), self.mesh.get_group("across")
+
+    @property
+    def network(self) -> nn.Module:
+        """What computes a loss in training."""
+        return self.model
+
+    def select(self, groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return parameter groups of ``model`` with the parameters that this rank updates."""
+        raise NotImplementedError
+
+    def list_trained(self) -> list[nn.Parameter]:
+        """Return the parameters that this rank updates."""
+        raise NotImplementedError
+
+    def share_gradients(self) -> None:
+        """Average the gradients over the replicas, in one all-reduce."""
+        gradients = (parameter.grad for parameter in self.list_trained())
+        average([gradient for gradient in gradients if gradient is not None], self.across)
+
+    def gather_weights(self) -> None:
+        """Make ``model`` whole on every rank."""
+        raise NotImplementedError
+
+    def scatter_weights(self) -> None:
+        """Train on from the weights of ``model``; gradients become None."""
+        raise NotImplementedError
+
+    def gather_optimizer(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the state of this rank's optimizer completed to that of the whole model."""
+        raise NotImplementedError
+
+    def scatter_optimizer(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return this rank's part of the state of an optimizer of the whole model."""
+        raise NotImplementedError
+
+
+def make_mesh(ranks: TorchRanks) -> DeviceMesh:
+    """Return the mesh of the replicas (``across``) and of the ranks of each (``within``)."""
+    shape = (ranks.replicas, ranks.partitions)
+    return init_device_mesh(ranks.device.type, shape, mesh_dim_names=("across", "within"))
+
+
+def average(tensors: Iterable[Tensor], group: Any) -> None:
+    """Replace every tensor, of any shape, by its mean over ``group``, in one all-reduce."""
+    _sum(list(tensors), group, 1 / dist.get_world_size(group))
+
+
+def add_up(tensors: Iterable[Tensor], group: Any) -> None:
+    """Replace every tensor, of any shape, by its sum over ``group``, in one all-reduce."""
+    _sum(list(tensors), group, 1.0)
+
+
+def _sum(tensors: list[Tensor], group: Any, factor: float) -> None:
+    if not tensors or dist.get_world_size(group) == 1:
+        return
+    flat = all_reduce(torch.cat([tensor.flatten() for tensor in tensors]), group)
+    if factor != 1:
+        flat *= factor
+    for tensor, total in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+        tensor.copy_(total.view(tensor.shape))

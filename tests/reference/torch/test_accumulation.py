@@ -1,0 +1,317 @@
+"""A step in pieces is the step: norms, K-FAC, noise, ranks; pieces that fit, and those that cannot.
+
+The contract tests compare pieces and the whole for each benchmark; here is what they leave out.
+"""
+
+import collections
+import dataclasses
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+import torch.distributed as dist
+from torch import nn
+
+from reference.run.config import RunConfig, configure
+from reference.torch.batch_norm import GroupBatchNorm2d
+from reference.torch.distributed import start_ranks
+from rules import definition
+from rules.errors import UserError
+from tests.distributed import on_ranks
+from tests.test_benchmark_contract import (
+    assert_alike,
+    assert_same,
+    build,
+    configuration,
+    gradients_of_a_step,
+    train,
+    weights_of,
+)
+
+SPAN = "model_bn_span=2"  # so that batch norms of resnet50 and kfac allow pieces
+GENTLE = "opt_base_learning_rate=0.002"  # so that what differs by rounding stays so
+
+
+def narrow(name: str, data_root: Path, *settings: str) -> RunConfig:
+    """A configuration of resnet50 or kfac with a network of a quarter of the width."""
+    config = configuration(name, data_root, *settings)
+    model = MappingProxyType({**config.definition.model, "width": 4})
+    return dataclasses.replace(
+        config, definition=dataclasses.replace(config.definition, model=model)
+    )
+
+
+@pytest.mark.parametrize("micro_batch", [2, 4])
+def test_norms_keep_their_span(micro_batch: int, data_root: Path) -> None:
+    """Statistics, too: they are those of one step, not of several."""
+    whole, pieces = (
+        build(narrow("resnet50", data_root, SPAN, f"micro_batch={size}"))
+        for size in ("whole", micro_batch)
+    )
+    (loss, values), (loss_of_pieces, of_pieces) = map(gradients_of_a_step, (whole, pieces))
+    assert loss_of_pieces == pytest.approx(loss, rel=1e-5)
+    assert_alike(values, of_pieces, "resnet50")
+
+
+@pytest.mark.parametrize("overlap", ["off", "on"])
+def test_kfac_takes_the_factors_of_all_pieces(overlap: str, data_root: Path) -> None:
+    settings = [SPAN, GENTLE, f"kfac_overlap={overlap}", "kfac_stale=false"]
+    both = []
+    for size in ("whole", 4):
+        task = build(narrow("kfac", data_root, *settings, f"micro_batch={size}"))
+        train(task, 16)
+        both.append((weights_of(task), {f.name: f.average for f in task.kfac.curvature.layer_of}))
+    (weights, factors), (weights_of_pieces, factors_of_pieces) = both
+    assert_alike(factors, factors_of_pieces, "factors")
+    assert_alike(weights, weights_of_pieces, "weights", 1e-3)
+
+
+def test_noise_of_samples_is_the_same_in_pieces(data_root: Path) -> None:
+    steps = []
+    for size in ("whole", 2):
+        config = configuration("galaxy_bnn", data_root, f"micro_batch={size}")
+        values = {**config.hyperparameters, "weight_sampling": "flipout"}
+        task = build(dataclasses.replace(config, hyperparameters=values))
+        _, found = gradients_of_a_step(task)
+        steps.append({key: value for key, value in found.items() if "noise" not in key})
+    assert_alike(steps[0], steps[1], "flipout")
+
+
+@pytest.mark.parametrize("name", ["resnet50", "kfac"])
+def test_a_scaled_loss_is_scaled_in_pieces_too(name: str, data_root: Path) -> None:
+    settings = [SPAN, "precision=fp16", "micro_batch=4"]
+    task = build(narrow(name, data_root, *settings))
+    task.warm_up()
+    task.model.train()
+    before = weights_of(task)
+    assert task.scaler.is_enabled()
+    task.step()
+    moved = max(float((value - before[key]).abs().max()) for key, value in weights_of(task).items())
+    assert 0 < moved < 1
+
+
+def test_a_run_goes_on_in_pieces_bit_for_bit(data_root: Path) -> None:
+    config = configuration("galaxy_bnn", data_root, "micro_batch=4")
+    straight, half = build(config), build(config)
+    train(straight, 32)
+    train(half, 16)
+    resumed = build(config)
+    resumed.restore(half.state())
+    train(resumed, 32)
+    assert_same(weights_of(straight), weights_of(resumed), "going on in pieces")
+
+
+# Several ranks ----------------------------------------------------------------------------------
+
+COLLECTIVES = [
+    name for name in dir(dist) if name.startswith(("all_", "reduce", "broadcast", "gather"))
+]
+
+
+def _count_calls(calls: collections.Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def count(key: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            calls[key] += 1
+            return function(*arguments, **options)
+
+        return counted
+
+    for key in COLLECTIVES:
+        if callable(function := getattr(dist, key)):
+            monkeypatch.setattr(dist, key, count(key, function))
+
+
+Step = tuple[float, dict[str, list[float]], dict[str, int]]
+
+
+def _steps_on_this_rank(name: str, data_root: Path, settings: list[str]) -> list[Step]:
+    """The loss of a step, some gradients and how often ranks exchange: whole, then in pieces."""
+    torch.set_num_threads(1)
+    steps = []
+    with start_ranks() as ranks:
+        for size in ("whole", 2):
+            make = narrow if name == "resnet50" else configuration
+            task = build(make(name, data_root, *settings, f"micro_batch={size}"), ranks)
+            calls: collections.Counter[str] = collections.Counter()
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                _count_calls(calls, monkeypatch)
+                loss, values = gradients_of_a_step(task)
+            total = float(ranks.sum(torch.tensor(loss))) / ranks.world_size
+            some = {key: value.double().flatten()[::29].tolist() for key, value in values.items()}
+            steps.append((total, some, dict(calls)))
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("galaxy_shape", []),
+        ("resnet50", [SPAN, "all_reduce=mesh", "mesh_rows=2"]),  # whose calls come from Python
+        ("resnet50", [SPAN, "spatial_partitions=2"]),
+    ],
+)
+def test_ranks_take_pieces(name: str, settings: list[str], data_root: Path) -> None:
+    configuration(name, data_root)
+    (whole, pieces), _ = on_ranks(2, _steps_on_this_rank, name, data_root, settings)
+    assert pieces[0] == pytest.approx(whole[0], rel=1e-5)
+    for key, values in whole[1].items():
+        assert pieces[1][key] == pytest.approx(values, rel=1e-3, abs=1e-5), key
+    if "spatial_partitions=2" not in settings:  # they exchange rows of each piece
+        assert pieces[2] == whole[2]
+        assert sum(whole[2].values()) > 0
+
+
+# Memory -----------------------------------------------------------------------------------------
+
+
+def limit_memory(name: str, numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a loss need more memory than there is if its inputs have more ``numbers``."""
+    module = importlib.import_module(f"benchmarks.{name}.task")
+    task = getattr(module, module.create.__annotations__["return"])
+    compute = task.compute_loss
+
+    def compute_loss(self: Any, inputs: Any, targets: Any, /) -> Any:
+        if inputs.numel() > numbers:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate …")
+        return compute(self, inputs, targets)
+
+    monkeypatch.setattr(task, "compute_loss", compute_loss)
+
+
+PIXELS = {"galaxy_shape": 6 * 64 * 64, "kfac": 3 * 40 * 40}
+
+
+@pytest.mark.parametrize(("name", "settings"), [("galaxy_shape", []), ("kfac", [SPAN])])
+def test_pieces_shrink_until_a_step_fits(
+    name: str, settings: list[str], data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_memory(name, 3 * PIXELS[name], monkeypatch)
+    task = build((narrow if name == "kfac" else configuration)(name, data_root, *settings))
+    before = weights_of(task)
+    task.warm_up()
+    assert_same(before, weights_of(task), "weights before and after")
+    execution = task.implementation()["execution"]
+    assert execution["micro_batch"] == "2"
+    assert execution["because"]["micro_batch"].startswith("a step on 4 samples at once needs more")
+    assert task.step().isfinite()
+
+
+def test_a_share_that_fits_stays_whole(data_root: Path) -> None:
+    task = build(configuration("galaxy_shape", data_root))
+    task.warm_up()
+    execution = task.implementation()["execution"]
+    assert execution["micro_batch"] == "whole"
+    assert execution["because"]["micro_batch"] == "the whole share of a rank fits"
+
+
+def test_a_pass_of_sentences_shrinks_by_tokens(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_memory("transformer", 40 * 23, monkeypatch)
+    config = configuration("transformer", data_root, "pass_tokens=4096")
+    batch = {**config.hyperparameters, "global_batch_size": 512}
+    task = build(dataclasses.replace(config, hyperparameters=batch))
+    task.warm_up()
+    assert task.pass_tokens == 1024  # of which 21 sentences are 23 long
+    execution = task.implementation()["execution"]
+    assert execution["own"]["pass_tokens"] == "1024"
+    assert "2,048 tokens needs more" in execution["because"]["pass_tokens"]
+    assert task.make_batches().pass_tokens == 1024
+
+
+def test_where_nothing_fits_the_way_out_is_told(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_memory("galaxy_shape", 0, monkeypatch)
+    for setting, fix in (("auto", "more ranks"), ("4", "pieces: --set micro_batch=auto")):
+        task = build(configuration("galaxy_shape", data_root, f"micro_batch={setting}"))
+        with pytest.raises(UserError, match=f"on [14] samples at once needs .*{fix}$"):
+            task.warm_up()
+
+
+def _warm_up_on_this_rank(data_root: Path) -> tuple[str, float]:
+    """The pieces on this rank, of which only the second one has little memory."""
+    torch.set_num_threads(1)
+    with start_ranks() as ranks, pytest.MonkeyPatch.context() as monkeypatch:
+        if not ranks.is_first:
+            limit_memory("galaxy_shape", 2 * PIXELS["galaxy_shape"], monkeypatch)
+        task = build(configuration("galaxy_shape", data_root), ranks)
+        task.warm_up()
+        task.step()
+        return task.implementation()["execution"]["micro_batch"], float(task.model.head.bias[0])
+
+
+def test_ranks_agree_on_the_size_of_pieces(data_root: Path) -> None:
+    configuration("galaxy_shape", data_root)
+    first, second = on_ranks(2, _warm_up_on_this_rank, data_root)
+    assert first == second
+    assert first[0] == "2"
+
+
+# What is refused --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "says"),
+    [
+        ("galaxy_shape", ["micro_batch=3"], "2 or 4, or leave it out"),
+        ("galaxy_shape", ["micro_batch=16"], "set micro_batch to 8"),
+        (
+            "resnet50",
+            ["micro_batch=2", "model_bn_span=4"],
+            "groups of model_bn_span samples, here 4",
+        ),
+        ("kfac", ["micro_batch=4"], "here 8; fix: set micro_batch to 8"),
+    ],
+)
+def test_pieces_that_cannot_be(name: str, settings: list[str], says: str, data_root: Path) -> None:
+    config = configuration(name, data_root, *settings)
+    with pytest.raises(UserError, match=says):
+        build(config)
+
+
+def test_only_training_on_torch_has_pieces() -> None:
+    for name, framework in (("galaxy_shape", "keras"), ("galaxy_generation", "torch")):
+        chosen = definition.load(name, "mini")
+        with pytest.raises(UserError, match="no such setting"):
+            configure(chosen, overrides=["micro_batch=2"], framework=framework)
+        assert configure(chosen, framework=framework).execution.micro_batch == "whole"
+
+
+class OtherNorm(nn.Module):
+    """A network whose second norm sees what the first one has made of parameters."""
+
+    def __init__(self, second: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second = GroupBatchNorm2d(6, 1e-3, 0.9), second
+        self.head = nn.Linear(6 * 64 * 64, 2)
+
+    def forward(self, images: Any) -> tuple[Any, Any]:
+        """Means and scale matrices, (n, 2) and (n, 2, 2)."""
+        features = self.second(self.first(images.float())).flatten(1)
+        return self.head(features), torch.eye(2).expand(len(images), 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("norm", "says"),
+    [
+        (nn.BatchNorm2d(6), r"second.*over the samples of a piece"),
+        (GroupBatchNorm2d(6, 1e-3, 0.9), "normalises what parameters"),
+    ],
+)
+def test_norms_that_pieces_would_change(
+    norm: nn.Module, says: str, data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a task of a submitter, say."""
+    from benchmarks.galaxy_shape.task import GalaxyShape
+
+    monkeypatch.setattr(GalaxyShape, "make_network", lambda self: OtherNorm(norm))
+    build(configuration("galaxy_shape", data_root)).step()
+    with pytest.raises(UserError, match=says):
+        build(configuration("galaxy_shape", data_root, "micro_batch=4")).step()
