@@ -166,6 +166,11 @@ class Translation(ParallelTask):
             for one, weight in zip(batch.passes, weights, strict=True)
         ]
 
+    def finish_phase(self) -> None:
+        """Wait for this rank's device alone: ranks have different numbers of passes in a step."""
+        if self.ranks.device.type == "cuda":
+            torch.cuda.synchronize(self.ranks.device)
+
     def next_share(self) -> Batch:
         """Return this rank's share of the global batch that follows ``samples``."""
         batch = self.batches.make_batch(self.samples)

@@ -63,7 +63,7 @@ class StepProfile:
 def profile_steps(task: Any, steps: int, on_step: Callable[[], None] = lambda: None) -> StepProfile:
     """Take ``steps`` training steps of a ``TorchTask`` and profile them."""
     before = task.phase
-    task.phase = profiler = StepProfiler(task.synchronize)
+    task.phase = profiler = StepProfiler(task.finish_phase)
     task.synchronize()
     start = time.perf_counter()
     for _ in range(steps):

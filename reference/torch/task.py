@@ -225,6 +225,10 @@ class TorchTask(BenchmarkTask):
         """Return the learning rate of the step that completes ``samples``, or None to keep it."""
         return None
 
+    def finish_phase(self) -> None:
+        """Wait for the ends of a profiled phase: on this rank's device, and on all other ranks."""
+        self.synchronize()
+
     def synchronize(self) -> None:
         """Wait for this rank's device and for all other ranks."""
         self.ranks.barrier()

@@ -44,6 +44,9 @@ class Task:
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
+    def finish_phase(self) -> None:
+        """Nothing to wait for."""
+
 
 def test_a_profile_accounts_for_the_whole_step() -> None:
     task, calls = Task(), []

@@ -16,7 +16,8 @@ from reference.torch.distributed import TorchRanks, detect_lost_rank, start_rank
 from reference.torch.mesh import Chain, RankMesh, find_shape
 from reference.torch.parallel import make_data_parallel
 from rules.errors import UserError
-from tests.distributed import on_ranks
+from tests.distributed import find_free_port, on_ranks
+from tests.processes import Program
 
 CPU = torch.device("cpu")
 NUMBERS = 120_000  # a multiple of the ranks
@@ -139,3 +140,22 @@ def test_gradients_over_a_mesh_are_those_of_one_rank(count: int, shape: tuple[in
     alone = _train((1, 1))
     for weights in on_ranks(count, _train, shape):
         assert weights == pytest.approx(alone, rel=1e-4, abs=1e-6)
+
+
+def ask_for_three_rows() -> None:
+    """What each rank of the test below does."""
+    with start_ranks() as ranks:
+        find_shape("mesh", "3", ranks)
+
+
+def test_one_rank_reports_a_mesh_that_does_not_fit_and_all_end() -> None:
+    port = find_free_port()
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    target = f"{__name__}:ask_for_three_rows"
+    ranks = [
+        Program(target, environment={**place, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(2)
+    ]
+    reports = [rank.communicate(60)[1] for rank in ranks]
+    assert all(rank.returncode for rank in ranks)
+    assert sum("do not fill 3 rows" in report for report in reports) == 1
