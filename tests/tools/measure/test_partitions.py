@@ -1,0 +1,56 @@
+"""`cepheid measure partitions` as its user meets it, on tiny images."""
+
+import contextlib
+import io
+
+import pytest
+
+pytest.importorskip("torch", reason="measuring needs the extra torch")
+
+from reference.measure.partitions import ALONE, SizeTimings, find_break_even
+from reference.measure.turns import Timing
+from rules.errors import UserError
+from tests.distributed import on_ranks
+from tools.measure import partitions
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["resnet50"], "cannot share an image over 1 ranks; start 2 or 4 ranks"),
+        (["transformer"], "has no execution setting spatial_partitions"),
+        (["resnet50", "--sizes", "64,big"], "expected numbers above 0"),
+        (["resnet50", "--rounds", "1"], "expected 3 or more"),
+    ],
+)
+def test_wrong_use(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        partitions.main(arguments)
+
+
+def _measure() -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partitions, "end_rank", lambda code: None)
+        partitions.main(["resnet50", "--sizes", "32", "--rounds", "3"])
+    return out.getvalue()
+
+
+@pytest.mark.slow  # networks of two ranks are timed in turns
+def test_two_ranks_print_one_table() -> None:
+    first, other = on_ranks(2, _measure)
+    assert not other
+    header = next(line for line in first.splitlines() if line.startswith("pixels"))
+    assert header.split("  ")[0] == "pixels"
+    assert "batch, processor" in header
+    assert "2 parts are faster than one rank in wall time: " in first
+
+
+def test_the_size_from_which_on_it_pays() -> None:
+    def time_size(pixels: int, seconds: float) -> SizeTimings:
+        times = {ALONE: Timing(ALONE, (1.0,)), "2": Timing("2", (seconds,))}
+        return SizeTimings(pixels, times, times)
+
+    sizes = [time_size(64, 0.9), time_size(128, 1.1), time_size(256, 0.8), time_size(512, 0.7)]
+    assert find_break_even(sizes, "2", by_processor=False) == 256
+    assert find_break_even(sizes[:2], "2", by_processor=True) is None
