@@ -35,7 +35,10 @@ class StaleGradients:
         self.versions: deque[list[Tensor]] = deque(maxlen=delay + 1)
 
     def __call__(self) -> Tensor:
-        """Set the gradients of this rank's share of the next global batch; return its loss."""
+        """Set the gradients of this rank's share of the next global batch.
+
+        Return its detached loss, a scalar.
+        """
         weights = [weight.detach() for weight in self.task.model.parameters()]
         self.versions.append([weight.clone() for weight in weights])
         _copy(self.versions[0], weights)
