@@ -104,9 +104,13 @@ def name_variant(delay: int, config: RunConfig) -> str:
 
 
 def find_common_evaluation(definition: Definition, arms: Sequence[Arm]) -> int | None:
-    """Return the samples of the last evaluation before the first run that reached its target ended.
+    """Return the samples of the last evaluation at which all runs can be compared.
 
-    All runs can be compared there. Returns None if no run reached the target.
+    It is where the first run that reached the targets ended, else the end of the budget. A run that
+    diverged earlier has none there. Returns None if all of them diverged at once.
     """
     reached = [samples for arm in arms for samples in arm.list_samples_to_target(definition)]
-    return min(reached, default=None)
+    if reached:
+        return min(reached)
+    evaluations = (curve.evaluations for arm in arms for curve in arm.curves)
+    return max((points[-1][0] for points in evaluations if points), default=None)

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from reference.run.config import configure
+from reference.run.config import RunConfig, configure
 from reference.torch.distributed import TorchRanks, start_ranks
 from reference.torch.stale import delay_gradients
 from reference.torch.task import TorchTask
@@ -16,6 +16,8 @@ from rules.definition import Block
 from tests.distributed import on_ranks
 
 RATE, BATCH, STEPS = 0.5, 4, 8
+MOMENTUM, MANY_STEPS = 0.9, 400
+ALONE = TorchRanks(0, 1, torch.device("cpu"))
 Weights = list[float]
 
 
@@ -46,15 +48,32 @@ class OneWeight(TorchTask):
         return loss
 
 
+class WithMomentum(OneWeight):
+    """The same with momentum as Adam forms it, and samples that all lie at 0."""
+
+    rate = RATE
+
+    def make_optimizer(self) -> Optimizer:
+        """Return gradient descent along the moving average of the gradients."""
+        parameters = self.model.parameters()
+        return SGD(parameters, lr=self.rate, momentum=MOMENTUM, dampening=MOMENTUM)
+
+    def next_batch(self) -> tuple[Tensor, Tensor]:
+        """Return nothing but zeros as places."""
+        inputs, places = super().next_batch()
+        return inputs, torch.zeros_like(places)
+
+
+def configure_one_weight() -> RunConfig:
+    """Return a configuration of any definition: only its batch size matters."""
+    overrides = ["compile=off", "precision=fp32", f"global_batch_size={BATCH}"]
+    return configure(definition.load("galaxy_shape", "mini"), overrides=overrides, seed=1)
+
+
 def train_one_weight(delay: int) -> Weights:
     """Return the weight after each step."""
-    config = configure(
-        definition.load("galaxy_shape", "mini"),
-        overrides=["compile=off", "precision=fp32", f"global_batch_size={BATCH}"],
-        seed=1,
-    )
     with start_ranks() as ranks:
-        task = delay_gradients(OneWeight, delay)(config, ranks)
+        task = delay_gradients(OneWeight, delay)(configure_one_weight(), ranks)
         task.build()
         weights = []
         for number in range(1, STEPS + 1):
@@ -85,8 +104,20 @@ def test_ranks_agree_with_one_rank() -> None:
 
 
 def test_a_task_keeps_no_more_versions_than_it_needs() -> None:
-    config = configure(definition.load("galaxy_shape", "mini"), overrides=["compile=off"], seed=1)
-    task = delay_gradients(OneWeight, 2)(config, TorchRanks(0, 1, torch.device("cpu")))
+    task = delay_gradients(OneWeight, 2)(configure_one_weight(), ALONE)
     task.build()
-    task.train(Block(1, 0, 6 * config.global_batch_size), lambda _: None)
+    task.train(Block(1, 0, 6 * BATCH), lambda _: None)
     assert len(task.loss_and_gradients.versions) == 3
+
+
+# docs/scaling.md says so: the largest rate times curvature, here 1, at which nothing diverges.
+@pytest.mark.parametrize(("delay", "limit"), [(0, 38), (1, 1.0), (4, 0.265), (16, 0.075)])
+def test_a_delay_bounds_the_rate_with_momentum(
+    delay: int, limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for factor, has_converged in ((0.6, True), (1.4, False)):
+        monkeypatch.setattr(WithMomentum, "rate", factor * limit)
+        task = delay_gradients(WithMomentum, delay)(configure_one_weight(), ALONE)
+        task.build()
+        task.train(Block(1, 0, MANY_STEPS * BATCH), lambda _: None)
+        assert (abs(task.model.weight.item()) < 0.5) == has_converged

@@ -115,7 +115,8 @@ def test_a_missed_target_is_a_finding(
     assert cepheid_staleness(*asked) == 1
     assert capsys.readouterr().out.splitlines()[-1].split()[:3] == ["16", "2", "2"]
     assert figure.exists()
-    assert cepheid_staleness("--delays", "16", "--seeds", "1") == 1  # nothing to compare at
+    assert cepheid_staleness("--delays", "16", "--seeds", "1") == 1
+    assert "e_rmse after 6,000 samples" in capsys.readouterr().out  # its last
 
 
 def test_help_teaches_what_asynchronous_sgd_is(capsys: Printed) -> None:
