@@ -84,9 +84,10 @@ def _read_storage(data: Path, root: Path) -> str:
         return ""
     number, kind, source = mounts[max(points, key=len)]
     device = root / "sys/dev/block" / number
-    if not device.exists():  # the file system is in memory or on another machine
+    # A container may not look at its devices; else the file system is in memory or elsewhere.
+    if not os.path.exists(device):
         return f"{kind} ({source})" if source not in (kind, "none") else kind
-    is_disk = (device / "queue").exists()
+    is_disk = os.path.exists(device / "queue")
     disk = device if is_disk else device.resolve().parent  # a partition lies below its disk
     model = _read_text(disk / "device/model")
     name = " ".join(filter(None, [model, os.path.basename(source)]))

@@ -311,7 +311,9 @@ def _rendezvous(place: Placement, timeout: RankTimeout) -> tuple[Any, Placement,
             world_size=place.world_size,
             timeout=timedelta(seconds=timeout.seconds),
         )
-    except dist.DistError as error:
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and not SIGNS_OF_LOSS.search(_first_line(error)):
+            raise
         raise UserError(
             f"{place.world_size} ranks could not meet at {host}:{port} ({_first_line(error)}): "
             "use the host of the first rank and a free port, and start all ranks"

@@ -1,7 +1,7 @@
 """Convolutions and pooling on a part of a map: as on the whole map, but for rounding."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,10 @@ class Windows:
     partition: Partition
     along: tuple[Window, Window]
     exchanges: tuple[Exchange | None, Exchange | None]
+    # The compiler breaks off here. Not a decorator: importing this would then load it, slowly.
+    _collect: Callable[..., Tensor] = field(
+        default_factory=lambda: torch.compiler.disable(_collect_along), repr=False
+    )
 
     @classmethod
     def place(cls, partition: Partition, along: tuple[Window, Window]) -> "Windows":
@@ -81,10 +85,7 @@ class Windows:
 
     def collect(self, images: Tensor, fill: float = 0.0) -> Tensor:
         """Return ``images``, (n, channels, height, width), with what the windows reach besides."""
-        for exchange in self.exchanges:
-            if exchange:
-                images = exchange.collect(images, fill)
-        return images
+        return self._collect(self.exchanges, images, fill) if any(self.exchanges) else images
 
     def count_covered(self, with_padding: bool) -> tuple[list[int], list[int]]:
         """Return the number of values in the windows of this rank's outputs, along both axes."""
@@ -93,6 +94,13 @@ class Windows:
             for window, axis in zip(self.along, self.partition.axes, strict=True)
         )
         return rows, columns
+
+
+def _collect_along(exchanges: Sequence[Exchange | None], images: Tensor, fill: float) -> Tensor:
+    for exchange in exchanges:
+        if exchange:
+            images = exchange.collect(images, fill)
+    return images
 
 
 class PartitionedConv2d(nn.Conv2d):

@@ -1,8 +1,11 @@
 """What a machine is made of, read from a made-up tree like that of Linux."""
 
+import errno
+import os
 import platform
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -85,6 +88,19 @@ def test_what_the_tree_tells(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_storage_is_that_of_the_data(data: str, storage: str, root: Path) -> None:
     assert hardware.read_hardware(Path(data), root)["storage"] == storage
+
+
+def test_a_container_that_may_not_look_at_its_disk(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        if "sys/dev/block" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, *arguments, **options)
+
+    stat = os.stat
+    monkeypatch.setattr(os, "stat", refuse)
+    assert hardware.read_hardware(Path("/home/data"), root)["storage"] == "ext4 (/dev/sda1)"
 
 
 def missing() -> None:
