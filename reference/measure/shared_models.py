@@ -180,7 +180,7 @@ class SavedBytes:
         return _Kept(self, tensor)
 
     def unpack(self, kept: "_Kept") -> Tensor:
-        """Return the tensor, in its shape."""
+        """Return the tensor, of any shape, as it was."""
         return kept.tensor
 
     def add(self, address: int, size: int) -> None:

@@ -222,7 +222,6 @@ def test_damaged_data_are_reported_before_the_run_or_end_it(tmp_path: Path) -> N
         ([], "cepheid run --list"),
         (["galaxy_shape", "--scale", "mini"], "--output is missing"),
         (["galaxy_shape", "--scale", "mini", "--output", "o", "--set", "opt_name=sgd"], "T12"),
-        (["galaxy_shape", "--scale", "mini", "--output", "o", "--set", "micro_batch=5"], "4 or 8"),
         (["galaxy_shape", "--scale", "mini", "--output", "o", "--framework", "jax"], "torch"),
         (["galaxy_shape", "--scale", "mini", "--output", "o", "--division", "c"], "closed, open"),
         (["galaxy_shape", "--scale", "mini", "--output", "o", "--system", "x.json"], "x.json"),
