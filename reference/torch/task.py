@@ -1,5 +1,6 @@
 """The base of all tasks that train on torch; benchmarks differ in model, data and metrics."""
 
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict
@@ -267,7 +268,8 @@ class TorchTask(BenchmarkTask):
     def list_piece_sizes(self) -> Sequence[int]:
         """Return the possible numbers of samples of a piece, from this rank's whole share down."""
         share = self.batch_per_rank
-        return [size for size in range(share, 0, -1) if share % size == 0]
+        pieces = [count for count in range(1, math.isqrt(share) + 1) if share % count == 0]
+        return sorted({*pieces, *(share // count for count in pieces)}, reverse=True)
 
     def refuse_uneven_pieces(self) -> None:
         """Raise UserError where the pieces that the configuration requires are not possible."""
