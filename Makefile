@@ -89,7 +89,7 @@ tests: $(VENV)/.installed-test
 
 test-all: types
 	$(call LINT,$(BIN))
-	$(BIN)/python $(PYTEST) $(TESTS)
+	$(BIN)/python $(PYTEST) --hypothesis-profile=explore $(TESTS)
 
 test-gpu: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m cuda -rs tests/test_cuda.py
