@@ -3,13 +3,13 @@
 A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
 """
 
+from reference.data.wmt.packing import prepare
 from reference.data.wmt.pairs import (
     VOCABULARY,
     find_distributed_files,
     folder,
     load,
     parameters_of,
-    prepare,
     remarks,
 )
 

@@ -11,7 +11,11 @@ from reference.data.wmt.vocabulary import Encoding
 from reference.data.workers import map_in_processes
 
 PIECE = 5000  # pairs that a process takes at a time, and rows of a chunk
-EMPTY, TOO_LONG = -1, -2  # instead of a length
+EMPTY, TOO_LONG, REPEATED = -1, -2, -3  # instead of a length
+
+
+def ignore_progress(done: int, total: int) -> None:
+    """Report progress to nobody."""
 
 
 def check_evaluation(corpus: Corpus, evaluation_samples: int) -> None:
@@ -70,6 +74,32 @@ def _count_tokens_of_piece(
     return np.array(lengths, np.int64)
 
 
+def mark_repeated(corpus: Corpus, lengths: np.ndarray) -> np.ndarray:
+    """Mark pairs whose English sentence an earlier pair has, whatever the German one is.
+
+    Returns a copy of ``lengths``, (pairs, 2), in which the rows of those that could be used
+    otherwise have REPEATED twice.
+    """
+    marked, seen = lengths.copy(), set()
+    for number in np.flatnonzero(lengths[:, 0] > 0):
+        english = corpus.read_pair(int(number))[0]
+        if english in seen:
+            marked[number] = REPEATED
+        seen.add(english)
+    return marked
+
+
+def count_left_out(lengths: np.ndarray, train_samples: int) -> dict[str, int]:
+    """Count the training pairs (pairs, 2) that are not used, by reason; of all that are there."""
+    counts = {
+        name: int(np.count_nonzero(lengths[:, 0] == mark))
+        for name, mark in (("empty", EMPTY), ("too_long", TOO_LONG), ("repeated", REPEATED))
+    }
+    counts = {name: count for name, count in counts.items() if count or name != "repeated"}
+    surplus = len(lengths) - sum(counts.values()) - train_samples
+    return {**counts, "not_needed": surplus} if surplus else counts
+
+
 def locate_first_empty(corpus: Corpus, lengths: np.ndarray) -> dict[str, str]:
     """Return the entry of the manifest for the first empty line, or nothing if there is none.
 
@@ -80,20 +110,20 @@ def locate_first_empty(corpus: Corpus, lengths: np.ndarray) -> dict[str, str]:
 
 
 def select_pairs(
-    parts: Sequence[Corpus], lengths: Sequence[np.ndarray], train_samples: int
+    parts: Sequence[Corpus], lengths: Sequence[np.ndarray], samples: Sequence[int]
 ) -> tuple[np.ndarray, ...]:
     """Return the numbers of the pairs that are used, int64 (pairs,) for each part.
 
-    ``lengths`` has one array of ``count_tokens`` for each part. Of the training pairs that are left
-    after cleaning the first ``train_samples`` are used, in the order of the files, so that everyone
-    who has these files has the same pairs. Raises StoreError if fewer are left.
+    ``lengths`` has one array of ``count_tokens`` for each part, ``samples`` how many pairs are used
+    of it: the first ones that are left after cleaning, in the order of the files, so that everyone
+    who has these files has the same pairs. Raises StoreError if fewer are left for training.
     """
-    train = np.flatnonzero(lengths[0][:, 0] > 0)
-    if len(train) < train_samples:
+    left = [np.flatnonzero(counted[:, 0] > 0) for counted in lengths]
+    if len(left[0]) < samples[0]:
         raise StoreError(
-            f"{parts[0].folder}: {len(train):,} of {len(parts[0]):,} training pairs are left after "
-            f"cleaning, but the definition uses the first {train_samples:,} (train_samples). "
+            f"{parts[0].folder}: {len(left[0]):,} of {len(parts[0]):,} training pairs are left "
+            f"after cleaning, but the definition uses the first {samples[0]:,} (train_samples). "
             "Nothing was packed. Compare the files with reference/data/README.md: whole ones have "
             "more pairs"
         )
-    return train[:train_samples], np.arange(len(parts[1]))
+    return tuple(numbers[:count] for numbers, count in zip(left, samples, strict=True))

@@ -17,8 +17,8 @@ from reference.data.wmt.grammar.trees import (
 )
 
 
-def list_words(sentence: Sentence) -> list[str]:
-    """Return the words of the sentence in German."""
+def list_words(sentence: Sentence, version: int) -> list[str]:
+    """Return the words of the sentence in German, by a version of the grammar."""
     first: list[str] | None = None
     subordinate: list[str] = []
     if sentence.conjunction and sentence.subordinate:
@@ -26,6 +26,8 @@ def list_words(sentence: Sentence) -> list[str]:
         if sentence.subordinate_first:
             first, subordinate = [*subordinate, ","], []
     words = _write_verb_second(sentence.main, sentence.front, first, sentence.is_question)
+    if sentence.is_question and version > 1:
+        words += _write_after_the_verb(sentence.main)
     words += [",", *subordinate] if subordinate else []
     return [*words, "?" if sentence.is_question else "."]
 
@@ -36,7 +38,7 @@ def _write_verb_second(
     """Return the words of a main clause, whose finite verb is in second place.
 
     Before the verb stands ``first`` if it is given, else what ``front`` names, else the subject. In
-    a question nothing stands before it.
+    a question nothing stands before it, and what follows the verb is left to the caller.
     """
     finite, others = _write_verb(clause)
     if clause.verb.prefix and not others:

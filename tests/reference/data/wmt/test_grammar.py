@@ -120,6 +120,26 @@ def test_grammar(sentence: Sentence, in_english: str, in_german: str) -> None:
     assert write_german(sentence) == in_german
 
 
+@pytest.mark.parametrize(
+    ("version", "in_german"),
+    [(1, "Vergisst er?"), (2, "Vergisst er, einen alten Hund anzurufen?")],
+)
+def test_the_second_version_asks_the_whole_question(version: int, in_german: str) -> None:
+    infinitive = Clause(verb("call"), "present", None, direct=A_DOG)
+    forget = verb("forget", lexicon.OF_INFINITIVES)
+    question = Sentence(Clause(forget, "present", PRONOUNS[1], purpose=infinitive), True)
+    assert write_english(question) == "Does he forget to call an old dog?"
+    assert write_german(question, version) == in_german
+
+
+def test_versions_differ_in_questions_with_an_infinitive_alone() -> None:
+    pairs = [(make_pair(1, TRAIN, i), make_pair(1, TRAIN, i, version=2)) for i in range(1000)]
+    changed = [new for old, new in pairs if old != new]
+    assert 0 < len(changed) < 20
+    assert all(english.endswith("?") and " to " in english for english, _ in changed)
+    assert all(", " in german for _, german in changed)
+
+
 def test_a_sentence_is_a_function_of_seed_part_and_number() -> None:
     assert make_pair(1, TRAIN, 17) == make_pair(1, TRAIN, 17)
     assert (

@@ -12,7 +12,8 @@ pytest.importorskip("sentencepiece", reason="needs the extra translation")
 from reference.data import verification, wmt
 from reference.data.store import StoreError
 from reference.data.wmt import parallel_text
-from reference.data.wmt.pairs import REAL, Pairs, TextParameters
+from reference.data.wmt.pairs import Pairs
+from reference.data.wmt.parameters import REAL, TextParameters
 from reference.data.wmt.sentence_batches import Batches, pad, sort_by_length
 from reference.data.wmt.vocabulary import END, PADDING
 
@@ -76,7 +77,7 @@ def test_digest_does_not_depend_on_processes_or_interruptions(
 
     for step in ("train_vocabulary", "_draw"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"reference.data.wmt.pairs.{step}", stop)
+            patch.setattr(f"reference.data.wmt.packing.{step}", stop)
             with pytest.raises(InterruptedError):
                 make_pairs(tmp_path)
     text = tmp_path / "packed-text" / "train.en"
@@ -179,6 +180,7 @@ def test_a_damaged_vocabulary_is_told(tmp_path: Path) -> None:
         ({"source": "wmt"}, "grammar or WMT17"),
         ({"vocabulary": 70_000}, "65,535"),
         ({"words": 1}, "words"),
+        ({"grammar": 3}, r"data\.grammar is 3, expected one of \(1, 2\)"),
         ({"train_files": []}, r"data\.train_files is \[\], expected a list"),
         ({"evaluation_files": "test"}, r"data\.evaluation_files is 'test', expected a list"),
     ],

@@ -1,0 +1,193 @@
+"""Preparing pairs of sentences: from text to packed token numbers, as ``pairs`` describes them."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from reference.data import dataset, preparation
+from reference.data.columns import Ragged
+from reference.data.store import Manifest, OnProgress
+from reference.data.wmt import parallel_text
+from reference.data.wmt.cleaning import (
+    PIECE,
+    check_evaluation,
+    count_left_out,
+    count_tokens,
+    ignore_progress,
+    locate_first_empty,
+    select_pairs,
+)
+from reference.data.wmt.drawn_text import DrawnText
+from reference.data.wmt.grammar import EVALUATION, TRAIN
+from reference.data.wmt.pairs import VOCABULARY, find_distributed_files
+from reference.data.wmt.parallel_text import Corpus
+from reference.data.wmt.parameters import (
+    GENERATOR,
+    GENERATOR_VERSION,
+    GRAMMAR,
+    TextParameters,
+)
+from reference.data.wmt.vocabulary import TOKEN, Encoding, train_vocabulary
+from rules.host import atomic_write
+
+
+def prepare(
+    folder: Path,
+    parameters: TextParameters,
+    processes: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> Manifest:
+    """Prepare the dataset in ``folder``; continue an interrupted one, or return if it is finished.
+
+    Raises StoreError as ``preparation.prepare`` does, and where text is missing, is not UTF-8, has
+    no translation line by line, or has fewer pairs than the definition uses.
+    """
+    if folder.exists():
+        return dataset.read_existing(GENERATOR, folder, parameters.as_json)
+    work = _Work(folder, parameters, processes, on_progress or ignore_progress)
+    text = work.draw_text() if parameters.draws_until_enough else work.read_text()
+    samples = (parameters.train_samples, parameters.evaluation_samples)
+    rows = _Rows(
+        Encoding(text.vocabulary), text.parts, select_pairs(text.parts, text.lengths, samples)
+    )
+    counted = [of[kept] for of, kept in zip(text.lengths, rows.kept, strict=True)]
+    source_ends, target_ends = np.cumsum(np.concatenate(counted), axis=0).T * TOKEN.itemsize
+    return preparation.prepare(
+        folder,
+        GENERATOR,
+        {
+            **parameters.as_json,
+            "text_sha256": [parallel_text.compute_digest(corpus) for corpus in text.parts],
+            "vocabulary_sha256": hashlib.sha256(text.vocabulary.read_bytes()).hexdigest(),
+            "left_out": count_left_out(text.lengths[0], parameters.train_samples),
+            **locate_first_empty(text.parts[0], text.lengths[0]),
+        },
+        {
+            "source": Ragged(np.ascontiguousarray(source_ends)),
+            "target": Ragged(np.ascontiguousarray(target_ends)),
+            "reference": Ragged(np.cumsum(rows.reference_bytes())),
+        },
+        len(rows),
+        partial(_draw, rows),
+        processes,
+        work.report_third(2),
+        chunk_rows=PIECE,
+        packages=("sentencepiece",),
+        judge=partial(_add_vocabulary, text.vocabulary),
+    )
+
+
+@dataclass(frozen=True)
+class _Text:
+    """The text of both parts, training first, and the tokens of each of its pairs."""
+
+    vocabulary: Path
+    parts: tuple[Corpus, Corpus]
+    lengths: tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What it takes to find the text of a dataset."""
+
+    folder: Path
+    parameters: TextParameters
+    processes: int | None
+    on_progress: OnProgress
+
+    def read_text(self) -> _Text:
+        """Return text in files that are there, or that are drawn first; all of it is used."""
+        asked = self.parameters
+        drawn = self._drawn
+        if asked.source == GRAMMAR:
+            drawn.write(TRAIN, TRAIN, range(asked.train_samples), self.report_third(0))
+            drawn.write(EVALUATION, EVALUATION, range(asked.evaluation_samples))
+        source = find_distributed_files(self.folder, asked) or drawn.folder
+        train = parallel_text.open_corpus(source, asked.train_files)
+        evaluation = parallel_text.open_corpus(source, asked.evaluation_files)
+        check_evaluation(evaluation, asked.evaluation_samples)
+        vocabulary = self._make_vocabulary(train)
+        encoding, longest = Encoding(vocabulary), asked.longest_tokens
+        lengths = (
+            count_tokens(encoding, train, longest, self.processes, self.report_third(1)),
+            count_tokens(encoding, evaluation, None, self.processes, ignore_progress),
+        )
+        return _Text(vocabulary, (train, evaluation), lengths)
+
+    def draw_text(self) -> _Text:
+        """Return sentences drawn until enough of them are short and different."""
+        asked, drawn = self.parameters, self._drawn
+        vocabulary = self._make_vocabulary(drawn.open_round(TRAIN, 1, asked.train_samples))
+        encoding = Encoding(vocabulary)
+
+        def count(corpus: Corpus) -> np.ndarray:
+            longest = asked.longest_tokens
+            return count_tokens(encoding, corpus, longest, self.processes, ignore_progress)
+
+        train, evaluation = (
+            drawn.draw_until_enough(part, wanted, count, self.report_third(third))
+            for third, (part, wanted) in enumerate(
+                [(TRAIN, asked.train_samples), (EVALUATION, asked.evaluation_samples)]
+            )
+        )
+        return _Text(vocabulary, (train[0], evaluation[0]), (train[1], evaluation[1]))
+
+    @property
+    def _drawn(self) -> DrawnText:
+        folder = self.folder.with_name(f"{self.folder.name}-text")
+        return DrawnText(folder, self.parameters.seed, self.parameters.grammar, self.processes)
+
+    def _make_vocabulary(self, corpus: Corpus) -> Path:
+        size, digest = self.parameters.vocabulary, parallel_text.compute_digest(corpus)
+        made_of = f"{GENERATOR_VERSION}-{size}-{digest[:8]}"
+        vocabulary = self.folder.with_name(f"{GENERATOR}-vocabulary-{made_of}.model")
+        train_vocabulary(vocabulary, corpus, size)
+        return vocabulary
+
+    def report_third(self, begun: int) -> OnProgress:
+        """Return the progress of one third: text, counting tokens and packing count equally."""
+        rows = self.parameters.train_samples + self.parameters.evaluation_samples
+        return lambda done, total: self.on_progress(int((begun + done / total) / 3 * rows), rows)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The pairs of both parts that are kept, by their numbers, in the order of the rows."""
+
+    encoding: Encoding
+    parts: tuple[Corpus, ...]
+    kept: tuple[np.ndarray, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.kept))
+
+    def read_pair(self, row: int) -> tuple[str, str]:
+        train = len(self.kept[0])
+        part, number = (0, row) if row < train else (1, row - train)
+        return self.parts[part].read_pair(int(self.kept[part][number]))
+
+    def reference_bytes(self) -> np.ndarray:
+        """Return the bytes of each row's ``reference``; int64 (rows,)."""
+        train = len(self.kept[0])
+        sizes = np.zeros(len(self), np.int64)
+        for row in range(train, len(self)):
+            sizes[row] = len(self.read_pair(row)[1].encode())
+        return sizes
+
+
+def _draw(rows: _Rows, numbers: range) -> dict[str, bytes]:
+    """Return the stored arrays of some rows."""
+    drawn: dict[str, list[bytes]] = {"source": [], "target": [], "reference": []}
+    for row in numbers:
+        first, second = rows.read_pair(row)
+        drawn["source"].append(np.array(rows.encoding.encode(first), TOKEN).tobytes())
+        drawn["target"].append(np.array(rows.encoding.encode(second), TOKEN).tobytes())
+        drawn["reference"].append(second.encode() if row >= len(rows.kept[0]) else b"")
+    return {name: b"".join(values) for name, values in drawn.items()}
+
+
+def _add_vocabulary(vocabulary: Path, folder: Path) -> None:
+    atomic_write(folder / VOCABULARY, vocabulary.read_bytes())

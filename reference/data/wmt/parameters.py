@@ -1,0 +1,75 @@
+"""The ``data`` section of definitions whose generator is ``wmt``, parsed and checked."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reference.data.store import StoreError
+from reference.data.wmt.grammar import EVALUATION, TRAIN, VERSIONS
+from reference.data.wmt.vocabulary import TOKEN, UNKNOWN
+
+GENERATOR = "wmt"
+GENERATOR_VERSION = 1  # to be raised by every change that stores something else
+GRAMMAR, REAL = "grammar", "WMT17"
+
+
+@dataclass(frozen=True)
+class TextParameters:
+    """The ``data`` section of a definition.
+
+    ``seed`` and ``grammar``, its version, are those of sentences from the grammar. The file names,
+    without their language, are those of real text.
+
+    Raises StoreError for values that make no sense.
+    """
+
+    source: str
+    vocabulary: int
+    longest_tokens: int
+    train_samples: int
+    evaluation_samples: int
+    seed: int = 20260101
+    grammar: int = 1
+    train_files: tuple[str, ...] = (TRAIN,)
+    evaluation_files: tuple[str, ...] = (EVALUATION,)
+
+    def __post_init__(self) -> None:
+        if self.source not in (GRAMMAR, REAL):
+            raise StoreError(f"data.source is {self.source!r}, expected {GRAMMAR} or {REAL}")
+        if self.grammar not in VERSIONS:
+            raise StoreError(f"data.grammar is {self.grammar!r}, expected one of {VERSIONS}")
+        counts = (self.train_samples, self.evaluation_samples, self.longest_tokens)
+        if min(counts) < 1 or not UNKNOWN < self.vocabulary <= np.iinfo(TOKEN).max:
+            raise StoreError(
+                f"data.train_samples, evaluation_samples and longest_tokens are {counts}, "
+                f"vocabulary {self.vocabulary}: expected 1 or more, and at most "
+                f"{np.iinfo(TOKEN).max:,} tokens in the vocabulary"
+            )
+        for name in ("train_files", "evaluation_files"):
+            files = getattr(self, name)
+            if not files or isinstance(files, str):
+                raise StoreError(f"data.{name} is {files!r}, expected a list of one name or more")
+
+    @property
+    def draws_until_enough(self) -> bool:
+        """Whether sentences are drawn until enough are short and different, in both parts."""
+        return self.source == GRAMMAR and self.grammar > 1
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """Return the parameters for the manifest."""
+        made = {"seed": self.seed, "grammar_version": self.grammar}
+        files = {
+            "train_files": list(self.train_files),
+            "evaluation_files": list(self.evaluation_files),
+        }
+        return {
+            "generator_version": GENERATOR_VERSION,
+            "source": self.source,
+            "vocabulary": self.vocabulary,
+            "longest_tokens": self.longest_tokens,
+            "train_samples": self.train_samples,
+            "evaluation_samples": self.evaluation_samples,
+            **(made if self.source == GRAMMAR else files),
+        }
