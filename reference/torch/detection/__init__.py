@@ -1,0 +1,1 @@
+"""Object detection on torch: boxes, their matching, losses and the suppression of duplicates."""
