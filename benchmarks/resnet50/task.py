@@ -1,9 +1,7 @@
 """resnet50 in PyTorch: build, train, evaluate."""
 
-import os
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,19 +18,13 @@ from benchmarks.resnet50.model import BLOCKS, ResNet, is_exempt, scale_pixels, s
 from benchmarks.resnet50.stages import ResNetStage, cut_stages
 from reference.data import imagenet
 from reference.data.imagenet.crops import Cropping
-from reference.data.imagenet.loader import Loader, Share
+from reference.data.imagenet.loader import Loader, Share, count_workers
 from reference.optim.lars import Lars
 from reference.optim.schedules import Schedule
-from reference.run.config import Execution, RunConfig
-from reference.torch import accumulation
-from reference.torch.accumulation import Piece
-from reference.torch.batch_norm import SpanBatchNorm2d, average_running_statistics
-from reference.torch.distributed import Span, TorchRanks
+from reference.run.config import RunConfig
+from reference.torch.distributed import TorchRanks
+from reference.torch.image_task import ImageTask
 from reference.torch.model_parallel import STAGES, refuse_uneven_parts
-from reference.torch.parallel_task import ParallelTask
-from reference.torch.spatial.grid import Grid
-from reference.torch.spatial.network import partition_network
-from rules.errors import UserError
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "ResNet50":
@@ -40,7 +32,7 @@ def create(config: RunConfig, ranks: TorchRanks) -> "ResNet50":
     return ResNet50(config, ranks)
 
 
-class ResNet50(ParallelTask):
+class ResNet50(ImageTask):
     """The classification of an image."""
 
     hyperparameter_type: type[Any] = Hyperparameters
@@ -48,20 +40,12 @@ class ResNet50(ParallelTask):
     evaluation_batch = 250
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
-        self.grid = Grid.parse(config.execution.own.get("spatial_partitions", "1"))
-        ranks = ranks.partition(self.grid.parts, "spatial_partitions")
         super().__init__(config, ranks)
         refuse_uneven_parts(STAGES, self.sharing.stages, blocks=sum(BLOCKS))
-        self.find_pipeline_span()  # fails early
         self.schedule = self.make_schedule()
         model = self.definition.model
-        self.grid.check(model["pixels"], model["pixels"])
-        self.cropping = Cropping(
-            model["pixels"],
-            model["evaluation_resize_pixels"],
-            area=model["crop_area"],
-            aspect=model["crop_aspect"],
-        )
+        crops = {"area": model["crop_area"], "aspect": model["crop_aspect"]}
+        self.cropping = Cropping(self.pixels, model["evaluation_resize_pixels"], **crops)
         self.classes = int(model["classes"])
 
     def make_schedule(self) -> Schedule:
@@ -69,46 +53,18 @@ class ResNet50(ParallelTask):
         return make_schedule(self.config)
 
     def make_network(self) -> nn.Module:
-        """Return the network, channels last, with batch norms over ``model_bn_span`` samples.
-
-        The ranks of a replica share its images (``spatial_partitions``).
-        """
-        model, values = self.definition.model, self.hyperparameters
-        self.span = self.find_pipeline_span() or self.ranks.make_span(
-            values.model_bn_span, self.batch_per_rank
-        )
+        """Return the network, channels last, with batch norms over ``model_bn_span`` samples."""
+        model = self.definition.model
         network = ResNet(
             classes=self.classes,
             width=model["width"],
-            variant=values.model_variant,
-            normalisation=partial(
-                SpanBatchNorm2d,
-                over=self.span,
-                epsilon=model["batch_norm_epsilon"],
-                momentum=model["batch_norm_momentum"],
+            variant=self.hyperparameters.model_variant,
+            normalisation=self.make_normalisation(
+                epsilon=model["batch_norm_epsilon"], momentum=model["batch_norm_momentum"]
             ),
         )
         convert_conv2d_weight_memory_format(network, torch.channels_last)
-        shape = 3, model["pixels"], model["pixels"]
-        return partition_network(network, self.ranks, self.grid, shape, averaged=["fc"])
-
-    def find_pipeline_span(self) -> Span | None:
-        """Return the groups of ``model_bn_span`` samples in a replica's share in a pipeline.
-
-        Raises UserError where they are not whole in each of equal micro-batches.
-        """
-        if self.sharing.stages == 1:
-            return None
-        share, count = self.batch_per_rank, self.sharing.micro_batches
-        span = self.hyperparameters.model_bn_span or self.config.global_batch_size
-        if share % count or (share // count) % span:
-            raise UserError(
-                f"{STAGES}={self.sharing.stages}: {share} samples of a replica in {count} "
-                f"micro-batches cannot be normalised over whole groups of model_bn_span={span}; "
-                f"fix: choose pipeline_micro_batches and model_bn_span such that their product "
-                f"divides {share}"
-            )
-        return Span(share // span)
+        return self.partition(network, averaged=["fc"])
 
     def cut_stages(self) -> Sequence[ResNetStage]:
         """Return equal numbers of blocks."""
@@ -119,48 +75,6 @@ class ResNet50(ParallelTask):
         """Return the sum of the losses of all images, for logits (n, classes), labels (n,)."""
         smoothing = self.hyperparameters.label_smoothing
         return cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
-
-    def count_losses(self, targets: Tensor) -> int:
-        """Return the number of images, for labels (n,)."""
-        return len(targets)
-
-    def list_piece_sizes(self) -> Sequence[int]:
-        """Return the possible sizes of a piece: whole groups of ``model_bn_span`` samples."""
-        span, share = self.hyperparameters.model_bn_span, self.batch_per_rank
-        groups, _ = self.ranks.split_span(span, share)
-        return [size for size in super().list_piece_sizes() if size % (share // groups) == 0]
-
-    def refuse_uneven_pieces(self) -> None:
-        """Raise UserError where pieces or spans of the configuration are not possible."""
-        accumulation.refuse_uneven_pieces(
-            self.config.execution,
-            self.list_piece_sizes(),
-            "all have the same size, and batch norms normalise over whole groups of model_bn_span "
-            f"samples, here {self.hyperparameters.model_bn_span or self.config.global_batch_size}",
-        )
-
-    def make_smaller(self, settings: Execution) -> Execution | None:
-        """Return ``settings`` with smaller pieces, or None if there are none.
-
-        Ranks that share images exchange rows in each pass, so that none can try a step alone.
-        """
-        return super().make_smaller(settings) if self.grid.parts == 1 else None
-
-    def use_execution(self, settings: Execution) -> None:
-        """Compute with these execution settings from now on; norms know the groups of a piece."""
-        super().use_execution(settings)
-        groups = self.span.local_groups * self.piece_size // self.batch_per_rank
-        groups = max(1, groups // self.sharing.micro_batches)
-        for module in self.model.modules():
-            if isinstance(module, SpanBatchNorm2d):
-                module.over = replace(module.over, local_groups=groups)
-                module.is_pipelined = self.sharing.stages > 1
-
-    def unite(self, pieces: Sequence[Piece], is_alone: bool) -> Generator[Piece, None, None]:
-        """Yield the pieces of a step; running statistics become those of all of them."""
-        if len(pieces) == 1:
-            return super().unite(pieces, is_alone)
-        return average_running_statistics(self.model, pieces)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return SGD or LARS; biases and batch norms are neither decayed nor adapted."""
@@ -187,9 +101,8 @@ class ResNet50(ParallelTask):
         """
         weights = [p for p in self.model.parameters() if not is_exempt(p)]
         exempt = [p for p in self.model.parameters() if is_exempt(p)]
-        decay = self.hyperparameters.opt_weight_decay
         return [
-            {"params": weights, "weight_decay": decay, **decayed},
+            {"params": weights, "weight_decay": self.hyperparameters.opt_weight_decay, **decayed},
             {"params": exempt, "weight_decay": 0.0, **dict.fromkeys(decayed, False)},
         ]
 
@@ -202,8 +115,7 @@ class ResNet50(ParallelTask):
         """Return a loader of this rank's share of the images, cropped by ``cropping``."""
         ranks = self.ranks
         has_gpu = ranks.device.type == "cuda"
-        # A CPU needs far longer to train on an image than one worker needs to decode it.
-        workers = max(1, (os.cpu_count() or 1) // ranks.ranks_per_node) if has_gpu else 1
+        workers = count_workers(has_gpu, ranks.ranks_per_node)
         share = Share(ranks.rank, ranks.world_size, self.batch_per_rank, ranks.partitions)
         return Loader(self.images, cropping, self.config.seed, share, workers, pinned=has_gpu)
 
@@ -250,18 +162,12 @@ class ResNet50(ParallelTask):
         Each image of the validation set counts once, whatever the number of ranks.
         """
         self.model.eval()
-        if self.span.ranks < self.ranks.world_size:
-            is_statistic = ("running_mean", "running_var")
-            buffers = self.model.named_buffers()
-            self.ranks.average(buffer for name, buffer in buffers if name.endswith(is_statistic))
+        self.average_statistics()
         sums = torch.zeros(4, dtype=torch.float64, device=self.ranks.device)
         for batch in self.loader.evaluation_batches(self.evaluation_batch):
             images, labels, valid = map(self.to_device, batch)
             sums += sum_metrics(self.compiled_predict(images).float(), labels, valid)
         correct, correct_5, loss, count = self.ranks.sum(sums).tolist()
         assert count == self.definition.evaluation_samples
-        return {
-            "accuracy": correct / count,
-            "accuracy_top5": correct_5 / count,
-            "loss": loss / count,
-        }
+        sums_of = {"accuracy": correct, "accuracy_top5": correct_5, "loss": loss}
+        return {metric: value / count for metric, value in sums_of.items()}

@@ -27,6 +27,7 @@ from reference.data.imagenet.crops import (
 from reference.data.imagenet.images import Images
 from reference.data.imagenet.jpeg import decode
 from reference.data.order import SampleStream
+from rules.host import usable_processors
 
 AHEAD = 2  # batches that are being decoded while one is used
 PIECE = 16  # images that a worker takes at a time
@@ -44,6 +45,14 @@ class Share:
     ranks: int
     batch: int
     partitions: int = 1
+
+
+def count_workers(has_gpu: bool, ranks_per_node: int) -> int:
+    """Return the threads that decode images for one rank.
+
+    A CPU needs far longer to train on an image than one thread needs to decode it.
+    """
+    return max(1, usable_processors() // ranks_per_node) if has_gpu else 1
 
 
 class Loader:
