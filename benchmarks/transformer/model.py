@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding, linear, scaled_dot_product_attention
 
+from benchmarks.transformer.decoding import CachedDecoding
 from reference.data.wmt.vocabulary import END, PADDING
 
 Norm = Literal["pre", "post"]
@@ -283,6 +284,10 @@ class Transformer(nn.Module):
                 states, caches[at], place, (memory.keys[at], memory.values[at], memory.mask)
             )
         return self.logits(states)
+
+    def start_decoding(self, source: Tensor, hypotheses: int, places: int) -> CachedDecoding:
+        """Encode ``source``, (sentences, places), for hypotheses of ``places`` tokens at most."""
+        return CachedDecoding(self, self.remember(source), hypotheses, places)
 
     def logits(self, states: Tensor) -> Tensor:
         """Return the logits of all tokens, (…, vocabulary), for decoder states (…, width)."""

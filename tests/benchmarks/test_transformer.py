@@ -16,13 +16,13 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 pytest.importorskip("sacrebleu", reason="needs the extra translation")
 
+
 from torch import Size, Tensor, nn
 
 from benchmarks.transformer import speed
-from benchmarks.transformer.beam import Search, translate
 from benchmarks.transformer.model import Norm, Shape, Transformer
 from benchmarks.transformer.plain import Peer
-from benchmarks.transformer.task import Translation, create, format_bleu_signature
+from benchmarks.transformer.task import Translation, create
 from reference.data.wmt.sentence_batches import Batches
 from reference.data.wmt.vocabulary import END, PADDING
 from reference.measure.speed import Subject, make_plain_task
@@ -31,6 +31,8 @@ from reference.run.config import RunConfig, configure
 from reference.torch import parallel_task
 from reference.torch.backend import free_earlier_tasks
 from reference.torch.distributed import TorchRanks
+from reference.torch.translation.beam_search import Search, translate
+from reference.torch.translation.task import format_bleu_signature
 from rules import definition
 from rules.definition import Block
 from rules.errors import UserError

@@ -199,13 +199,13 @@ def test_metrics_of_images() -> None:
 def test_bleu_and_the_beam() -> None:
     pytest.importorskip("torch", reason="needs the extra torch")
     pytest.importorskip("sacrebleu", reason="needs the extra translation")
-    from benchmarks.transformer import beam
-    from benchmarks.transformer.task import format_bleu_signature
+    from reference.torch.translation import beam_search
+    from reference.torch.translation.task import format_bleu_signature
 
     signature = format_bleu_signature()
     assert "case:lc" in signature
     assert "tok:intl" in signature
-    assert beam.Search(4, 0.6, 20).penalty(7) == pytest.approx(((5 + 7) / 6) ** 0.6)
+    assert beam_search.Search(4, 0.6, 20).penalty(7) == pytest.approx(((5 + 7) / 6) ** 0.6)
 
 
 def test_learning_rates() -> None:
