@@ -46,13 +46,16 @@ class ImageTask(ParallelTask):
         self.span = self._find_pipeline_span() or self.ranks.make_span(samples, self.batch_per_rank)
         return partial(SpanBatchNorm2d, over=self.span, **options)
 
-    def partition(self, network: nn.Module, averaged: Sequence[str] = ()) -> nn.Module:
+    def partition(
+        self, network: nn.Module, averaged: Sequence[str] = (), gathered: Sequence[str] = ()
+    ) -> nn.Module:
         """Let ``network`` share its training images with the other ranks of the replica.
 
-        ``averaged`` names the layers that take the mean over the last map.
+        ``averaged`` names the layers that take the mean over the last map, ``gathered`` those whose
+        maps are the network's result.
         """
         shape = 3, self.pixels, self.pixels
-        return partition_network(network, self.ranks, self.grid, shape, averaged)
+        return partition_network(network, self.ranks, self.grid, shape, averaged, gathered)
 
     def average_statistics(self) -> None:
         """Average the running statistics of batch norms whose spans leave out other ranks."""

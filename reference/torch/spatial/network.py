@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference.torch.batch_norm import SpanBatchNorm2d, gather_over_ranks
 from reference.torch.distributed import TorchRanks
+from reference.torch.spatial.exchange import Exchange
 from reference.torch.spatial.grid import Grid, Partition, split
 from reference.torch.spatial.layers import PARTITIONED, Size, convert_layer
 from rules.errors import UserError
@@ -28,6 +29,7 @@ def partition_network(
     grid: Grid,
     shape: Sequence[int],
     averaged: Sequence[str] = (),
+    gathered: Sequence[str] = (),
 ) -> nn.Module:
     """Let ``network`` share its training images with the other ranks of its replica; return it.
 
@@ -42,8 +44,9 @@ def partition_network(
     need besides their own; batch norms use the moments of the whole maps, their spans counted in
     replicas (``TorchRanks.make_span``). A map with fewer rows than parts is
     gathered, and all ranks compute it. ``averaged`` names the layers whose input is the mean over
-    the last map: it becomes that over the whole map. Outside of these layers all that is done to
-    maps must be elementwise.
+    the last map: it becomes that over the whole map. ``gathered`` names the layers whose maps are
+    the result: all ranks get them whole. Outside of these layers all that is done to maps must be
+    elementwise.
 
     All ranks must call it. Raises UserError if the images are too small, or for a network that does
     something else with maps.
@@ -62,6 +65,8 @@ def partition_network(
     for name in averaged:
         share = partition.compute_shares(*trace.averaged)[partition.place]
         _average_over_parts(network.get_submodule(name), partition, share)
+    for name in gathered:
+        _gather_maps(network.get_submodule(name), partition, trace.sizes[name][1])
     return network
 
 
@@ -109,6 +114,25 @@ def _average_over_parts(layer: nn.Module, partition: Partition, share: float) ->
         return (gather_over_ranks(mean * share, partition.group).sum(0),)
 
     layer.register_forward_pre_hook(torch.compiler.disable(average))
+
+
+def _gather_maps(layer: nn.Module, partition: Partition, size: Size) -> None:
+    """Replace the map that ``layer`` makes, of which this rank has a part, by the whole map.
+
+    ``size`` is (height, width) of the whole map.
+    """
+    exchanges = [
+        Exchange(axis, length, split(length, axis.parts), (range(length),) * axis.parts)
+        for axis, length in zip(partition.axes, size, strict=True)
+        if 1 < axis.parts <= length
+    ]
+
+    def gather(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
+        for exchange in exchanges if partition.is_active else ():
+            output = exchange.collect(output, 0.0)
+        return output
+
+    layer.register_forward_hook(torch.compiler.disable(gather))
 
 
 @dataclass

@@ -222,6 +222,60 @@ def test_spans_of_batch_norm_are_counted_in_replicas(ranks: int, samples: int, g
     assert max(on_ranks(ranks, _try_spans, samples, grid)) < ROUNDING
 
 
+class Pyramid(nn.Module):
+    """Maps of several sizes, as a detector makes them; the last one has fewer rows than parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(CHANNELS, CHANNELS, 3, 2, 1) for _ in range(3))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(CHANNELS) for _ in range(3))
+        self.heads = nn.ModuleList(nn.Conv2d(CHANNELS, 2, 3, padding=1) for _ in range(3))
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Map (n, CHANNELS, y, x) to three maps (n, 2, …)."""
+        maps = [images]
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            maps.append(norm(layer(maps[-1])).relu())
+        return [head(each) for head, each in zip(self.heads, maps[1:], strict=True)]
+
+
+class Scores(nn.Module):
+    """What shows a wrong value at any place of the maps of a pyramid."""
+
+    def __init__(self, pyramid: nn.Module) -> None:
+        super().__init__()
+        self.pyramid = pyramid
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map (n, CHANNELS, y, x) to all values, (n, …)."""
+        return torch.cat([each.flatten(1) for each in self.pyramid(images)], dim=1).sin()
+
+
+def _compare_pyramids(name: str) -> float:
+    """The largest difference of what a network with several maps returns, and of gradients."""
+    torch.set_num_threads(1)
+    size = (11, 9)  # maps of 6 × 5, 3 × 3 and 2 × 2
+    with start_ranks() as ranks:
+        grid = Grid.parse(name)
+        torch.manual_seed(2)
+        network = Scores(Pyramid().double())
+        expected = train(copy.deepcopy(network), draw_images(size), ALONE)
+        ranks = ranks.partition(grid.parts)
+        heads = [f"heads.{level}" for level in range(3)]
+        partition_network(network.pyramid, ranks, grid, (CHANNELS, *size), gathered=heads)
+        found = train(network, draw_images(size), ranks)
+        return max(float((a - b).abs().max()) for a, b in zip(expected, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    "grid",
+    ["2", "1x2", *(pytest.param(grid, marks=pytest.mark.slow) for grid in ("4", "2x2"))],
+)
+def test_maps_of_several_sizes_are_gathered(grid: str) -> None:
+    parts = Grid.parse(grid).parts
+    assert max(on_ranks(parts, _compare_pyramids, grid)) < ROUNDING
+
+
 def _compare_evaluation() -> bool:
     """Whether the network in evaluation mode is as it was, on images of this rank alone."""
     case = Case(
