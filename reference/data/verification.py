@@ -61,8 +61,8 @@ def find_changes(
     """Digest every chunk of a dataset and return those that are not what was prepared.
 
     Several processes share the work: this one takes every ``shares``-th chunk from ``share`` on.
-    ``on_progress`` is called with the row reached and the rows in all. Raises StoreError as
-    ``open_arrays`` does, and UserError where the system cannot read a file.
+    ``on_progress`` is called with the row reached in every array and the rows in all. Raises
+    StoreError as ``open_arrays`` does, and UserError where the system cannot read a file.
     """
     manifest = store.read_manifest(folder)
     arrays = store.open_arrays(folder)
@@ -73,12 +73,13 @@ def find_changes(
         for name, stored in manifest.arrays.items()
     ]
     files = [folder / manifest.arrays[span.name].file for span in spans]
+    *_, last = manifest.arrays
     changes = {}
     with ThreadPoolExecutor(max(1, usable_processors() // shares)) as pool:
         for span, digest in zip(spans, pool.map(_digest_span, files, spans), strict=True):
             if digest != manifest.arrays[span.name].chunks[span.chunk]:
                 changes[span.name, span.chunk] = digest
-            if on_progress:
+            if on_progress and span.name == last:
                 on_progress(span.rows.stop, manifest.rows)
     return changes
 

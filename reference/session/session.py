@@ -74,6 +74,7 @@ class Session:
             return
         with ExitStack() as stack:
             try:
+                self.refuse_settings()
                 folder = stack.enter_context(
                     open_result_folder(
                         self.request.output, self.config, self.system, self.list_code()
@@ -93,6 +94,14 @@ class Session:
                 done = f"{count} of {count} runs are there, nothing to run"
                 self.observer.tell(f"{folder.path}: {done}")
             yield folder, self.ranks.broadcast(missing)
+
+    def refuse_settings(self) -> None:
+        """Raise UserError for what the task refuses, such as an uneven ``micro_batch``.
+
+        Preparing data can take long. A submitter's own task may read them as soon as it is made.
+        """
+        if self.request.own_task is None:
+            self.task_module.create(self.config, self.ranks)
 
     def list_code(self) -> Mapping[str, str]:
         """List short digests of the files that run."""

@@ -40,6 +40,7 @@ def test_prepares_then_verifies_then_finds_damage(
     assert prepare_data.main(arguments) == 0
     assert "8 samples of galaxies" in capsys.readouterr().out
     assert prepare_data.main([*arguments, "--verify"]) == 0
+    assert capsys.readouterr().out.count("verifying: done") == 1
     (stamps,) = tmp_path.glob("*/stamps.npy")
     content = bytearray(stamps.read_bytes())
     content[-5] ^= 1

@@ -215,6 +215,25 @@ def test_damaged_data_are_reported_before_the_run_or_end_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("benchmark", "setting", "message"),
+    [
+        ("galaxy_shape", "micro_batch=5", "a rank's 32 samples of a step cannot be taken"),
+        ("resnet50", "spatial_partitions=2", "1 rank cannot form replicas of 2 ranks"),
+    ],
+)
+def test_uneven_settings_are_refused_before_data_are_prepared(
+    benchmark: str, setting: str, message: str, tmp_path: Path
+) -> None:
+    where = ["--data", tmp_path / "data", "--output", tmp_path / "out"]
+    ended = cepheid("run", benchmark, *EAGER, "--set", setting, *where)
+    assert ended.returncode == 2, ended.stdout
+    assert f"{setting.split('=')[0]}" in ended.stderr
+    assert message in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["galaxy_shap"], 'no benchmark "galaxy_shap"; did you mean "galaxy_shape"?'),
