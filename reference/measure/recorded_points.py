@@ -126,6 +126,14 @@ def describe_machine(
     }
 
 
+def name_machine(configuration: Mapping[str, Any]) -> str:
+    """Return the accelerator, or the processor and the number of threads."""
+    system, threads = configuration["system"], configuration["threads"]
+    if system["accelerator"]:
+        return str(system["accelerator"])
+    return f"{system['processor']}, {threads} thread{'s' if threads > 1 else ''}"
+
+
 def measure_missing(
     jobs: Sequence[J],
     folder: PointFolder[P],

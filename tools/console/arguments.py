@@ -46,6 +46,23 @@ def add_benchmark(parser: argparse.ArgumentParser, which: str = "which benchmark
     parser.add_argument("--scale", default="mini", help="mini (default) or full")
 
 
+def add_measurement_folder(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add ``--output DIR`` for what a measurement of ``what`` records (``find_measurement``)."""
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help=f"where to keep the measurements (default: results/{what}-<benchmark>-<scale>)",
+    )
+
+
+def find_measurement(arguments: argparse.Namespace, what: str) -> Path:
+    """Return the folder that ``--output`` names, or the default one."""
+    usual = Path("results", f"{what}-{arguments.benchmark}-{arguments.scale}")
+    output: Path = arguments.output or usual
+    return output
+
+
 def add_paths(parser: argparse.ArgumentParser, what: str) -> None:
     """Add ``PATH…``; ``what`` says what a path may be."""
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help=what)

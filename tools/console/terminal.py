@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
@@ -61,6 +61,12 @@ class Terminal:
         from tools.run import live_check
 
         return live_check.judge_finished(folder, self.tell)
+
+    def tell_failed(self, failed: Sequence[int]) -> bool:
+        """Tell which sizes of a measurement failed, if any; return True if some did."""
+        if failed:
+            self.tell(f"not measured: {', '.join(map(str, failed))}; the lines above say why")
+        return bool(failed)
 
     def warn_of_load(self, load: float) -> None:
         """Warn the reader if ``load``, measured beforehand, shows other work on the machine."""

@@ -17,7 +17,9 @@ from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from tools.console.arguments import (
     add_benchmark,
     add_data_option,
+    add_measurement_folder,
     add_set_option,
+    find_measurement,
     make_command_parser,
 )
 
@@ -94,12 +96,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_set_option(parser)
     add_data_option(parser)
-    add(
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="where to keep the measurements (default: results/scaling-<benchmark>-<scale>)",
-    )
+    add_measurement_folder(parser, "scaling")
     return parser
 
 
@@ -110,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     launched = find_placement().world_size
     counts = _pick_ranks(arguments.ranks, launched)
     jobs = _plan(definition, arguments, counts)
-    output = arguments.output or Path("results", f"scaling-{definition.name}-{definition.scale}")
+    output = find_measurement(arguments, "scaling")
     if launched > 1:
         _measure_launched(jobs[0], output)
         end_rank(EXIT_FINE)
@@ -228,9 +225,7 @@ def _measure_here(jobs: Sequence[Job], output: Path) -> int:
     failed = measure_missing(jobs, folder, measure, terminal, _describe_point)
     _show(terminal, folder, configuration)
     terminal.warn_of_load(load)
-    if failed:
-        terminal.tell(f"not measured: {', '.join(map(str, failed))}; the lines above say why")
-    return EXIT_FINDINGS if failed else EXIT_FINE
+    return EXIT_FINDINGS if terminal.tell_failed(failed) else EXIT_FINE
 
 
 def _measure_launched(job: Job, output: Path) -> None:
@@ -260,6 +255,7 @@ def _show(
     from tabulate import tabulate
 
     from reference.measure.figures.scaling import draw_scaling
+    from reference.measure.recorded_points import name_machine
     from reference.measure.scaling.records import FILE, write_scaling
 
     points = folder.load_points()
@@ -269,7 +265,7 @@ def _show(
     kind = "the same batch for all" if configuration["mode"] == STRONG else "a batch for each rank"
     title = (
         f"{configuration['benchmark']}, {configuration['scale']} scale: {configuration['mode']} "
-        f"scaling ({kind}), {_name_machine(configuration)}"
+        f"scaling ({kind}), each rank on {name_machine(configuration)}"
     )
     draw_scaling(folder.path / FIGURE, title, points)
     rows = tabulate(list(map(_make_row, points)), headers="keys", disable_numparse=True)
@@ -279,13 +275,6 @@ def _show(
             terminal.tell(sentence)
     for name in (FILE, FIGURE):
         terminal.tell(f"written: {folder.path / name}")
-
-
-def _name_machine(configuration: Mapping[str, Any]) -> str:
-    system, threads = configuration["system"], configuration["threads"]
-    if system["accelerator"]:
-        return str(system["accelerator"])
-    return f"{system['processor']}, {threads} thread{'s' if threads > 1 else ''} a rank"
 
 
 def _make_row(point: "Point") -> dict[str, str]:

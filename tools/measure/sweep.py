@@ -11,7 +11,13 @@ from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import add_data_option, add_set_option, make_command_parser
+from tools.console.arguments import (
+    add_data_option,
+    add_measurement_folder,
+    add_set_option,
+    find_measurement,
+    make_command_parser,
+)
 
 if TYPE_CHECKING:
     from reference.measure.published import Published
@@ -73,12 +79,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_set_option(parser)
     add_data_option(parser)
-    add(
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="where to keep the measurements (default: results/sweep-<benchmark>-<scale>)",
-    )
+    add_measurement_folder(parser, "sweep")
     add(
         "--against",
         type=Path,
@@ -116,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         for size in sizes
     ]
-    output = arguments.output or Path("results", f"sweep-{definition.name}-{definition.scale}")
+    output = find_measurement(arguments, "sweep")
     return _sweep(definition, jobs, output, published, other)
 
 
@@ -203,9 +204,7 @@ def _sweep(
     terminal.tell(f"\n{_format_table(sweep, published)}\n")
     for name in ("sweep.json", "sweep.csv", "sweep.png"):
         terminal.tell(f"written: {folder.path / name}")
-    if failed:
-        terminal.tell(f"not measured: {', '.join(map(str, failed))}; the lines above say why")
-    return EXIT_FINDINGS if failed else EXIT_FINE
+    return EXIT_FINDINGS if terminal.tell_failed(failed) else EXIT_FINE
 
 
 def measure_on_terminal(job: Job) -> "Point":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from reference.measure.published import Published
-from reference.measure.recorded_points import PointFolder, keep_configuration
+from reference.measure.recorded_points import PointFolder, keep_configuration, name_machine
 from reference.measure.sweep.points import EPOCHS, MEASURES, Point
 from rules.errors import UserError
 
@@ -53,11 +53,7 @@ class Sweep:
     @property
     def machine(self) -> str:
         """The accelerator, or the processor and the number of threads."""
-        system = self.configuration["system"]
-        threads = self.configuration["threads"]
-        if system["accelerator"]:
-            return str(system["accelerator"])
-        return f"{system['processor']}, {threads} thread{'s' if threads > 1 else ''}"
+        return name_machine(self.configuration)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ The contract tests compare pieces and the whole for each benchmark; here is what
 
 import collections
 import dataclasses
+import functools
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -107,6 +108,24 @@ def test_a_run_goes_on_in_pieces_bit_for_bit(data_root: Path) -> None:
     assert_same(weights_of(straight), weights_of(resumed), "going on in pieces")
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [pytest.param("galaxy_shape", [], marks=pytest.mark.slow), ("resnet50", [SPAN])],
+)
+def test_a_compiled_step_takes_pieces(
+    name: str, settings: list[str], data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Traced and differentiated as by ``compile=on``, but without the minutes of a C++ compiler."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    make = narrow if name == "resnet50" else configuration
+    eager = build(make(name, data_root, *settings, "micro_batch=whole"))
+    compiled = build(make(name, data_root, *settings, "micro_batch=2", "compile=on"))
+    (loss, values), (loss_of_pieces, of_pieces) = map(gradients_of_a_step, (eager, compiled))
+    assert compiled.implementation()["training_step"] == "compiled"
+    assert loss_of_pieces == pytest.approx(loss, rel=1e-5)
+    assert_alike(values, of_pieces, name)
+
+
 # Several ranks ----------------------------------------------------------------------------------
 
 COLLECTIVES = [
@@ -165,6 +184,32 @@ def test_ranks_take_pieces(name: str, settings: list[str], data_root: Path) -> N
     if "spatial_partitions=2" not in settings:  # they exchange rows of each piece
         assert pieces[2] == whole[2]
         assert sum(whole[2].values()) > 0
+
+
+UPDATES = [("replicated", "whole"), ("sharded", "2"), ("overlapped", "2")]
+
+
+def _train_with_shared_updates(data_root: Path) -> list[list[float]]:
+    """Some weights after two steps, by the kind of update and the size of pieces."""
+    torch.set_num_threads(1)
+    found = []
+    with start_ranks() as ranks:
+        for update, size in UPDATES:
+            settings = [SPAN, GENTLE, f"weight_update={update}", f"micro_batch={size}"]
+            task = build(narrow("resnet50", data_root, *settings), ranks)
+            assert (task.sharded is None) == (update == "replicated")
+            train(task, 16)
+            weights = torch.cat([value.flatten() for value in weights_of(task).values()])
+            found.append(weights[::29].tolist())
+    return found
+
+
+def test_shared_updates_take_pieces(data_root: Path) -> None:
+    """The gradients of all pieces count, and once."""
+    configuration("resnet50", data_root)
+    (whole, *in_pieces), _ = on_ranks(2, _train_with_shared_updates, data_root)
+    for weights in in_pieces:
+        assert weights == pytest.approx(whole, rel=1e-3, abs=1e-5)
 
 
 # Memory -----------------------------------------------------------------------------------------
