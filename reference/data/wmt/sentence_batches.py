@@ -1,9 +1,10 @@
-"""Batches of sentence pairs: a global batch is a fixed number of sentences drawn at random.
+"""Batches of sentence pairs: a global batch is a fixed number of sentences.
 
-The sentences of a batch are sorted by length, and each rank takes its share in round robin, so that
-all ranks have about the same work without communication. A rank cuts its share into *passes* of
-similar lengths, each with a limited number of tokens, padding included. This keeps padding small
-and memory bounded. Gradients add up over the passes of a step.
+They are drawn at random, or grouped by length as ``batch_order`` describes. The sentences of a
+batch are sorted by length, and each rank takes its share in round robin, so that all ranks have
+about the same work without communication. A rank cuts its share into *passes* of similar lengths,
+each with a limited number of tokens, padding included. This keeps padding small and memory bounded.
+Gradients add up over the passes of a step.
 """
 
 import sys
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reference.data.order import SampleStream
+from reference.data.wmt.batch_order import AS_DRAWN, BatchOrder, Bucketing
 from reference.data.wmt.pairs import Pairs, Tokens
 from reference.data.wmt.vocabulary import PADDING
 
@@ -60,26 +61,26 @@ class Batches:
         rank: int,
         world_size: int,
         pass_sentences: int = sys.maxsize,
+        bucketing: Bucketing = AS_DRAWN,
     ) -> None:
         self.pairs, self.batch = pairs, batch
         self.pass_tokens, self.pass_sentences = pass_tokens, pass_sentences
         self.rank, self.world_size = rank, world_size
-        self._stream = SampleStream(seed, pairs.train_samples)
-        self._lengths = pairs.source.lengths, pairs.target.lengths
+        lengths = np.stack([pairs.source.lengths, pairs.target.lengths], axis=1)
+        self.order = BatchOrder(lengths[: pairs.train_samples], seed, batch, bucketing)
 
     def make_batch(self, samples: int) -> Batch:
         """Make the batch that follows after that many samples."""
-        rows, _ = self._stream.take(samples, self.batch)
-        mine = sort_by_length(self.pairs, rows)[self.rank :: self.world_size]
+        mine = self.order.share(samples, self.rank, self.world_size)
         passes = tuple(pad(self.pairs, part) for part in self._cut(mine))
-        return Batch(passes, int(self._lengths[1][rows].sum()))
+        return Batch(passes, int(self.order.lengths[self.order.take(samples), 1].sum()))
 
     def _cut(self, rows: np.ndarray) -> Iterator[np.ndarray]:
         """Yield consecutive parts of ``rows``, each of at most ``pass_tokens`` tokens.
 
         Every part has at least one sentence, and at most ``pass_sentences``.
         """
-        source, target = (lengths[rows] for lengths in self._lengths)
+        source, target = self.order.lengths[rows].T
         first = 0
         while first < len(rows):
             longest = np.maximum.accumulate(source[first:]) + np.maximum.accumulate(target[first:])

@@ -12,6 +12,7 @@ pytest.importorskip("sentencepiece", reason="needs the extra translation")
 from reference.data import verification, wmt
 from reference.data.store import StoreError
 from reference.data.wmt import parallel_text
+from reference.data.wmt.batch_order import Bucketing
 from reference.data.wmt.pairs import Pairs
 from reference.data.wmt.parameters import REAL, TextParameters
 from reference.data.wmt.sentence_batches import Batches, pad, sort_by_length
@@ -230,6 +231,18 @@ def test_passes_keep_to_their_budget_and_pad_little(drawn: Pairs) -> None:
         whole = batches(drawn, pass_tokens=100_000).make_batch(samples)
         assert len(whole.passes) == 1
         assert sum(one.places for one in cut.passes) < 0.9 * whole.passes[0].places
+
+
+def test_batches_can_be_grouped_by_length(drawn: Pairs) -> None:
+    grouped = Batches(drawn, 3, 15, 10_000, 0, 1, bucketing=Bucketing("global", window=4))
+    seen = [row for samples in range(0, 60, 15) for row in sentences(drawn, grouped, samples)]
+    assert sorted(seen) == sorted(tuple(drawn.target.row(row)) for row in range(60))
+    at_random = Batches(drawn, 3, 15, 10_000, 0, 1)
+    places = [
+        sum(made.make_batch(samples).passes[0].places for samples in range(0, 60, 15))
+        for made in (grouped, at_random)
+    ]
+    assert places[0] < 0.8 * places[1]
 
 
 def test_lengths_rise(drawn: Pairs) -> None:

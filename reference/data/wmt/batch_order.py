@@ -1,0 +1,172 @@
+"""Which sentences are trained together: how batches get sentences of like lengths.
+
+A recurrent network takes as many steps as the longest sentence of a batch has tokens, and with
+several ranks every rank waits for the longest of all. Source: Kumar et al. 2019 (arXiv:1909.09756),
+section 3. Each ``Bucketing`` is an order of every epoch's samples, a function of the seed and the
+number of samples trained. It is the same for any number of ranks.
+
+``random``
+    A global batch is drawn at random.
+``local``
+    Each of ``hosts`` draws its part of every global batch itself. It draws ``window`` parts at
+    once, sorts them by length and cuts them again, so its parts have like lengths. The hosts do not
+    know of each other: at the same step one has short sentences and another long ones.
+``global``
+    One window for all: it has ``window`` global batches, and all ranks of a step have like lengths.
+``round_robin``
+    Like ``global``, but the batches come from ``hosts`` in turn, each with windows of its own.
+    Where one host makes the batches of all ranks, it limits them; so the work is spread.
+
+Here no rank makes batches for another. Each computes the order from the lengths, which are in
+memory, and reads the tokens of its own share, whatever ``hosts`` is. So hosts are a part of the
+order, not of the machine.
+
+Within a window the batches come in random order. A batch that begins in one epoch and ends in the
+next one is not sorted. So every epoch has every sample once.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from reference.data.order import SampleStream
+from reference.run.seeding import make_generator
+
+RANDOM, LOCAL, GLOBAL, ROUND_ROBIN = "random", "local", "global", "round_robin"
+INPUTS = (RANDOM, LOCAL, GLOBAL, ROUND_ROBIN)
+
+
+@dataclass(frozen=True)
+class Bucketing:
+    """How batches get like lengths: ``input`` is one of INPUTS, ``window`` a number of batches.
+
+    Raises ValueError for values that make no sense.
+    """
+
+    input: str = RANDOM
+    window: int = 1
+    hosts: int = 1
+
+    def __post_init__(self) -> None:
+        if self.input not in INPUTS or min(self.window, self.hosts) < 1:
+            raise ValueError(f"{self}: expected input of {INPUTS}, window and hosts of 1 or more")
+        if self.hosts > 1 and self.input in (RANDOM, GLOBAL):
+            raise ValueError(f"{self}: one order for all has one host")
+
+
+AS_DRAWN = Bucketing()
+
+
+@dataclass(frozen=True)
+class Padding:
+    """What batches cost, in places for tokens of both languages; ``steps`` are the longest ones.
+
+    ``places`` counts each rank's share padded to its own longest sentences, ``waited`` to the
+    longest ones of all ranks.
+    """
+
+    tokens: int
+    places: int
+    waited: int
+
+    @property
+    def share(self) -> float:
+        """The share of padding in what the ranks compute."""
+        return 1 - self.tokens / self.places
+
+    @property
+    def share_with_waiting(self) -> float:
+        """The share of padding if every rank takes as long as the one with the longest batch."""
+        return 1 - self.tokens / self.waited
+
+
+class BatchOrder:
+    """The order of the training samples of one seed.
+
+    ``lengths`` are tokens, integers (samples, 2): source and target.
+    """
+
+    def __init__(self, lengths: np.ndarray, seed: int, batch: int, bucketing: Bucketing) -> None:
+        self.lengths, self.seed, self.batch, self.bucketing = lengths, seed, batch, bucketing
+        self._stream = SampleStream(seed, len(lengths))
+        self._window = lru_cache(maxsize=2 * bucketing.hosts)(self._make_window)
+
+    def take(self, samples: int) -> np.ndarray:
+        """Return the global batch that follows after that many samples; integers (batch,).
+
+        Raises ValueError if sorted batches of other sizes are asked for.
+        """
+        place = self._find_place(samples)
+        if place is None:
+            return self._draw(samples // self.batch, samples % self.batch)
+        first, stop = place
+        number = samples // self.batch - first
+        hosts, length = self.bucketing.hosts, self.bucketing.window
+        if self.bucketing.input == LOCAL:
+            window, inside = divmod(number, length)
+            start = first + window * length
+            numbers = range(start, min(start + length, stop))
+            return np.concatenate([self._window(numbers, host)[inside] for host in range(hosts)])
+        turn, host = divmod(number, hosts)
+        window, inside = divmod(turn, length)
+        start = first + window * length * hosts + host
+        batches = self._window(range(start, min(start + length * hosts, stop), hosts), 0)
+        rows: np.ndarray = batches[inside]
+        return rows
+
+    def share(self, samples: int, rank: int, world_size: int) -> np.ndarray:
+        """Return a rank's share of that batch, from the shortest to the longest pair.
+
+        Ranks have like lengths, except with ``local`` input, where they have those of their hosts.
+        """
+        rows = self.take(samples)
+        if self.bucketing.input == LOCAL:
+            return self.sort(np.array_split(rows, world_size)[rank])
+        return self.sort(rows)[rank::world_size]
+
+    def sort(self, rows: np.ndarray) -> np.ndarray:
+        """Sort ``rows``, integers (rows,), from the shortest to the longest pair."""
+        return rows[np.lexsort((rows, *self.lengths[rows].T))]
+
+    def _find_place(self, samples: int) -> tuple[int, int] | None:
+        """Return the first whole batch of this batch's epoch, and the one after its last one.
+
+        Returns nothing if the batch is in two epochs, or if nothing is sorted.
+        """
+        if self.bucketing.input == RANDOM:
+            return None
+        if samples % self.batch:
+            raise ValueError(f"{samples} samples are not a number of batches of {self.batch}")
+        size, number = len(self.lengths), samples // self.batch
+        epoch = samples // size
+        first, stop = -(-epoch * size // self.batch), (epoch + 1) * size // self.batch
+        return (first, stop) if first <= number < stop else None
+
+    def _draw(self, number: int, offset: int = 0) -> np.ndarray:
+        return self._stream.take(number * self.batch + offset, self.batch)[0]
+
+    def _make_window(self, numbers: range, host: int) -> np.ndarray:
+        """Sort a window: the batches ``numbers``, or one host's parts of them; (batches, rows)."""
+        random = make_generator(self.seed, f"window of host {host}", numbers.start)
+        parts = self.bucketing.hosts if self.bucketing.input == LOCAL else 1
+        drawn = np.concatenate([np.array_split(self._draw(n), parts)[host] for n in numbers])
+        # Pairs of the same lengths stay in random order.
+        longest = self.lengths[drawn].max(axis=1)
+        rows = drawn[np.lexsort((self.lengths[drawn].sum(axis=1), longest))]
+        shuffled: np.ndarray = random.permutation(rows.reshape(len(numbers), -1))
+        # A host's part may be cut again for several ranks, which shall have like lengths.
+        return random.permuted(shuffled, axis=1) if parts > 1 else shuffled
+
+
+def measure_padding(order: BatchOrder, world_size: int, batches: int) -> Padding:
+    """Count the padding of the first ``batches`` global batches on so many ranks."""
+    tokens = places = waited = 0
+    for number in range(batches):
+        shares = [order.share(number * order.batch, rank, world_size) for rank in range(world_size)]
+        longest = np.array([order.lengths[rows].max(axis=0) for rows in shares])
+        sizes = np.array([len(rows) for rows in shares])
+        tokens += sum(int(order.lengths[rows].sum()) for rows in shares)
+        places += int(longest.sum(axis=1) @ sizes)
+        waited += int(longest.max(axis=0).sum() * sizes.sum())
+    return Padding(tokens, places, waited)
