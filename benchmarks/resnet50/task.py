@@ -18,7 +18,8 @@ from benchmarks.resnet50.model import BLOCKS, ResNet, is_exempt, scale_pixels, s
 from benchmarks.resnet50.stages import ResNetStage, cut_stages
 from reference.data import imagenet
 from reference.data.imagenet.crops import Cropping
-from reference.data.imagenet.loader import Loader, Share, count_workers
+from reference.data.imagenet.loader import Loader, count_workers
+from reference.data.order import Share
 from reference.optim.lars import Lars
 from reference.optim.schedules import Schedule
 from reference.run.config import RunConfig

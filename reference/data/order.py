@@ -1,5 +1,7 @@
 """The order in which training samples are visited: an endless stream of shuffled epochs."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -41,3 +43,38 @@ class SampleStream:
             ORIENTATIONS, size=self.size
         )
         return order, codes
+
+
+@dataclass(frozen=True)
+class Share:
+    """This rank's part of every global batch: ``batch`` samples, the ``rank``-th of ``ranks``.
+
+    In training each ``partitions`` consecutive ranks have the same samples, or share each image
+    (``reference.torch.spatial``).
+    """
+
+    rank: int
+    ranks: int
+    batch: int
+    partitions: int = 1
+
+    def find_first(self, samples: int) -> int:
+        """Return the stream's position of this rank's part of the batch after ``samples``."""
+        return samples + self.rank // self.partitions * self.batch
+
+    def split_evaluation(self, total: int, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the numbers of this rank's evaluation samples in batches of one length.
+
+        Every rank has the same number of batches. Each is the numbers in [0, total), (batch,), and
+        which of them count, bool (batch,): those that only fill up the last batches do not. Over
+        all ranks every sample counts once.
+        """
+        for first in range(
+            self.rank * batch, _round_up(total, batch * self.ranks), batch * self.ranks
+        ):
+            places = np.arange(first, first + batch)
+            yield np.minimum(places, total - 1), places < total
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple

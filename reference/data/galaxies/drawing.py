@@ -82,6 +82,27 @@ def draw_profiles(
     return stamp
 
 
+def draw_trail(
+    optics: Optics,
+    profile: Profile,
+    shape: tuple[float, float],
+    offsets_pixels: np.ndarray,
+    weights: np.ndarray,
+) -> np.ndarray:
+    """Draw one profile at several places as one image: float64 (y, x).
+
+    ``offsets_pixels`` (n, 2) are the places (x, y) from the centre of the stamp, and ``weights``
+    (n,) the flux at each. A trail costs one Fourier transform, however many places it has.
+    """
+    period = _choose_period(optics, profile, shape)
+    grid = _make_grid(optics, period)
+    x, y = np.asarray(offsets_pixels).T + (optics.pixels - 1) / 2
+    phases = (np.exp(-1j * np.outer(grid.ky, y)) * weights) @ np.exp(-1j * np.outer(x, grid.kx))
+    transform = _compute_transform(profile, np.log(_shear_k_squared(grid, shape)))
+    folded = _fold(transform * grid.transfer * phases, period)
+    return np.asarray(scipy.fft.irfft2(folded)[: optics.pixels, : optics.pixels])
+
+
 # Profiles -----------------------------------------------------------------------------------------
 
 

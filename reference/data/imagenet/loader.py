@@ -26,25 +26,11 @@ from reference.data.imagenet.crops import (
 )
 from reference.data.imagenet.images import Images
 from reference.data.imagenet.jpeg import decode
-from reference.data.order import SampleStream
+from reference.data.order import SampleStream, Share
 from rules.host import usable_processors
 
 AHEAD = 2  # batches that are being decoded while one is used
 PIECE = 16  # images that a worker takes at a time
-
-
-@dataclass(frozen=True)
-class Share:
-    """This rank's part of every global batch: ``batch`` samples, the ``rank``-th of ``ranks``.
-
-    In training each ``partitions`` consecutive ranks have the same samples, or share each image
-    (``reference.torch.spatial``).
-    """
-
-    rank: int
-    ranks: int
-    batch: int
-    partitions: int = 1
 
 
 def count_workers(has_gpu: bool, ranks_per_node: int) -> int:
@@ -96,8 +82,10 @@ class Loader:
         image counts once.
         """
         coming: deque[tuple[_Batch, Tensor]] = deque()
-        for first in range(0, self.images.evaluation_samples, batch * self.share.ranks):
-            coming.append(self._start_evaluation(first + self.share.rank * batch, batch))
+        for numbers, valid in self.share.split_evaluation(self.images.evaluation_samples, batch):
+            rows = self.images.train_samples + numbers
+            views = make_evaluation_views(self.images, self.cropping, rows)
+            coming.append((self._start(views), torch.from_numpy(valid)))
             if len(coming) > AHEAD:
                 yield _add_mask(*coming.popleft())
         while coming:
@@ -114,17 +102,10 @@ class Loader:
         self._coming.clear()
 
     def _start_training(self, samples: int) -> "_Batch":
-        first = samples + self.share.rank // self.share.partitions * self.share.batch
+        first, count = self.share.find_first(samples), self.share.batch
         return self._start(
-            make_training_views(self.images, self.cropping, self.stream, first, self.share.batch)
+            make_training_views(self.images, self.cropping, self.stream, first, count)
         )
-
-    def _start_evaluation(self, first: int, batch: int) -> tuple["_Batch", Tensor]:
-        total = self.images.evaluation_samples
-        places = np.arange(first, first + batch)
-        rows = self.images.train_samples + np.minimum(places, total - 1)
-        views = make_evaluation_views(self.images, self.cropping, rows)
-        return self._start(views), torch.from_numpy(places < total)
 
     def _start(self, views: Views) -> "_Batch":
         count, size = len(views.rows), self.cropping.pixels

@@ -51,6 +51,17 @@ def test_profiles_of_the_prior_are_galsims(
     assert difference(LSST, profile, shape, offset) < TOLERANCE
 
 
+def test_a_trail_is_the_sum_of_its_places() -> None:
+    places, weights = np.array([[-3.3, 10.0], [4.1, 0.2], [20.0, -25.5]]), np.array([0.5, 1.0, 2.0])
+    profile, shape = Profile(4.0, 0.4), (0.2, -0.3)
+    trail = drawing.draw_trail(LSST, profile, shape, places, weights)
+    summed = sum(
+        weight * drawing.draw_profiles(LSST, [profile], shape, (place[0], place[1]))[0]
+        for place, weight in zip(places, weights, strict=True)
+    )
+    np.testing.assert_allclose(trail, summed, atol=1e-15)
+
+
 @settings(max_examples=15)  # GalSim makes a table for each index, which takes it a while
 @given(profile=catalogue_profiles, shape=shapes, offset=offsets)
 def test_profiles_of_a_catalogue_are_galsims(

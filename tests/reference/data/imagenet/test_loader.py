@@ -18,7 +18,8 @@ from reference.data import imagenet
 from reference.data.imagenet import jpeg
 from reference.data.imagenet.crops import Cropping, Views, make_training_views
 from reference.data.imagenet.images import Images
-from reference.data.imagenet.loader import Loader, Share, resize
+from reference.data.imagenet.loader import Loader, resize
+from reference.data.order import Share
 from tests.reference.data.pictures import EVALUATION, TRAIN, pack, write_set
 from tests.reference.data.pictures import jpeg as jpeg_of
 

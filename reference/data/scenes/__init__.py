@@ -1,0 +1,26 @@
+"""Simulated pieces of sky with several objects each: the generator `scenes` of definitions.
+
+A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
+"""
+
+from reference.data.scenes.objects import CLASSES
+from reference.data.scenes.sky import (
+    SceneParameters,
+    Scenes,
+    draw,
+    folder,
+    load,
+    parameters_of,
+    prepare,
+)
+
+__all__ = [
+    "CLASSES",
+    "SceneParameters",
+    "Scenes",
+    "draw",
+    "folder",
+    "load",
+    "parameters_of",
+    "prepare",
+]
