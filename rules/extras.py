@@ -21,6 +21,7 @@ EXTRA_OF: Mapping[str, str] = MappingProxyType(
         "PIL": "imagenet",
         "sentencepiece": "translation",
         "sacrebleu": "translation",
+        "faster_coco_eval": "detection",
         "pynvml": "energy",
         "jinja2": "site",
         "matplotlib": "site",

@@ -1,0 +1,139 @@
+"""COCO's average precision of detections (Lin et al. 2014, arXiv:1405.0312; cocodataset.org).
+
+The work is done by faster-coco-eval, whose results are those of pycocotools to the last digit. The
+result does not depend on the order of the detections, so that it is the same for any number of
+ranks that found them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from faster_coco_eval import COCO, COCOeval_faster, mask
+
+from reference.data.detection.truth import Detections, Mask, Truth
+
+LARGEST_AREA = 1e5**2  # COCO's own
+ALL, SMALL, MEDIUM, LARGE = range(4)  # area ranges, in COCO's order
+
+
+@dataclass(frozen=True)
+class AveragePrecision:
+    """Average precision, from 0 to 1; None where there is no object of that kind.
+
+    ``ap`` is the mean over the thresholds 0.50, 0.55 … 0.95 of the intersection over union and over
+    all classes, ``ap50`` and ``ap75`` are those of single thresholds. ``by_class`` has a value for
+    each class. Of one class in one image, the 100 detections with the highest scores count.
+    """
+
+    ap: float | None
+    ap50: float | None
+    ap75: float | None
+    ap_small: float | None
+    ap_medium: float | None
+    ap_large: float | None
+    by_class: tuple[float | None, ...]
+
+
+def compute_average_precision(
+    truth: Truth, detections: Detections, *, of_masks: bool = False
+) -> AveragePrecision:
+    """Return the average precision of boxes, or ``of_masks``.
+
+    ``truth`` and ``detections`` have arrays (n, …) as their classes say. Raises ValueError where
+    detections are of an image or a class that the truth does not have.
+    """
+    _check(truth, detections)
+    common = {
+        "images": [
+            {"id": number, "height": int(height), "width": int(width)}
+            for number, (height, width) in enumerate(zip(truth.heights, truth.widths, strict=True))
+        ],
+        "categories": [{"id": label, "name": str(label)} for label in range(1, truth.classes + 1)],
+    }
+    evaluation = COCOeval_faster(
+        COCO({**common, "annotations": _list_truth(truth, of_masks)}),
+        COCO({**common, "annotations": _list_detections(truth, detections.sort(), of_masks)}),
+        "segm" if of_masks else "bbox",
+        ranges=_make_area_ranges(truth),
+        rle_iou_max_workers=1,
+    )
+    evaluation.evaluate()
+    evaluation.accumulate()
+    # By threshold, recall, class, area range; -1 where there is no object.
+    precision = np.asarray(evaluation.eval["precision"])[..., -1]
+    thresholds = evaluation.params.iouThrs
+    return AveragePrecision(
+        ap=_average(precision[..., ALL]),
+        ap50=_average(precision[np.isclose(thresholds, 0.5)][..., ALL]),
+        ap75=_average(precision[np.isclose(thresholds, 0.75)][..., ALL]),
+        ap_small=_average(precision[..., SMALL]),
+        ap_medium=_average(precision[..., MEDIUM]),
+        ap_large=_average(precision[..., LARGE]),
+        by_class=tuple(_average(precision[:, :, k, ALL]) for k in range(truth.classes)),
+    )
+
+
+def _check(truth: Truth, detections: Detections) -> None:
+    for name, low, high, values in (
+        ("image", 0, len(truth.heights) - 1, detections.image_numbers),
+        ("class", 1, truth.classes, detections.labels),
+    ):
+        wrong = values[(values < low) | (values > high)]
+        if wrong.size:
+            raise ValueError(f"a detection has the {name} {wrong[0]}, expected {low} to {high}")
+
+
+def _make_area_ranges(truth: Truth) -> dict[str, list[float]]:
+    low, high = truth.area_limits
+    return {"small": [0.0, low], "medium": [low, high], "large": [high, LARGEST_AREA]}
+
+
+def _list_truth(truth: Truth, of_masks: bool) -> list[dict[str, Any]]:
+    annotations = _list_annotations(truth.image_numbers, truth.labels, truth.boxes, truth.areas)
+    for annotation, is_crowd in zip(annotations, truth.is_crowd.tolist(), strict=True):
+        annotation["iscrowd"] = int(is_crowd)
+    return _add_masks(annotations, truth.masks) if of_masks else annotations
+
+
+def _list_detections(truth: Truth, detections: Detections, of_masks: bool) -> list[dict[str, Any]]:
+    numbers = np.asarray(detections.image_numbers, np.int64)
+    sides = np.stack([truth.widths, truth.heights] * 2, axis=1)[numbers]
+    boxes = detections.boxes.reshape(-1, 4).astype(np.float64) * sides
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    annotations = _list_annotations(numbers, detections.labels, boxes, areas)
+    for annotation, score in zip(annotations, detections.scores.tolist(), strict=True):
+        annotation["score"] = score
+    if of_masks:
+        for annotation in _add_masks(annotations, detections.masks):
+            annotation["area"] = int(mask.area(annotation["segmentation"]))
+    return annotations
+
+
+def _list_annotations(
+    numbers: np.ndarray, labels: np.ndarray, boxes: np.ndarray, areas: np.ndarray
+) -> list[dict[str, Any]]:
+    """Return COCO's annotations; its boxes are left, top, width and height, and ids begin at 1."""
+    corners = np.asarray(boxes, np.float64).reshape(-1, 4)
+    as_coco = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1)
+    columns = (numbers.tolist(), labels.tolist(), as_coco.tolist(), areas.tolist())
+    return [
+        {"id": k, "image_id": number, "category_id": label, "bbox": box, "area": area, "iscrowd": 0}
+        for k, (number, label, box, area) in enumerate(zip(*columns, strict=True), start=1)
+    ]
+
+
+def _add_masks(
+    annotations: list[dict[str, Any]], masks: Sequence[Mask] | None
+) -> list[dict[str, Any]]:
+    if masks is None:
+        raise ValueError("there are no masks to compare")
+    for annotation, code in zip(annotations, masks, strict=True):
+        annotation["segmentation"] = dict(code)
+    return annotations
+
+
+def _average(precision: np.ndarray) -> float | None:
+    known = precision[precision > -1]
+    return float(known.mean()) if known.size else None

@@ -1,0 +1,55 @@
+"""The truth of evaluation scenes: perfect detections have an average precision of 1."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("faster_coco_eval", reason="comes with the extra detection")
+
+from reference.data import scenes
+from reference.data.detection.average_precision import compute_average_precision
+from reference.data.detection.truth import Detections
+from reference.data.scenes import SceneParameters, Scenes
+from reference.data.scenes.truth import encode_masks, make_truth
+from reference.data.store import Manifest
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Scenes:
+    rows = scenes.draw(SceneParameters(2, 6), range(8))
+    manifest = Manifest("scenes", {}, {}, 8, 250, {}, "")
+    return Scenes(
+        2,
+        6,
+        rows["images"],
+        rows["boxes"],
+        rows["labels"].astype(np.int64),
+        rows["signal_to_noise"],
+        rows["masks"],
+        manifest,
+    )
+
+
+def test_perfect_boxes_and_masks_are_perfect(drawn: Scenes) -> None:
+    truth = make_truth(drawn, with_masks=True)
+    numbers, places = np.nonzero(drawn.labels[2:])
+    found = Detections(
+        numbers,
+        drawn.labels[2:][numbers, places],
+        np.linspace(1, 0.5, len(numbers)),
+        drawn.boxes[2:][numbers, places],
+        encode_masks(drawn.packed_masks[2:][numbers, places], 64, 64),
+    )
+    for of_masks in (False, True):
+        result = compute_average_precision(truth, found, of_masks=of_masks)
+        assert result.ap == pytest.approx(1)
+        assert result.by_class == pytest.approx((1, 1, 1))
+
+
+def test_areas_are_those_of_the_masks(drawn: Scenes) -> None:
+    truth = make_truth(drawn)
+    masks = drawn.read_masks(np.arange(2, 8))
+    expected = masks.sum(axis=(2, 3))[drawn.labels[2:] > 0]
+    np.testing.assert_array_equal(truth.areas, expected)
+    sides = truth.boxes[:, 2:] - truth.boxes[:, :2]
+    assert np.all(truth.areas <= sides.prod(axis=1))
+    np.testing.assert_allclose(truth.boxes, np.rint(truth.boxes), atol=1e-5)
