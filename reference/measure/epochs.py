@@ -16,6 +16,7 @@ import yaml
 
 from reference.measure import trainings
 from reference.measure.trainings import Training
+from reference.optim.cycles import follow_cycles
 from reference.run.config import configure
 from reference.session.frameworks import import_task
 from reference.session.observer import Observer
@@ -29,11 +30,15 @@ COMPARISONS, MEASURED, PUBLISHED = "epochs.yaml", "epochs.json", "published_epoc
 
 @dataclass(frozen=True)
 class Arm:
-    """One of the settings compared; ``published_epochs`` is what the source reports for it."""
+    """One of the settings compared; ``published_epochs`` is what the source reports for it.
+
+    ``cycles`` replace the schedule of the learning rate (``reference.optim.cycles``).
+    """
 
     name: str
     overrides: tuple[str, ...]
     published_epochs: float | None = None
+    cycles: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,12 @@ def load_comparison(benchmark: str, scale: str, name: str) -> Comparison:
         )
     settings = facts["scales"][scale]
     arms = tuple(
-        Arm(arm["name"], (*settings["set"], *arm["set"]), arm.get("published_epochs"))
+        Arm(
+            arm["name"],
+            (*settings["set"], *arm["set"]),
+            arm.get("published_epochs"),
+            tuple(arm.get("cycles", ())),
+        )
         for arm in settings["arms"]
     )
     return Comparison(name, facts["title"], facts["source"], facts["published_at"], arms)
@@ -148,6 +158,8 @@ def _prepare_training(definition: Definition, arm: Arm, seed: int, data_root: Pa
         seed=seed,
     )
     create = import_task(definition, "torch").create
+    if arm.cycles:
+        create = follow_cycles(create, arm.cycles)
     return Training(f"{arm.name}, seed {seed}", arm.name, create, config)
 
 
@@ -176,7 +188,7 @@ def _keep_run(definition: Definition, comparison: Comparison, run: Run) -> None:
 
 def _identify(definition: Definition, comparison: Comparison) -> dict[str, Any]:
     """Return the facts that recorded runs must share to be counted."""
-    settings = {arm.name: list(arm.overrides) for arm in comparison.arms}
+    settings = {arm.name: [*arm.overrides, *map(str, arm.cycles)] for arm in comparison.arms}
     return {"definition_digest": definition.digest, "settings": settings}
 
 

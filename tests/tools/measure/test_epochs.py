@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-pytest.importorskip("torch", reason="measuring needs the extra torch")
+torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
 
 from reference.measure import epochs, trainings
 from reference.measure.epochs import Arm, Run
 from reference.measure.trainings import Training
 from reference.run.config import configure
+from reference.torch.distributed import TorchRanks
 from rules import definition, rcp
 from rules.errors import UserError
 from rules.evidence import Curve
@@ -106,6 +107,19 @@ def test_other_settings_are_measured_again(training: FakeTraining, tmp_path: Pat
     file.write_text(file.read_text().replace("opt_momentum=0.929", "opt_momentum=0.93"))
     cepheid_epochs("--compare", "momentum", "--seeds", "1")
     assert len(training.runs) == 4
+
+
+def test_other_cycles_are_measured_again(training: FakeTraining, tmp_path: Path) -> None:
+    file = tmp_path / "resnet50" / epochs.COMPARISONS
+    cycle = "cycles: [{steps: 9, peak: 0.5, power: 1, decay_steps: 9}]"
+    for text in (cycle, cycle.replace("0.5", "0.25")):
+        file.write_text(COMPARED.replace("set: [opt_momentum_form=scaled],", f"set: [], {text},"))
+        cepheid_epochs("--compare", "momentum", "--seeds", "1")
+    peaks = [
+        run.create(run.config, TorchRanks(0, 1, torch.device("cpu"))).schedule.peak
+        for run in training.runs
+    ]
+    assert peaks == [0.5, 0.4, 0.25, 0.4]
 
 
 def test_a_missed_target_is_a_finding(
