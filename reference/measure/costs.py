@@ -1,73 +1,26 @@
 """Measure what an update costs with an optimizer, by the steps that made it fast in its paper.
 
-``benchmarks/<name>/costs.yaml`` says which settings are timed and what is published about them;
-``benchmarks/<name>/costs.py`` adds as ``PARTS`` what only this optimizer has.
+``reference.measure.cost_steps`` says which settings are timed; ``benchmarks/<name>/costs.py`` adds
+as ``PARTS`` what only this optimizer has.
 """
 
 import importlib
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from reference.measure.cost_steps import Costs, Step
 from reference.session.frameworks import import_task
-from rules.definition import Definition, locate_benchmarks
-from rules.errors import UserError
+from rules.definition import Definition
 
 if TYPE_CHECKING:
     from reference.run.config import RunConfig
     from reference.torch.distributed import TorchRanks
 
-FILE = "costs.yaml"
 UPDATES = 10  # of each turn
 PROJECTED_RANKS = (1, 2, 4, 8, 16, 32, 64, 128)
-
-
-@dataclass(frozen=True)
-class Step:
-    """Settings whose updates are timed; ``published_ms`` is what the source reports for them.
-
-    ``needs_ranks`` and ``needs_nodes`` are the fewest with which the settings change anything.
-    """
-
-    name: str
-    overrides: tuple[str, ...]
-    needs_ranks: int = 1
-    needs_nodes: int = 1
-    published_ms: float | None = None
-
-
-@dataclass(frozen=True)
-class PublishedTime:
-    """A row of what the source reports about times to target."""
-
-    ranks: int
-    batch: int
-    optimizer: str
-    updates: int
-    minutes: float
-    accuracy: float | None = None
-
-
-@dataclass(frozen=True)
-class Costs:
-    """The content of a benchmark's ``costs.yaml``.
-
-    ``comparison`` is one of its ``epochs.yaml``, whose first arm is the baseline and whose last arm
-    has the settings of the last step.
-    """
-
-    title: str
-    source: str
-    published_at: str
-    baseline: Step
-    steps: tuple[Step, ...]
-    comparison: str
-    note: str
-    published: tuple[PublishedTime, ...]
 
 
 @dataclass(frozen=True)
@@ -140,39 +93,6 @@ class OptimizerParts:
         return ()
 
 
-def load_costs(benchmark: str) -> Costs:
-    """Return what a benchmark's ``costs.yaml`` says. Raises UserError where it has none."""
-    path = locate_benchmarks() / benchmark / FILE
-    if not path.is_file():
-        others = sorted(file.parent.name for file in locate_benchmarks().glob(f"*/{FILE}"))
-        raise UserError(
-            f"{benchmark} names no steps whose costs could be measured ({path} is missing); "
-            f"benchmarks that do: {', '.join(others)}"
-        )
-    facts = yaml.safe_load(path.read_text(encoding="utf-8"))
-    times = facts["times_to_target"]
-    return Costs(
-        title=facts["title"],
-        source=facts["source"],
-        published_at=facts["published_at"],
-        baseline=_read_step(facts["baseline"]),
-        steps=tuple(map(_read_step, facts["steps"])),
-        comparison=times["comparison"],
-        note=times["note"],
-        published=tuple(PublishedTime(**row) for row in times["published"]),
-    )
-
-
-def _read_step(facts: Mapping[str, Any]) -> Step:
-    return Step(
-        facts["name"],
-        tuple(facts["set"]),
-        int(facts.get("needs_ranks", 1)),
-        int(facts.get("needs_nodes", 1)),
-        facts.get("published_ms"),
-    )
-
-
 def load_parts(benchmark: str) -> OptimizerParts:
     """Return what is particular to the optimizer of a benchmark."""
     parts: OptimizerParts = importlib.import_module(f"benchmarks.{benchmark}.costs").PARTS
@@ -202,6 +122,13 @@ class Setup:
             data_root=self.data_root,
             seed=1,
         )
+
+    def choose_batch(self, ranks: int) -> "Setup":
+        """Return the same with the batch of so many ranks, unless the settings name one."""
+        if self.costs.samples_per_rank is None:
+            return self
+        batch = f"global_batch_size={self.costs.samples_per_rank * ranks}"
+        return replace(self, overrides=(batch, *self.overrides))
 
     def refuse(self) -> None:
         """Raise UserError for settings whose costs cannot be measured, before minutes are spent."""
@@ -250,6 +177,7 @@ class MeasuredCosts:
 
 def measure_costs(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None]) -> MeasuredCosts:
     """Measure every step in turns with the baseline, then the parts of the optimizer alone."""
+    setup = setup.choose_batch(ranks.world_size)
     nodes = ranks.world_size // ranks.ranks_per_node
     updates = []
     for step in setup.costs.steps:

@@ -43,13 +43,17 @@ class Arm:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Settings whose epochs to the target are compared, and the source that compared them."""
+    """Settings whose epochs to the target are compared, and the source that compared them.
+
+    ``budget_epochs`` replace the definition's budget where the settings need more.
+    """
 
     name: str
     title: str
     source: str
     published_at: str
     arms: tuple[Arm, ...]
+    budget_epochs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,8 @@ def load_comparison(benchmark: str, scale: str, name: str) -> Comparison:
         )
         for arm in settings["arms"]
     )
-    return Comparison(name, facts["title"], facts["source"], facts["published_at"], arms)
+    budget = settings.get("budget_epochs")
+    return Comparison(name, facts["title"], facts["source"], facts["published_at"], arms, budget)
 
 
 def load_runs(definition: Definition, comparison: Comparison) -> list[Run]:
@@ -136,9 +141,10 @@ def measure_missing(
     seeds 1 to 5 are made.
     """
     have = {(run.arm, run.seed) for run in load_runs(definition, comparison)}
+    timed = _evaluate_every_epoch(definition, comparison)
     seeds = seeds or sorted({seed for _, seed in have}) or range(1, 6)
     missing = [
-        _prepare_training(definition, arm, seed, data_root)
+        _prepare_training(timed, arm, seed, data_root)
         for seed in seeds
         for arm in comparison.arms
         if (arm.name, seed) not in have
@@ -148,10 +154,18 @@ def measure_missing(
     return load_runs(definition, comparison)
 
 
+def _evaluate_every_epoch(definition: Definition, comparison: Comparison) -> Definition:
+    """Return the definition with an evaluation after each epoch, and the comparison's budget."""
+    epoch = definition.train_samples
+    timing = replace(definition.timing, eval_every_samples=epoch)
+    if comparison.budget_epochs:
+        timing = replace(timing, max_samples=comparison.budget_epochs * epoch)
+    return replace(definition, timing=timing)
+
+
 def _prepare_training(definition: Definition, arm: Arm, seed: int, data_root: Path) -> Training:
-    timing = replace(definition.timing, eval_every_samples=definition.train_samples)
     config = configure(
-        replace(definition, timing=timing),
+        definition,
         division="open",
         overrides=arm.overrides,
         data_root=data_root,
@@ -189,7 +203,8 @@ def _keep_run(definition: Definition, comparison: Comparison, run: Run) -> None:
 def _identify(definition: Definition, comparison: Comparison) -> dict[str, Any]:
     """Return the facts that recorded runs must share to be counted."""
     settings = {arm.name: [*arm.overrides, *map(str, arm.cycles)] for arm in comparison.arms}
-    return {"definition_digest": definition.digest, "settings": settings}
+    budget = {"budget_epochs": comparison.budget_epochs} if comparison.budget_epochs else {}
+    return {"definition_digest": definition.digest, "settings": settings, **budget}
 
 
 def list_by_batch_size(definition: Definition) -> Mapping[int, Sequence[float]]:

@@ -18,7 +18,7 @@ from benchmarks.kfac.hyperparameters import make_schedule
 from benchmarks.kfac.model import mix_with_previous, normalize_weights
 from benchmarks.kfac.pictures import erase_rectangles
 from benchmarks.kfac.task import create
-from reference.measure.costs import load_costs
+from reference.measure.cost_steps import load_costs
 from reference.measure.speed import Subject
 from reference.measure.step_profiler import StepProfiler
 from reference.run.config import configure
@@ -275,9 +275,10 @@ def test_two_ranks_equal_one(data_root: Path, overrides: tuple[str, ...]) -> Non
 
 
 def test_the_steps_of_costs_yaml_can_be_configured() -> None:
-    costs = load_costs("kfac")
-    for step in (costs.baseline, *costs.steps):
-        configure(MINI, division="open", overrides=step.overrides)
+    for chosen in (FULL, MINI):
+        costs = load_costs("kfac", chosen.scale)
+        for step in (costs.baseline, *costs.steps):
+            configure(chosen, division="open", overrides=step.overrides)
 
 
 def test_training_goes_on_bit_for_bit_with_mixup(data_root: Path) -> None:

@@ -71,12 +71,13 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print tables, draw figures."""
-    from reference.measure.costs import Setup, load_costs, load_parts
+    from reference.measure.cost_steps import load_costs
+    from reference.measure.costs import Setup, load_parts
     from reference.measure.figures.drawing import make_folder
 
     arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
-    costs = load_costs(definition.name)
+    costs = load_costs(definition.name, definition.scale)
     if arguments.rounds < 3:
         raise UserError(f"--rounds {arguments.rounds}: expected 3 or more, for a spread")
     if arguments.settle < 0:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from reference.measure.costs import Costs
+from reference.measure.cost_steps import Costs
 from reference.measure.figures.drawing import REPORTED, draw_figure
 
 COLOURS = ("#b8b8b8", "#3a86d1", "#1b4f8a", "#e0a030", "#7a52a8", "#c8452f", "#4f9d5d", "#dddddd")

@@ -1,8 +1,15 @@
 """What an update costs: what is compared, and what is projected."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from reference.measure.costs import load_costs, project_ms
+pytest.importorskip("torch", reason="measuring needs the extra torch")
+
+from reference.measure.cost_steps import load_costs
+from reference.measure.costs import Setup, load_parts, project_ms
+from rules import definition
 from rules.errors import UserError
 
 SAMPLES = ("forward", "backward")
@@ -28,7 +35,7 @@ def test_communication_grows_as_that_of_a_ring() -> None:
 
 
 def test_published_ratios_are_those_of_table_1() -> None:
-    found = load_costs("kfac")
+    found = load_costs("kfac", "full")
     base = found.baseline.published_ms
     assert base
     ratios = [round(s.published_ms / base, 2) for s in found.steps if s.published_ms]
@@ -36,6 +43,19 @@ def test_published_ratios_are_those_of_table_1() -> None:
     assert "simulated" in found.note
 
 
+def test_each_scale_has_a_batch_of_its_own() -> None:
+    """The published one at full scale: 32 images on each rank."""
+    batches = {}
+    for scale, ranks in (("full", 128), ("full", 4), ("mini", 4)):
+        chosen = definition.load("kfac", scale)
+        costs, parts = load_costs("kfac", scale), load_parts("kfac")
+        setup = Setup(chosen, costs, parts, (), Path(), rounds=3, settle=0).choose_batch(ranks)
+        batches[scale, ranks] = setup.configure(*costs.baseline.overrides).global_batch_size
+        asked = replace(setup, overrides=("global_batch_size=256",)).choose_batch(ranks)
+        assert asked.configure().global_batch_size == 256
+    assert batches == {("full", 128): 4096, ("full", 4): 128, ("mini", 4): 64}
+
+
 def test_a_benchmark_without_steps() -> None:
     with pytest.raises(UserError, match="benchmarks that do: kfac"):
-        load_costs("resnet50")
+        load_costs("resnet50", "mini")

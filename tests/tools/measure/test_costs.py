@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 pytest.importorskip("matplotlib", reason="the figures need the extra site")
 
-from reference.measure import costs, epochs
+from reference.measure import cost_steps, costs, epochs
 from reference.measure.epochs import Run
 from rules.errors import UserError
 from tests import tiny
@@ -36,7 +36,7 @@ def test_all_of_it_on_a_few_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = {"train_samples": 48, "evaluation_samples": 21}
-    files = [costs.FILE, epochs.COMPARISONS]
+    files = [cost_steps.FILE, epochs.COMPARISONS]
     tiny.install(
         tmp_path / "benchmarks", monkeypatch, "kfac", keep=files, data=data, model={"width": 4}
     )

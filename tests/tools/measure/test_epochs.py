@@ -109,6 +109,18 @@ def test_other_settings_are_measured_again(training: FakeTraining, tmp_path: Pat
     assert len(training.runs) == 4
 
 
+def test_a_comparison_may_have_a_budget_of_its_own(training: FakeTraining, tmp_path: Path) -> None:
+    file = tmp_path / "resnet50" / epochs.COMPARISONS
+    for text in (
+        COMPARED,
+        COMPARED.replace("set: [opt_name=lars]", "set: []\n      budget_epochs: 90"),
+    ):
+        file.write_text(text)
+        cepheid_epochs("--compare", "momentum", "--seeds", "1")
+    budgets = [run.config.definition.timing.max_samples for run in training.runs]
+    assert budgets == [MINI.timing.max_samples] * 2 + [90 * EPOCH] * 2
+
+
 def test_other_cycles_are_measured_again(training: FakeTraining, tmp_path: Path) -> None:
     file = tmp_path / "resnet50" / epochs.COMPARISONS
     cycle = "cycles: [{steps: 9, peak: 0.5, power: 1, decay_steps: 9}]"
