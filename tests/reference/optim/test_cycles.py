@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch", reason="tasks need the extra torch")
 from reference.measure import epochs
 from reference.optim.cycles import CyclicSchedule, follow_cycles
 from reference.run.config import configure
+from reference.session.frameworks import import_task
 from reference.torch.distributed import TorchRanks
 from rules import definition
 
@@ -18,7 +19,7 @@ def published() -> tuple[epochs.Arm, CyclicSchedule]:
     (arm,) = (a for a in epochs.load_comparison("resnet50", "full", "cycles").arms if a.cycles)
     full = definition.load("resnet50", "full")
     config = configure(full, division="open", overrides=arm.overrides)
-    create = epochs.import_task(full, "torch").create
+    create = import_task(full, "torch").create
     ranks = TorchRanks(0, 1, torch.device("cpu"))
     schedule = follow_cycles(create, arm.cycles)(config, ranks).schedule
     assert create(config, ranks).schedule.peak == pytest.approx(1.6)  # of the optimizer at first
