@@ -79,17 +79,20 @@ def refuse_other_norms(model: nn.Module) -> None:
 def fit_pieces(
     requested: Execution,
     make_smaller: Callable[[Execution], Execution | None],
-    fits: Callable[[Execution], bool],
+    fits: Callable[[Execution], bool] | None,
     ranks: TorchRanks,
 ) -> Execution:
     """Return ``requested`` with the largest pieces for which a step fits into memory.
 
     ``make_smaller`` returns settings with smaller pieces, or None where there are none. ``fits``
-    tries a step on this rank alone; it must fit on all. Only ``auto`` is replaced. The smallest
-    pieces are not tried: the warm-up explains what to do where they do not fit either.
+    tries a step on this rank alone; it must fit on all. It is None where no rank can do so, because
+    several compute the same samples: then the share stays whole. Only ``auto`` is replaced. The
+    smallest pieces are not tried: the warm-up explains what to do where they do not fit either.
     """
     if requested.micro_batch != "auto":
         return requested
+    if fits is None:
+        return requested.with_setting(SETTING, "whole", "a rank cannot try a step alone")
     settings = requested.with_setting(SETTING, "whole", "the whole share of a rank fits")
     while smaller := make_smaller(settings):
         if ranks.is_true_everywhere(fits(settings)):

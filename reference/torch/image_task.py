@@ -35,6 +35,7 @@ class ImageTask(ParallelTask):
         super().__init__(config, ranks.partition(self.grid.parts, "spatial_partitions"))
         self.pixels = int(self.definition.model["pixels"])
         self.grid.check(self.pixels, self.pixels)
+        self.can_try_alone = self.grid.parts == 1  # else ranks exchange rows in each pass
         self._find_pipeline_span()  # fails early
 
     def make_normalisation(self, **options: Any) -> partial[SpanBatchNorm2d]:
@@ -78,13 +79,6 @@ class ImageTask(ParallelTask):
             "all have the same size, and batch norms normalise over whole groups of model_bn_span "
             f"samples, here {self.hyperparameters.model_bn_span or self.config.global_batch_size}",
         )
-
-    def make_smaller(self, settings: Execution) -> Execution | None:
-        """Return ``settings`` with smaller pieces, or None if there are none.
-
-        Ranks that share images exchange rows in each pass, so that none can try a step alone.
-        """
-        return super().make_smaller(settings) if self.grid.parts == 1 else None
 
     def use_execution(self, settings: Execution) -> None:
         """Compute with these execution settings from now on; norms know the groups of a piece."""

@@ -34,6 +34,7 @@ class TorchTask(BenchmarkTask):
 
     ranks: TorchRanks
     has_varying_shapes = False  # from batch to batch
+    can_try_alone = True  # whether a rank needs no other one for a step on its samples
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         self.batch_per_rank = ranks.split_batch(config.global_batch_size)
@@ -103,8 +104,9 @@ class TorchTask(BenchmarkTask):
         """
         before = {key: value.clone() for key, value in self.model.state_dict().items()}
         self.model.train()
+        fits = self.fits_into_memory if self.can_try_alone else None
         requested = accumulation.fit_pieces(
-            self.config.execution, self.make_smaller, self.fits_into_memory, self.ranks
+            self.config.execution, self.make_smaller, fits, self.ranks
         )
         with self.explain_large_step(requested):
             self.step_on_noise(execution.autotune(requested, self.step_on_noise, self.ranks))
@@ -295,11 +297,12 @@ class TorchTask(BenchmarkTask):
 
     def explain_large_step(self, settings: Execution) -> AbstractContextManager[None]:
         """Return a context that raises UserError where a step does not fit into memory."""
-        size = accumulation.find_piece_size(settings, self.batch_per_rank)
+        count = accumulation.find_piece_size(settings, self.batch_per_rank)
         fix = "choose a smaller global_batch_size, or more ranks"
-        if self.make_smaller(settings):
-            fix += f", or take the samples in smaller pieces: --set {accumulation.SETTING}=auto"
-        return explain_out_of_memory(f"a training step on {size:,} samples at once", fix)
+        if smaller := self.make_smaller(settings):
+            size = "auto" if self.can_try_alone else smaller.micro_batch
+            fix += f", or take the samples in smaller pieces: --set {accumulation.SETTING}={size}"
+        return explain_out_of_memory(f"a training step on {count:,} samples at once", fix)
 
     # For all:
 

@@ -299,6 +299,28 @@ def test_ranks_agree_on_the_size_of_pieces(data_root: Path) -> None:
     assert first[0] == "2"
 
 
+def _lack_memory_on_this_rank(data_root: Path) -> tuple[str, str]:
+    """What is said where ranks share images that do not fit."""
+    torch.set_num_threads(1)
+    settings = [SPAN, "spatial_partitions=2"]
+    with start_ranks() as ranks, pytest.MonkeyPatch.context() as monkeypatch:
+        task = build(narrow("resnet50", data_root, *settings), ranks)
+        task.warm_up()
+        reason = task.implementation()["execution"]["because"]["micro_batch"]
+        limit_memory("resnet50", 0, monkeypatch)
+        with pytest.raises(UserError) as raised:
+            build(narrow("resnet50", data_root, *settings), ranks).warm_up()
+    return reason, str(raised.value)
+
+
+def test_ranks_that_share_images_say_which_pieces_to_ask_for(data_root: Path) -> None:
+    configuration("resnet50", data_root)
+    (reason, error), _ = on_ranks(2, _lack_memory_on_this_rank, data_root)
+    assert reason == "a rank cannot try a step alone"
+    assert "8 samples at once" in error
+    assert error.endswith("--set micro_batch=4")
+
+
 # What is refused --------------------------------------------------------------------------------
 
 
