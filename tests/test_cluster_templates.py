@@ -30,6 +30,18 @@ def test_the_shell_reads_them(name: str) -> None:
     subprocess.run(["bash", "-n", str(HOSTS.with_name(name))], check=True)
 
 
+def test_torchrun_has_the_binding_that_the_page_names() -> None:
+    pytest.importorskip("torch", reason="torchrun comes with the extra torch")
+    from torch.distributed.run import get_args_parser
+
+    (option,) = (
+        each for each in get_args_parser()._actions if "--numa-binding" in each.option_strings
+    )
+    page = (ROOT / "docs" / "scaling.md").read_text()
+    (sentence,) = (line for line in page.splitlines() if "--numa-binding" in line)
+    assert all(f"{mode}`" in sentence for mode in option.choices or ())
+
+
 def test_two_hosts_describe_themselves_together(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
