@@ -1,0 +1,95 @@
+"""Parts of images against a loop that follows the description, and what they do to boxes."""
+
+import numpy as np
+import pytest
+
+from reference.data.detection import crops
+from reference.data.detection.crops import LEAST_OVERLAPS, WHOLE, cut_boxes, draw_parts
+
+
+def make_boxes(seed: int, count: int, most: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    sides = random.uniform(0.05, 0.8, size=(count, most, 2))
+    corners = random.uniform(0, 1 - sides)
+    labels = random.integers(0, 4, size=(count, most))
+    labels[:, 0] = 1
+    boxes = np.concatenate([corners, corners + sides], axis=2) * (labels > 0)[..., None]
+    return boxes.astype(np.float32), labels
+
+
+def draw_slowly(
+    boxes: np.ndarray, labels: np.ndarray, seed: int, position: int, most_tries: int
+) -> tuple[float, ...]:
+    """The part of one image, by the same random numbers."""
+    for attempt in range(10_000):
+        numbers = crops._draw_numbers(seed, attempt, position, 1, most_tries)[0]
+        mode = int(numbers[0] * 7)
+        if mode == 0:
+            return WHOLE
+        for k in range(most_tries):
+            a, b, c, d = numbers[1 + 4 * k : 5 + 4 * k]
+            width, height = 0.3 + 0.7 * a, 0.3 + 0.7 * b
+            left, top = (1 - width) * c, (1 - height) * d
+            if not 0.5 <= width / height <= 2:
+                continue
+            overlaps, centres = [], []
+            for box in boxes[labels > 0].astype(float):
+                across = max(0.0, min(box[2], left + width) - max(box[0], left))
+                down = max(0.0, min(box[3], top + height) - max(box[1], top))
+                area = (box[2] - box[0]) * (box[3] - box[1])
+                overlaps.append(across * down / (area + width * height - across * down))
+                x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+                centres.append(left < x < left + width and top < y < top + height)
+            if any(centres) and all(overlap > LEAST_OVERLAPS[mode] for overlap in overlaps):
+                return (left, top, left + width, top + height)
+    raise AssertionError("nothing was found")
+
+
+@pytest.mark.parametrize(("seed", "most_tries"), [(0, 1), (1, 1), (2, 5)])
+def test_parts_are_those_of_an_obvious_loop(seed: int, most_tries: int) -> None:
+    boxes, labels = make_boxes(seed, 60)
+    parts = draw_parts(boxes, labels, seed, 230, most_tries)
+    expected = [
+        draw_slowly(boxes[k], labels[k], seed, 230 + k, most_tries) for k in range(len(boxes))
+    ]
+    np.testing.assert_allclose(parts, expected)
+    assert 10 < np.all(parts == WHOLE, axis=1).sum() < 55
+
+
+def test_a_part_depends_on_seed_and_position_alone() -> None:
+    boxes, labels = make_boxes(0, 40)
+    whole = draw_parts(boxes, labels, 5, 1000)
+    np.testing.assert_array_equal(draw_parts(boxes[10:20], labels[10:20], 5, 1010), whole[10:20])
+    assert not np.array_equal(draw_parts(boxes, labels, 6, 1000), whole)
+
+
+def test_all_modes_occur_about_equally_often_where_all_fit() -> None:
+    """One box that fills the image: the area of a part is then its overlap."""
+    boxes = np.tile(np.array(WHOLE, np.float32), (3500, 1, 1))
+    parts = draw_parts(boxes, np.ones((3500, 1), int), 1, 0, most_tries=200)
+    areas = (parts[:, 2:] - parts[:, :2]).prod(axis=1)
+    assert np.mean(areas == 1) == pytest.approx(1 / 7, abs=0.02)
+    assert np.mean((areas > 0.9) & (areas < 1)) == pytest.approx(1 / 7 + 0.01, abs=0.03)
+    assert areas.min() > 0.09
+
+
+def test_an_image_without_boxes_stays_whole() -> None:
+    parts = draw_parts(np.zeros((5, 3, 4), np.float32), np.zeros((5, 3), int), 1, 0)
+    np.testing.assert_array_equal(parts, [WHOLE] * 5)
+
+
+def test_boxes_are_cut_and_those_with_their_centre_outside_go() -> None:
+    boxes = np.array([[[0.4, 0.2, 0.8, 0.6], [0.0, 0.0, 0.4, 0.9], [0, 0, 0, 0]]], np.float32)
+    labels = np.array([[3, 1, 0]])
+    part = np.array([[0.5, 0.0, 1.0, 0.5]])
+    found, kept = cut_boxes(boxes, labels, part)
+    np.testing.assert_array_equal(kept, [[3, 0, 0]])
+    np.testing.assert_allclose(found, [[[0, 0.4, 0.6, 1], [0] * 4, [0] * 4]], atol=1e-6)
+    assert found.dtype == np.float32
+
+
+def test_boxes_of_a_whole_image_stay_even_beyond_its_edge() -> None:
+    boxes = np.array([[[0.9, 0.5, 1.2, 0.7], [-0.3, 0.0, 0.1, 1.01]]], np.float32)
+    found, labels = cut_boxes(boxes, np.array([[1, 2]]), np.array([WHOLE]))
+    np.testing.assert_array_equal(found, boxes)
+    np.testing.assert_array_equal(labels, [[1, 2]])
