@@ -58,6 +58,11 @@ class Share:
     batch: int
     partitions: int = 1
 
+    @property
+    def global_batch(self) -> int:
+        """Return the samples of one step, of all ranks."""
+        return self.ranks // self.partitions * self.batch
+
     def find_first(self, samples: int) -> int:
         """Return the stream's position of this rank's part of the batch after ``samples``."""
         return samples + self.rank // self.partitions * self.batch

@@ -77,7 +77,7 @@ def test_images(data_root: Path) -> None:
     assert facts.itemsize == 13
     assert np.array_equal(facts["label"], images.labels)
     files = page.read_ragged(folder, "images", range(5, 9))
-    assert files == [bytes(images.read_file(row)) for row in range(5, 9)]
+    assert files == [bytes(images.files.read(row)) for row in range(5, 9)]
     assert all(file.startswith(b"\xff\xd8") for file in files)
     assert page.read_ragged(folder, "names", range(1))[0].startswith(b"train/")
     rows = np.arange(24, 32)

@@ -89,8 +89,9 @@ def _change_saturation(images: Tensor, factors: Tensor) -> Tensor:
 def _turn_hue(images: Tensor, turns: Tensor) -> Tensor:
     """Turn the colour circle; value and saturation of HSV stay.
 
-    With value V, chroma C and hue H in sixths of a turn, a channel is V − C·max(0, min(k, 4 − k, 1))
-    where k = (n + H) mod 6 and n is 5 for red, 3 for green, 1 for blue.
+    With value V, chroma C and hue H in sixths of a turn, a channel is
+    V − C·max(0, min(k, 4 − k, 1)), where k = (n + H) mod 6 and n is 5 for red, 3 for green, 1 for
+    blue.
     """
     value, largest = images.max(dim=3, keepdim=True)
     chroma = value - images.amin(dim=3, keepdim=True)

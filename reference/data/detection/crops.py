@@ -91,7 +91,8 @@ def _find_centres_inside(boxes: np.ndarray, parts: np.ndarray) -> np.ndarray:
     """Return whether the centre of each box lies in each part, bool (n, most, tries)."""
     centres = ((boxes[..., :2] + boxes[..., 2:]) / 2)[:, :, None]
     parts = parts[:, None]
-    return np.all((centres > parts[..., :2]) & (centres < parts[..., 2:]), axis=-1)
+    is_inside = (centres > parts[..., :2]) & (centres < parts[..., 2:])
+    return np.asarray(is_inside.all(axis=-1))
 
 
 def _compute_overlaps(boxes: np.ndarray, parts: np.ndarray) -> np.ndarray:

@@ -3,15 +3,15 @@
 A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
 """
 
+from reference.data.image_files.packing import REMARKS
+from reference.data.image_files.packing import remark_on_kinds as remarks
 from reference.data.imagenet.images import (
     REAL,
-    REMARKS,
     find_distributed_files,
     folder,
     load,
     parameters_of,
     prepare,
-    remarks,
 )
 
 __all__ = [

@@ -13,14 +13,10 @@ Stored arrays
     Rows [0, train) are for training, the next ones for validation; labels count the class folders
     in alphabetical order from 0.
 
-Every file is read and decoded once, while it is packed. One that cannot be decoded is an error, and
-all of them are named. Grey and CMYK images, and files that are no JPEG in spite of their name (the
-real ImageNet has some of each), stay as they are and become RGB when they are decoded; ``remarks``
-names and counts them.
+``image_files.packing`` says what becomes of files that are damaged, grey or no JPEG.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,27 +25,16 @@ from typing import Any
 import numpy as np
 
 from reference.data import dataset, preparation, store
-from reference.data.columns import Ragged
+from reference.data.image_files import packing
+from reference.data.image_files.packing import PackedFiles, SourceFiles
 from reference.data.imagenet import layout as imagenet_layout
 from reference.data.imagenet import shapes
-from reference.data.imagenet.jpeg import KINDS, examine
-from reference.data.imagenet.layout import Listing
 from reference.data.store import Manifest, OnProgress, StoreError
 
 GENERATOR = "imagenet"
 GENERATOR_VERSION = 1  # to be raised by every change that stores something else
 SHAPES, REAL = "shapes", "ILSVRC2012"
-FACTS = np.dtype(
-    [("label", np.int32), ("height", np.int32), ("width", np.int32), ("kind", np.uint8)]
-)
-UNUSUAL = {
-    "grey": "grey",
-    "cmyk": "CMYK",
-    "other": "no JPEG, or one in other colours",
-    "imperfect": "with bytes that do not belong there",
-}
-REMARKS = "remarks.txt"  # in the prepared folder: kind and name of each of those
-MOST_NAMED = 20  # damaged files in one message
+FACTS = np.dtype([("label", np.int32), *packing.FACTS])
 
 
 @dataclass(frozen=True)
@@ -94,8 +79,7 @@ class Images:
     """A prepared dataset.
 
     ``classes`` are the names of the class folders, in the order of the labels. ``labels``,
-    ``heights`` and ``widths`` in pixels, and ``kinds`` as in ``jpeg`` are (rows,), in memory.
-    ``files`` maps the packed file, uint8 (bytes,), in which row i ends at ``ends[i]``.
+    ``heights`` and ``widths`` in pixels are (rows,), in memory.
     """
 
     classes: tuple[str, ...]
@@ -104,15 +88,8 @@ class Images:
     labels: np.ndarray
     heights: np.ndarray
     widths: np.ndarray
-    kinds: np.ndarray
-    files: np.ndarray
-    ends: np.ndarray
+    files: PackedFiles
     manifest: Manifest
-
-    def read_file(self, row: int) -> memoryview:
-        """Return the JPEG file of a row as it was distributed."""
-        start = self.ends[row - 1] if row else 0
-        return self.files[start : self.ends[row]].data
 
 
 # Datasets -----------------------------------------------------------------------------------------
@@ -163,25 +140,22 @@ def prepare(
     if parameters.source == SHAPES:
         _draw(source, parameters, processes, _split_progress(on_progress, 0))
         on_progress = _split_progress(on_progress, 1)
-    with _explain_unreadable():
+    with packing.explain_unreadable():
         listing = imagenet_layout.list_files(
             source, parameters.classes, parameters.train_samples, parameters.evaluation_samples
         )
+    files = SourceFiles(source, listing.names, listing.sizes_bytes)
     return preparation.prepare(
         folder,
         GENERATOR,
         {**parameters.as_json, "class_names": listing.classes, "files_sha256": listing.digest},
-        {
-            "images": Ragged(np.cumsum(listing.sizes_bytes, dtype=np.int64)),
-            "names": Ragged(np.cumsum([len(name) for name in listing.encoded], dtype=np.int64)),
-            "facts": (FACTS, ()),
-        },
+        {**files.layout, "facts": (FACTS, ())},
         len(listing.names),
-        partial(read, source, listing),
+        partial(read, files, listing.labels),
         processes,
         on_progress,
         packages=("simplejpeg", "Pillow"),
-        judge=partial(_check_images, source, folder.with_name(f"{folder.name}-damaged.txt")),
+        judge=partial(packing.check_images, source, folder.with_name(f"{folder.name}-damaged.txt")),
     )
 
 
@@ -197,9 +171,7 @@ def load(folder: Path) -> Images:
         labels=np.array(facts["label"], np.int64),
         heights=np.array(facts["height"]),
         widths=np.array(facts["width"]),
-        kinds=np.array(facts["kind"]),
-        files=np.asarray(arrays["images"]),
-        ends=np.array(arrays["images_ends"]),
+        files=PackedFiles.open(arrays),
         manifest=manifest,
     )
 
@@ -207,30 +179,13 @@ def load(folder: Path) -> Images:
 # Reading the source -------------------------------------------------------------------------------
 
 
-def read(source: Path, listing: Listing, rows: range) -> dict[str, Any]:
-    """Return the stored arrays of rows; a file that cannot be decoded has the kind ``damaged``."""
-    files = []
+def read(files: SourceFiles, labels: np.ndarray, rows: range) -> dict[str, Any]:
+    """Return the stored arrays of rows; ``labels`` are those of all, (rows,)."""
+    columns, examined = files.read(rows)
     facts = np.zeros(len(rows), FACTS)
-    for at, row in enumerate(rows):
-        path = source / listing.names[row]
-        with _explain_unreadable():
-            content = path.read_bytes()
-        if len(content) != listing.sizes_bytes[row]:
-            raise StoreError(f"{path}: changed while it was read. Prepare again.")
-        files.append(content)
-        facts[at] = (listing.labels[row], *examine(content))
-    names = listing.encoded[rows.start : rows.stop]
-    return {"images": b"".join(files), "names": b"".join(names), "facts": facts}
-
-
-@contextmanager
-def _explain_unreadable() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(
-            f"{error.filename}: cannot be read ({error.strerror}). Mend that and prepare again."
-        ) from error
+    facts["label"] = labels[rows.start : rows.stop]
+    facts["height"], facts["width"], facts["kind"] = np.transpose(examined)
+    return {**columns, "facts": facts}
 
 
 def _draw(
@@ -247,42 +202,3 @@ def _draw(
 def _split_progress(on_progress: OnProgress, half: int) -> OnProgress:
     """Return the progress of one half: 0 for drawing files, 1 for packing them."""
     return lambda done, total: on_progress((half * total + done) // 2, total)
-
-
-def _check_images(source: Path, damage: Path, folder: Path) -> None:
-    """Write REMARKS. Raises StoreError if images are damaged.
-
-    The error names some of them; if there are many, the file ``damage`` names all.
-    """
-    arrays = store.open_arrays(folder)
-    damaged = _list_names(arrays, "damaged")
-    if damaged:
-        named = "".join(f"\n  {source / name}" for name in damaged[:MOST_NAMED])
-        more = ""
-        if len(damaged) > MOST_NAMED:
-            damage.write_text("".join(f"{name}\n" for name in damaged), encoding="utf-8")
-            more = f"\n  and {len(damaged) - MOST_NAMED:,} more; {damage} names all"
-        raise StoreError(
-            f"{source}: damaged: {len(damaged):,} of {len(arrays['facts']):,} images cannot be "
-            f"decoded to their end. Unpack these again, then prepare again:{named}{more}"
-        )
-    lines = [f"{kind}\t{name}\n" for kind in UNUSUAL for name in _list_names(arrays, kind)]
-    if lines:
-        (folder / REMARKS).write_text("".join(lines), encoding="utf-8")
-
-
-def remarks(folder: Path) -> list[str]:
-    """Return remarks about a prepared dataset, e.g. how many of its images are grey."""
-    kinds = load(folder).kinds
-    counts = {kind: np.count_nonzero(kinds == KINDS.index(kind)) for kind in UNUSUAL}
-    found = [f"{count:,} {UNUSUAL[kind]}" for kind, count in counts.items() if count]
-    if not found:
-        return []
-    return [f"unusual images, which are used: {'; '.join(found)} ({folder / REMARKS})"]
-
-
-def _list_names(arrays: Mapping[str, np.ndarray], kind: str) -> list[str]:
-    ends, text = arrays["names_ends"], arrays["names"]
-    rows = np.flatnonzero(arrays["facts"]["kind"] == KINDS.index(kind))
-    starts = [int(ends[row - 1]) if row else 0 for row in rows]
-    return [bytes(text[a : ends[row]]).decode() for a, row in zip(starts, rows, strict=True)]

@@ -17,7 +17,6 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -43,11 +42,6 @@ class Listing:
     names: tuple[str, ...]
     labels: np.ndarray
     sizes_bytes: np.ndarray
-
-    @cached_property
-    def encoded(self) -> tuple[bytes, ...]:
-        """The names in UTF-8."""
-        return tuple(name.encode() for name in self.names)
 
     @property
     def digest(self) -> str:

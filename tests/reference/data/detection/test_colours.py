@@ -26,7 +26,8 @@ def images() -> Tensor:
     drawn = torch.randint(0, 256, (5, 6, 7, 3), generator=torch.Generator().manual_seed(2))
     drawn[0, 0] = 77  # grey has no hue
     drawn[0, 1, 0] = torch.tensor([255, 0, 0])
-    return drawn.to(torch.uint8)
+    levels: Tensor = drawn.to(torch.uint8)
+    return levels
 
 
 def change_slowly(image: np.ndarray, number: int, amount: float) -> np.ndarray:
@@ -44,7 +45,8 @@ def change_slowly(image: np.ndarray, number: int, amount: float) -> np.ndarray:
         else:
             hue, saturation, value = colorsys.rgb_to_hsv(*pixel)
             changed[at] = colorsys.hsv_to_rgb((hue + amount) % 1.0, saturation, value)
-    return np.clip(changed, 0, 1)
+    clipped: np.ndarray = np.clip(changed, 0, 1)
+    return clipped
 
 
 @pytest.mark.parametrize(

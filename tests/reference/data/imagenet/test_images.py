@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 
 from reference.data import imagenet, preparation, verification
-from reference.data.imagenet import jpeg as jpeg_files
+from reference.data.image_files import jpeg as jpeg_files
+from reference.data.image_files.jpeg import KINDS
 from reference.data.imagenet.images import ImageNetParameters
-from reference.data.imagenet.jpeg import KINDS
 from reference.data.store import StoreError
 from tests.reference.data.pictures import (
     CLASSES,
@@ -37,7 +37,7 @@ def test_packed_files_are_the_files(tmp_path: Path) -> None:
     names = sorted(path for path in source.glob("train/*/*")) + sorted(source.glob("val/*/*"))
     assert len(images.labels) == len(names) == TRAIN + EVALUATION
     for row, path in enumerate(names):
-        assert bytes(images.read_file(row)) == path.read_bytes()
+        assert bytes(images.files.read(row)) == path.read_bytes()
         assert images.classes[images.labels[row]] == path.parent.name
     assert images.classes == CLASSES
     assert (images.train_samples, images.evaluation_samples) == (TRAIN, EVALUATION)
@@ -96,7 +96,7 @@ def test_unusual_images_are_named_and_counted(tmp_path: Path) -> None:
     assert str(folder / imagenet.REMARKS) in told
     lines = (folder / imagenet.REMARKS).read_text().splitlines()
     assert lines == [f"{kind}\t{name}" for kind, (name, _) in unusual.items()]
-    kinds = imagenet.load(folder).kinds
+    kinds = imagenet.load(folder).files.kinds
     assert [KINDS[code] for code in kinds[[0, 4, TRAIN]]] == ["grey", "cmyk", "other"]
 
 
@@ -121,7 +121,7 @@ def test_many_damaged_images_are_named_in_a_file(
     source = write_set(tmp_path)
     for path in source.glob("val/*/*"):
         path.write_bytes(b"no image")
-    monkeypatch.setattr("reference.data.imagenet.images.MOST_NAMED", 2)
+    monkeypatch.setattr("reference.data.image_files.packing.MOST_NAMED", 2)
     with pytest.raises(StoreError, match=r"and 4 more; .*packed-damaged\.txt names all"):
         pack(tmp_path)
     assert len((tmp_path / "packed-damaged.txt").read_text().splitlines()) == EVALUATION
@@ -146,7 +146,7 @@ def test_file_that_changes_while_it_is_read_is_told(
         os.truncate(source / "val/n03/val_014.JPEG", 100)
         return examine(content)
 
-    monkeypatch.setattr("reference.data.imagenet.images.examine", examine_and_cut_another)
+    monkeypatch.setattr("reference.data.image_files.packing.examine", examine_and_cut_another)
     with pytest.raises(StoreError, match=r"val_014\.JPEG: changed while it was read"):
         pack(tmp_path)
 
@@ -216,11 +216,12 @@ def test_killed_preparation_goes_on(tmp_path: Path, wanted: str) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
         "from reference.data import imagenet\n"
-        "from reference.data.imagenet import images, shapes\n"
+        "from reference.data.image_files import packing\n"
+        "from reference.data.imagenet import shapes\n"
         "from tests.reference.data.pictures import DRAWN\n"
         "slowly = lambda real: lambda *given: (time.sleep(0.05), real(*given))[1]\n"
         "shapes.encode_picture = slowly(shapes.encode_picture)\n"
-        "images.examine = slowly(images.examine)\n"
+        "packing.examine = slowly(packing.examine)\n"
         "imagenet.prepare(Path(sys.argv[1]), DRAWN, processes=1)\n"
     )
     folder = tmp_path / "a" / "packed"
@@ -242,7 +243,7 @@ def test_unfinished_packing_of_other_files_is_kept(
 ) -> None:
     source = write_set(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("reference.data.imagenet.images.examine", interrupting)
+        patch.setattr("reference.data.image_files.packing.examine", interrupting)
         with pytest.raises(KeyboardInterrupt):
             pack(tmp_path)
     (source / "train/n01/train_000.JPEG").write_bytes(jpeg(5))

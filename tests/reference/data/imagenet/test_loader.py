@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from reference.data import imagenet
-from reference.data.imagenet import jpeg
+from reference.data.image_files import jpeg
+from reference.data.image_files.threads import resize
 from reference.data.imagenet.crops import Cropping, Views, make_training_views
 from reference.data.imagenet.images import Images
-from reference.data.imagenet.loader import Loader, resize
+from reference.data.imagenet.loader import Loader
 from reference.data.order import Share
 from tests.reference.data.pictures import EVALUATION, TRAIN, pack, write_set
 from tests.reference.data.pictures import jpeg as jpeg_of
@@ -109,7 +110,7 @@ def test_a_worker_that_fails_is_heard(images: Images, monkeypatch: pytest.Monkey
     def failing(content: bytes, kind: int) -> np.ndarray:
         raise ValueError("no pixels")
 
-    monkeypatch.setattr("reference.data.imagenet.loader.decode", failing)
+    monkeypatch.setattr("reference.data.image_files.packing.decode", failing)
     loader = Loader(images, CROPPING, 3, Share(0, 1, BATCH))
     with pytest.raises(ValueError, match="no pixels"):
         loader.next_batch(0)

@@ -10,8 +10,9 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn
 
-from reference.data.imagenet import jpeg, shapes
-from reference.data.imagenet.loader import resize
+from reference.data.image_files import jpeg
+from reference.data.image_files.threads import resize
+from reference.data.imagenet import shapes
 from reference.data.imagenet.shapes import CLASSES, Picture
 
 PIXELS = 32

@@ -1,0 +1,1 @@
+"""Image files of any dataset: what they hold, how they are packed, and how threads decode them."""

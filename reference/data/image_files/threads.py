@@ -1,0 +1,98 @@
+"""Batches of images that threads decode while earlier ones are used.
+
+Workers are threads: decoding and resizing run outside Python's lock, so that they share the packed
+file, write into the batch itself (pinned where there is a GPU) and cost nothing to start.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+AHEAD = 2  # batches that are being decoded while one is used
+PIECE = 16  # images that a worker takes at a time
+
+
+@dataclass(frozen=True)
+class ComingBatch:
+    """A batch that threads are filling."""
+
+    tensors: tuple[Tensor, ...]
+    pieces: list[Future[None]]
+
+    def wait(self) -> tuple[Tensor, ...]:
+        """Return the tensors, (n, …) each, when all is in them."""
+        for piece in self.pieces:
+            piece.result()
+        return self.tensors
+
+    def cancel(self) -> None:
+        """Give up what has not begun."""
+        for piece in self.pieces:
+            piece.cancel()
+
+
+def start_batch(
+    threads: ThreadPoolExecutor, tensors: tuple[Tensor, ...], fill: Callable[[range], None]
+) -> ComingBatch:
+    """Start to fill the tensors, (n, …) each, by calls of ``fill`` for some places each."""
+    count = len(tensors[0])
+    pieces = [range(first, min(first + PIECE, count)) for first in range(0, count, PIECE)]
+    return ComingBatch(tensors, [threads.submit(fill, piece) for piece in pieces])
+
+
+class Prefetcher:
+    """Training batches, of which the next ones are always coming.
+
+    ``start(samples)`` starts the batch after ``samples`` trained samples; ``step`` is the number of
+    samples from one batch to the next.
+    """
+
+    def __init__(self, start: Callable[[int], ComingBatch], step: int) -> None:
+        self.start, self.step = start, step
+        self._coming: deque[ComingBatch] = deque()
+        self._coming_from = 0
+
+    def take(self, samples: int) -> tuple[Tensor, ...]:
+        """Return the tensors, (n, …) each, of the batch after ``samples`` trained samples."""
+        if samples != self._coming_from:
+            self.forget()
+            self._coming_from = samples
+        while len(self._coming) <= AHEAD:
+            self._coming.append(self.start(samples + len(self._coming) * self.step))
+        self._coming_from += self.step
+        return self._coming.popleft().wait()
+
+    def forget(self) -> None:
+        """Give up all batches that are coming."""
+        for batch in self._coming:
+            batch.cancel()
+        self._coming.clear()
+
+
+def wait_in_turn(batches: Iterable[ComingBatch]) -> Iterator[tuple[Tensor, ...]]:
+    """Yield the tensors, (n, …) each, of batches in turn, with AHEAD of them coming."""
+    coming: deque[ComingBatch] = deque()
+    for batch in batches:
+        coming.append(batch)
+        if len(coming) > AHEAD:
+            yield coming.popleft().wait()
+    while coming:
+        yield coming.popleft().wait()
+
+
+def resize(image: np.ndarray, box: list[int], size: int, mode: str = "bicubic") -> Tensor:
+    """Resize the part ``box`` of ``image``, uint8 (height, width, 3), to (size, size, 3).
+
+    ``box`` is left, top, right, bottom. The interpolation averages where the image shrinks, as
+    Pillow's does.
+    """
+    left, top, right, bottom = box
+    part = torch.from_numpy(image)[top:bottom, left:right].permute(2, 0, 1)[None]
+    small = functional.interpolate(part, (size, size), mode=mode, antialias=True)
+    return small[0].permute(1, 2, 0)
