@@ -5,7 +5,7 @@ file, write into the batch itself (pinned where there is a GPU) and cost nothing
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -86,7 +86,7 @@ def wait_in_turn(batches: Iterable[ComingBatch]) -> Iterator[tuple[Tensor, ...]]
         yield coming.popleft().wait()
 
 
-def resize(image: np.ndarray, box: list[int], size: int, mode: str = "bicubic") -> Tensor:
+def resize(image: np.ndarray, box: Sequence[int], size: int, mode: str = "bicubic") -> Tensor:
     """Resize the part ``box`` of ``image``, uint8 (height, width, 3), to (size, size, 3).
 
     ``box`` is left, top, right, bottom. The interpolation averages where the image shrinks, as

@@ -122,6 +122,14 @@ class Scenes:
     packed_masks: np.ndarray
     manifest: Manifest
 
+    def read_image(self, row: int) -> np.ndarray:
+        """Return an image, uint8 (y, x, 3)."""
+        return np.array(self.images[row])
+
+    def read_boxes(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return boxes (n, most, 4) and labels (n, most) of scenes ``rows``, (n,)."""
+        return self.boxes[rows], self.labels[rows]
+
     def read_masks(self, rows: np.ndarray) -> np.ndarray:
         """Return the masks of scenes ``rows``, (n,), as bool (n, most, y, x)."""
         height, width = self.images.shape[1:3]

@@ -1,0 +1,192 @@
+"""Batches of images with boxes, for one rank.
+
+Which images a batch holds, and how each is cut, mirrored and coloured, is a function of the run's
+seed and the position in the stream of training samples only: the same for any number of ranks and
+workers. Parts, mirror images and changes of colour are drawn for a whole batch, by the steps of
+SSD's reference in MLPerf 0.6: cut, mirror, resize without regard to the aspect, change the colours.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reference.data.detection import colours, crops
+from reference.data.detection.colours import Jitter, Strengths
+from reference.data.image_files.threads import (
+    ComingBatch,
+    Prefetcher,
+    resize,
+    start_batch,
+    wait_in_turn,
+)
+from reference.data.order import SampleStream, Share
+
+
+class Pictures(Protocol):
+    """A dataset of images with boxes: rows [0, train) are for training, the next for evaluation."""
+
+    @property
+    def train_samples(self) -> int:
+        """Return the number of training images."""
+
+    @property
+    def evaluation_samples(self) -> int:
+        """Return the number of evaluation images."""
+
+    def read_image(self, row: int) -> np.ndarray:
+        """Return an image, uint8 (y, x, 3)."""
+
+    def read_boxes(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return boxes and labels of rows (n,): float32 (n, most, 4) and int64 (n, most).
+
+        Boxes are left, top, right, bottom in shares of the sides. Where the label is 0 there is
+        none, and the box is zeros.
+        """
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """How training images are varied. All images become squares of ``pixels``.
+
+    ``has_parts``: a part of each image is cut out, as ``crops`` says, with ``most_tries``. Half of
+    the images are mirrored; where ``has_orientations``, all eight orientations of the square are
+    used instead, for images that have no top.
+    """
+
+    pixels: int
+    has_parts: bool = True
+    most_tries: int = 1
+    has_orientations: bool = False
+    strengths: Strengths = field(default_factory=Strengths)
+
+
+@dataclass(frozen=True)
+class Views:
+    """Views of n images: rows and parts, (n,) and (n, 4); codes of ``turn_image``, (n,)."""
+
+    rows: np.ndarray
+    parts: np.ndarray
+    codes: np.ndarray
+    jitter: Jitter | None = None
+
+
+class Loader:
+    """A loader for one rank, on ``workers`` threads of its own.
+
+    Images are uint8 (n, pixels, pixels, 3), boxes float32 (n, most, 4) and labels int64 (n, most),
+    as in ``Pictures``, in pinned memory if ``pinned``. ``close`` ends the threads.
+    """
+
+    def __init__(
+        self,
+        pictures: Pictures,
+        augmentation: Augmentation,
+        seed: int,
+        share: Share,
+        workers: int = 1,
+        pinned: bool = False,
+    ) -> None:
+        self.pictures, self.augmentation, self.share = pictures, augmentation, share
+        self.pinned = pinned
+        self.stream = SampleStream(seed, pictures.train_samples)
+        self._threads = ThreadPoolExecutor(workers, "decode")
+        self._training = Prefetcher(self._start_training, share.global_batch)
+
+    def next_batch(self, samples: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return this rank's images, boxes, labels of the batch after ``samples`` samples."""
+        images, boxes, labels = self._training.take(samples)
+        return images, boxes, labels
+
+    def evaluation_batches(self, batch: int) -> Iterator[tuple[Tensor, ...]]:
+        """Return this rank's part of the evaluation set in batches of one shape.
+
+        Every rank has the same number of batches. Each is images, their numbers in the evaluation
+        set, int64 (batch,), and which of them count, bool (batch,). Over all ranks every image
+        counts once.
+        """
+        return wait_in_turn(self._start_evaluation(batch))
+
+    def close(self) -> None:
+        """End the threads."""
+        self._training.forget()
+        self._threads.shutdown()
+
+    def _start_training(self, samples: int) -> ComingBatch:
+        first, count = self.share.find_first(samples), self.share.batch
+        rows, codes = self.stream.take(first, count)
+        boxes, labels = self.pictures.read_boxes(rows)
+        chosen, seed = self.augmentation, self.stream.seed
+        codes = codes if chosen.has_orientations else codes & 1
+        parts = np.tile(crops.WHOLE, (count, 1))
+        if chosen.has_parts:
+            parts = crops.draw_parts(boxes, labels, seed, first, chosen.most_tries)
+            boxes, labels = crops.cut_boxes(boxes, labels, parts)
+        jitter = None
+        if any(chosen.strengths.all):
+            jitter = colours.draw_jitter(chosen.strengths, seed, first, count)
+        boxes = turn_boxes(boxes, labels, codes)
+        return self._start(Views(rows, parts, codes, jitter), boxes, labels)
+
+    def _start_evaluation(self, batch: int) -> Iterator[ComingBatch]:
+        for numbers, valid in self.share.split_evaluation(self.pictures.evaluation_samples, batch):
+            parts = np.tile(crops.WHOLE, (batch, 1))
+            rows = self.pictures.train_samples + numbers
+            yield self._start(Views(rows, parts, np.zeros(batch, int)), numbers, valid)
+
+    def _start(self, views: Views, *others: np.ndarray) -> ComingBatch:
+        count, size = len(views.rows), self.augmentation.pixels
+        images = torch.empty((count, size, size, 3), dtype=torch.uint8, pin_memory=self.pinned)
+        tensors = (torch.from_numpy(other) for other in others)
+        kept = (tensor.pin_memory() if self.pinned else tensor for tensor in tensors)
+        fill = partial(_fill, images, self.pictures, views)
+        return start_batch(self._threads, (images, *kept), fill)
+
+
+def _fill(images: Tensor, pictures: Pictures, views: Views, which: range) -> None:
+    """Put the images ``which`` of ``views`` in their places."""
+    size = images.shape[1]
+    for at in which:
+        whole = pictures.read_image(int(views.rows[at]))
+        box = find_pixels(views.parts[at], *whole.shape[:2])
+        is_same = box == (0, 0, size, size) and whole.shape[:2] == (size, size)
+        seen = torch.from_numpy(whole) if is_same else resize(whole, box, size, "bilinear")
+        images[at] = turn_image(seen, int(views.codes[at]))
+    if views.jitter:
+        places = slice(which.start, which.stop)
+        jitter = Jitter(views.jitter.amounts[places], views.jitter.order[places])
+        images[places] = colours.change_colours(images[places], jitter)
+
+
+def find_pixels(part: np.ndarray, height: int, width: int) -> tuple[int, int, int, int]:
+    """Return left, top, right, bottom in whole pixels of a part (4,) of an image; never nothing."""
+    left, top = int(part[0] * width), int(part[1] * height)
+    return left, top, max(int(part[2] * width), left + 1), max(int(part[3] * height), top + 1)
+
+
+def turn_image(image: Tensor, code: int) -> Tensor:
+    """Turn an image (y, x, 3): bit 0 of ``code`` flips x, 1 flips y, 2 then exchanges the two."""
+    flipped = image.flip([axis for axis, bit in ((1, 1), (0, 2)) if code & bit])
+    return flipped.transpose(0, 1) if code & 4 else flipped
+
+
+def turn_boxes(boxes: np.ndarray, labels: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Turn boxes (n, most, 4) as ``turn_image`` turns their images, by codes (n,).
+
+    Where the label (n, most) is 0 the box stays zeros.
+    """
+    turned = boxes.copy()
+    for axis, bit in ((0, 1), (1, 2)):
+        which = np.flatnonzero(codes & bit)
+        turned[which, :, axis], turned[which, :, axis + 2] = (
+            1 - turned[which, :, axis + 2],
+            1 - turned[which, :, axis],
+        )
+    which = np.flatnonzero(codes & 4)
+    turned[which] = turned[which][..., [1, 0, 3, 2]]
+    return np.where((labels > 0)[..., None], turned, boxes.dtype.type(0))
