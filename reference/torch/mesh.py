@@ -6,8 +6,8 @@ arXiv:1811.06992, on a torus). Nodes are one choice of rows.
 
 import math
 import threading
+import weakref
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -178,8 +178,22 @@ def _make_groups(ranks: TorchRanks, shape: tuple[int, int]) -> dict[str, Any]:
 def _over(
     groups: Mapping[str, Any], name: str, collective: Callable[[Any, Tensor], "Future[Tensor]"]
 ) -> list[Step]:
-    """Return the step that starts ``collective`` over the group ``name``, if there is one."""
-    return [partial(collective, groups[name])] if name in groups else []
+    """Return the step that starts ``collective`` over the group ``name``, if there is one.
+
+    The step does not keep the group alive. Its last part runs in a thread of the group, and a
+    group that is destroyed by its own thread ends the process.
+    """
+    if name not in groups:
+        return []
+    find_group = weakref.ref(groups[name])
+
+    def start(values: Tensor) -> "Future[Tensor]":
+        group = find_group()
+        if group is None:  # None would stand for all ranks
+            raise RuntimeError("the process group of this mesh is destroyed")
+        return collective(group, values)
+
+    return [start]
 
 
 def _start_reduce_scatter(group: Any, values: Tensor) -> "Future[Tensor]":

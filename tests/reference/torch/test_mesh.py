@@ -1,6 +1,8 @@
 """Sums over rows and columns: as a flat sum, in order, with as many bytes as predicted."""
 
+import gc
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -85,6 +87,25 @@ def test_an_error_in_a_chain_reaches_who_waits() -> None:
 
     with pytest.raises(RankEndedError), detect_lost_rank():
         Chain(CPU, start, fail)(torch.ones(1)).wait()
+
+
+def _outlive_groups() -> tuple[bool, str]:
+    """Whether a mesh leaves its groups to be destroyed, and what it says afterwards."""
+    with start_ranks() as ranks:
+        mesh = RankMesh(ranks, (ranks.world_size, 1))
+        mesh.all_reduce(torch.ones(4)).wait()
+        groups = [weakref.ref(group) for group in torch.distributed.distributed_c10d._world.pg_map]
+    gc.collect()
+    with pytest.raises(RuntimeError) as raised:
+        mesh.all_reduce(torch.ones(4)).wait()
+    return all(group() is None for group in groups), str(raised.value)
+
+
+def test_a_mesh_does_not_keep_its_groups_alive() -> None:
+    """Its last steps run in threads of the groups; one that destroys its own group aborts."""
+    for are_gone, problem in on_ranks(2, _outlive_groups):
+        assert are_gone
+        assert "is destroyed" in problem
 
 
 def _sum(shape: tuple[int, int]) -> tuple[list[list[int]], bool, bool]:
