@@ -248,7 +248,8 @@ class Scores(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map (n, CHANNELS, y, x) to all values, (n, …)."""
-        return torch.cat([each.flatten(1) for each in self.pyramid(images)], dim=1).sin()
+        values: Tensor = torch.cat([each.flatten(1) for each in self.pyramid(images)], dim=1)
+        return values.sin()
 
 
 def _compare_pyramids(name: str) -> float:
