@@ -55,7 +55,7 @@ class Pipeline(SharedModel):
         self.factor, self.seconds = 1.0, 0.0
         self.passes: Iterator[object] = iter(())
         self._all_parameters: list[nn.Parameter] = []
-        self._shapes: tuple[Any, ...] = ()
+        self._sizes: tuple[Any, ...] = ()  # of what the schedule sends
         self._schedule: PipelineScheduleSingle | None = None
         self._tied = self._group_tied_parameters()
 
@@ -156,10 +156,12 @@ class Pipeline(SharedModel):
         return tied
 
     def _find_schedule(self, inputs: Tensor, targets: Tensor) -> "PipelineScheduleSingle":
-        """Return the schedule for these shapes: that of the step before, where they are equal."""
-        shapes = (inputs.shape, targets.shape)
-        if self._schedule is None or self._shapes != shapes:
-            self._schedule, self._shapes = self._make_schedule(inputs, targets), shapes
+        """Return the schedule for such tensors: that of the step before, where they are alike."""
+        kind = inputs.device.type
+        precision = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+        sizes = (inputs.shape, targets.shape, *precision)
+        if self._schedule is None or self._sizes != sizes:
+            self._schedule, self._sizes = self._make_schedule(inputs, targets), sizes
         return self._schedule
 
     def _make_schedule(self, inputs: Tensor, targets: Tensor) -> "PipelineScheduleSingle":

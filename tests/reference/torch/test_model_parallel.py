@@ -66,6 +66,9 @@ def _train_all(
             losses.append(_train(task, 2))
             task.evaluation_batch = 4
             resumed = build(config, ranks)
+            resumed.model.train()
+            for precision in ("bf16", "fp32"):  # as autotuning tries them, on the same shapes
+                resumed.step_on_noise(resumed.execution.with_setting("precision", precision))
             resumed.restore(checkpoint.load(folder / f"{case}.pt"))
             losses.append(_train(resumed, 2))
             results[case] = losses, task.evaluate(), _sample(weights_of(task))
