@@ -17,6 +17,7 @@ from torch import Tensor
 
 from reference.run.config import RunConfig
 from reference.torch.distributed import TorchRanks
+from reference.torch.parallel_task import ParallelTask
 from reference.torch.task import TorchTask
 
 Create = Callable[[RunConfig, TorchRanks], Any]
@@ -39,7 +40,7 @@ class StaleGradients:
 
         Return its detached loss, a scalar.
         """
-        weights = [weight.detach() for weight in self.task.model.parameters()]
+        weights = _list_weights(self.task)
         self.versions.append([weight.clone() for weight in weights])
         _copy(self.versions[0], weights)
         loss = self.compute()
@@ -59,6 +60,16 @@ def delay_gradients(create: Create, delay: int) -> Create:
         return task
 
     return create_stale
+
+
+def _list_weights(task: TorchTask) -> list[Tensor]:
+    """Return the weights with which this rank computes, once all of them have arrived."""
+    network = task.model
+    if isinstance(task, ParallelTask):
+        network = task.parallel  # a part of ``model``, or a copy, where ranks share it
+        if task.sharded:
+            task.sharded.receive_weights()
+    return [weight.detach() for weight in network.parameters()]
 
 
 def _copy(values: list[Tensor], weights: list[Tensor]) -> None:

@@ -9,8 +9,10 @@ from torch.optim import SGD, Optimizer
 
 from reference.run.config import RunConfig, configure
 from reference.torch.distributed import TorchRanks, start_ranks
+from reference.torch.parallel_task import ParallelTask
 from reference.torch.stale import delay_gradients
 from reference.torch.task import TorchTask
+from reference.torch.tensor_parallel import TensorPlan
 from rules import definition
 from rules.definition import Block
 from tests.distributed import on_ranks
@@ -48,6 +50,24 @@ class OneWeight(TorchTask):
         return loss
 
 
+class SharedWeight(OneWeight, ParallelTask):
+    """The same as a task whose ranks may share the update or the model."""
+
+    def make_optimizer(self) -> Optimizer:
+        """Return plain gradient descent."""
+        groups = [{"params": list(self.model.parameters())}]
+        return self.make_parallel_optimizer(SGD, groups, lr=RATE)
+
+    def compute_loss(self, inputs: Tensor, targets: Tensor, /) -> Tensor:
+        """Return the mean over the samples."""
+        loss: Tensor = (self.parallel(inputs) - targets).square().mean() / 2
+        return loss
+
+    def plan_matrices(self) -> TensorPlan:
+        """Return a plan that cuts nothing: every rank trains a copy of the weight."""
+        return TensorPlan({}, [], [])
+
+
 class WithMomentum(OneWeight):
     """The same with momentum as Adam forms it, and samples that all lie at 0."""
 
@@ -64,10 +84,11 @@ class WithMomentum(OneWeight):
         return inputs, torch.zeros_like(places)
 
 
-def configure_one_weight() -> RunConfig:
-    """Return a configuration of any definition: only its batch size matters."""
-    overrides = ["compile=off", "precision=fp32", f"global_batch_size={BATCH}"]
-    return configure(definition.load("galaxy_shape", "mini"), overrides=overrides, seed=1)
+def configure_one_weight(name: str = "galaxy_shape", *settings: str) -> RunConfig:
+    """Return a configuration of any definition: only its batch size and settings matter."""
+    overrides = ["compile=off", "precision=fp32", f"global_batch_size={BATCH}", *settings]
+    chosen = definition.load(name, "mini")
+    return configure(chosen, division="open", overrides=overrides, seed=1)
 
 
 def train_one_weight(delay: int) -> Weights:
@@ -79,6 +100,19 @@ def train_one_weight(delay: int) -> Weights:
         for number in range(1, STEPS + 1):
             task.train(Block(number, task.samples, number * BATCH), lambda _: None)
             weights.append(task.model.weight.item())
+    return weights
+
+
+def share_one_weight(delay: int) -> dict[str, float]:
+    """Return the last weight by the way in which the ranks share the work."""
+    weights = {}
+    with start_ranks() as ranks:
+        for setting in ("weight_update=sharded", "weight_update=overlapped", "tensor_ranks=2"):
+            config = configure_one_weight("transformer", setting)
+            task = delay_gradients(SharedWeight, delay)(config, ranks)
+            task.build()
+            task.train(Block(1, 0, STEPS * BATCH), lambda _: None)
+            weights[setting] = task.model.weight.item()
     return weights
 
 
@@ -101,6 +135,11 @@ def test_an_update_takes_the_gradient_at_the_weights_of_that_many_updates_ago(de
 def test_ranks_agree_with_one_rank() -> None:
     first, second = on_ranks(2, train_one_weight, 2)
     assert first == second == pytest.approx(expect(2))
+
+
+def test_ranks_that_share_an_update_or_a_model_agree_with_one_rank() -> None:
+    first, second = on_ranks(2, share_one_weight, 2)
+    assert first == second == pytest.approx(dict.fromkeys(first, expect(2)[-1]))
 
 
 def test_a_task_keeps_no_more_versions_than_it_needs() -> None:
