@@ -145,16 +145,15 @@ class TensorParallel(SharedModel):
                 module.heads //= self.parts
             self._vary_dropout(module)
 
-    def _replace_layer(
-        self, name: str, kind: "type[ColumnLinear | RowLinear]", cuts: Mapping[str, Cut]
-    ) -> None:
+    def _replace_layer(self, name: str, kind: "type[PartLinear]", cuts: Mapping[str, Cut]) -> None:
         """Put this rank's part of a linear layer into the place of the layer."""
         whole = self.copy.get_submodule(name)
         part = kind(self.within)
         for key, parameter in whole.named_parameters():
             if cut := cuts.get(key):
                 self.cuts[f"{name}.{key}"] = cut
-                parameter = nn.Parameter(cut.take(parameter.detach(), self.number))
+                own = cut.take(parameter.detach(), self.number)
+                parameter = nn.Parameter(own, parameter.requires_grad)
             part.register_parameter(key, parameter)
         self.copy.set_submodule(name, part)
 
@@ -174,8 +173,8 @@ class TensorParallel(SharedModel):
         module.forward = vary
 
 
-class ColumnLinear(nn.Module):
-    """Some outputs of a linear layer, for inputs that are equal on all ranks of ``group``."""
+class PartLinear(nn.Module):
+    """This rank's part of a linear layer that the ranks of ``group`` share."""
 
     weight: Tensor
     bias: Tensor | None
@@ -184,22 +183,18 @@ class ColumnLinear(nn.Module):
         super().__init__()
         self.group = group
         self.register_parameter("bias", None)
+
+
+class ColumnLinear(PartLinear):
+    """Some outputs of a linear layer, for inputs that are equal on all ranks."""
 
     def forward(self, states: Tensor) -> Tensor:
         """Return this rank's outputs, (…, outputs / ranks), of ``states``, (…, inputs)."""
         return linear(_SumBackward.apply(states, self.group), self.weight, self.bias)
 
 
-class RowLinear(nn.Module):
-    """A linear layer of which each rank of ``group`` has some inputs."""
-
-    weight: Tensor
-    bias: Tensor | None
-
-    def __init__(self, group: Any) -> None:
-        super().__init__()
-        self.group = group
-        self.register_parameter("bias", None)
+class RowLinear(PartLinear):
+    """All outputs of a linear layer, of which each rank has some inputs."""
 
     def forward(self, states: Tensor) -> Tensor:
         """Return all outputs, (…, outputs), of this rank's ``states``, (…, inputs / ranks)."""

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from reference.run import checkpoint
 from reference.torch.distributed import TorchRanks, start_ranks
 from reference.torch.model_parallel import Sharing
-from reference.torch.tensor_parallel import Cut
+from reference.torch.tensor_parallel import ColumnLinear, Cut, TensorParallel
 from rules.definition import BENCHMARKS_VARIABLE, Block
 from rules.errors import UserError
 from tests import tiny
@@ -122,6 +122,18 @@ def test_parts_make_a_whole(dim: int, matrices: int) -> None:
     ):
         assert torch.equal(torch.cat(halves, dim), matrix)
     assert torch.equal(cut.join(torch.stack(parts)), whole)
+
+
+def test_a_part_of_frozen_weights_is_frozen() -> None:
+    part = TensorParallel.__new__(TensorParallel)
+    part.within, part.number, part.cuts = None, 1, {}
+    part.copy = torch.nn.Sequential(torch.nn.Linear(2, 4))
+    part.copy[0].weight.requires_grad_(False)
+    whole = dict(part.copy[0].named_parameters())
+    part._replace_layer("0", ColumnLinear, {key: Cut(0, 1, 2) for key in whole})
+    layer = part.copy[0]
+    assert [p.requires_grad for p in (layer.weight, layer.bias)] == [False, True]
+    assert torch.equal(layer.weight, whole["weight"][2:])
 
 
 @pytest.mark.parametrize(
