@@ -31,7 +31,7 @@ class ShardedUpdate:
 
     ``optimizer`` is of type ``kind``. It sees this rank's part of each weight; in its state dict,
     which all ranks must ask for together, every part is whole again, as that of an optimizer on one
-    rank. So it can be loaded on any number of ranks.
+    rank. So it can be loaded on any number of ranks. Frozen weights stay whole and as they are.
 
     If ``is_ahead``, the weights of later layers still travel while the next forward pass begins.
     A module must then read only its own weights and those of the first bucket (autograd finds a
@@ -55,7 +55,10 @@ class ShardedUpdate:
         weights = [weight for group in groups for weight in group["params"]]
         places = {weight: place for place, weight in enumerate(weights)}
         # Gradients are ready in about the reverse order of the weights, as in torch's DDP.
-        in_order = [weight for weight in reversed(list(model.parameters())) if weight in places]
+        self._names: dict[Tensor, str] = {
+            w: name for name, w in model.named_parameters() if w in places and w.requires_grad
+        }
+        in_order = list(reversed(self._names))
         self.buckets = [
             _Bucket(part, [places[weight] for weight in part], mesh)
             for part in _cut_into_buckets(in_order, bucket_bytes)
@@ -63,7 +66,10 @@ class ShardedUpdate:
         pieces: dict[Tensor, Tensor] = {}
         for bucket in self.buckets:
             pieces.update(zip(bucket.weights, bucket.pieces, strict=True))
-        parts = [{**group, "params": [pieces[w] for w in group["params"]]} for group in groups]
+        parts = [
+            {**group, "params": [pieces[w] if w.requires_grad else w for w in group["params"]]}
+            for group in groups
+        ]
         self.optimizer = kind(parts, **options)
         if isinstance(self.optimizer, Lars):
             self.optimizer.find_norms = _find_whole_norms
@@ -103,10 +109,11 @@ class ShardedUpdate:
             weight.register_post_accumulate_grad_hook(partial(self._note_gradient, bucket))
         for module in model.modules():
             own = [bucket_of[w] for w in module.parameters(recurse=False) if w in bucket_of]
-            needed = dict.fromkeys([*own, *([self.buckets[-1]] if module is model else [])])
+            needed = dict.fromkeys([*own, *(self.buckets[-1:] if module is model else [])])
             if needed:
                 module.register_forward_pre_hook(partial(_receive, tuple(needed)))
         model.register_state_dict_pre_hook(lambda *_: self.receive_weights())
+        model.register_load_state_dict_pre_hook(lambda *_: self.receive_weights())
 
     def _note_gradient(self, bucket: "_Bucket", _: Tensor) -> None:
         if not self._is_syncing:
@@ -122,6 +129,12 @@ class ShardedUpdate:
 
     def _send_next(self) -> None:
         bucket = self.buckets[self._sent]
+        for weight in bucket.weights:
+            if weight.grad is None:
+                raise RuntimeError(
+                    f"{self._names[weight]} has no gradient, because the loss does not depend on "
+                    "it: an update that ranks share needs all; fix: freeze it (requires_grad_)"
+                )
         self._sent += 1
         bucket.gradients = self._mesh.reduce_scatter(bucket.take_gradients())
 
@@ -136,25 +149,32 @@ class ShardedUpdate:
     def _gather_state(self, _: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
         state = {place: dict(values) for place, values in state_dict["state"].items()}
         for bucket in self.buckets:
-            values = state.get(bucket.places[0], {})
-            for key in sorted(key for key, value in values.items() if _is_spread(value)):
-                row = bucket.join([state[place][key] for place in bucket.places])
+            found = [state.get(place, {}) for place in bucket.places]
+            for key in sorted(
+                {key for values in found for key in values if _is_spread(key, values)}
+            ):
+                owners = [values if _is_spread(key, values) else {} for values in found]
+                parts = [
+                    values.get(key, torch.zeros_like(piece))
+                    for values, piece in zip(owners, bucket.pieces, strict=True)
+                ]
                 with detect_lost_rank():
-                    rows = self._mesh.all_gather(row).wait()
+                    rows = self._mesh.all_gather(bucket.join(parts)).wait()
                 wholes = [torch.empty_like(weight) for weight in bucket.weights]
                 bucket.unpack(rows, wholes)
-                for place, whole in zip(bucket.places, wholes, strict=True):
-                    state[place][key] = whole
+                for values, whole in zip(owners, wholes, strict=True):
+                    if values:
+                        values[key] = whole
         return {**state_dict, "state": state}
 
     def _scatter_state(self, _: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
         state = {place: dict(values) for place, values in state_dict["state"].items()}
         for bucket in self.buckets:
             for k, place in enumerate(bucket.places):
-                for key, value in state.get(place, {}).items():
-                    if _is_spread(value):
-                        whole = torch.empty_like(bucket.weights[k]).copy_(value)
-                        state[place][key] = bucket.cut(whole, k).clone()
+                values = state.get(place, {})
+                for key in filter(partial(_is_spread, values=values), values):
+                    whole = torch.empty_like(bucket.weights[k]).copy_(values[key])
+                    values[key] = bucket.cut(whole, k).clone()
         return {**state_dict, "state": state}
 
 
@@ -187,16 +207,14 @@ class _Bucket:
     def take_gradients(self) -> Tensor:
         """Return the gradients of the weights as a matrix, flat, and free them."""
         matrix = self.weights[0].new_zeros(self._rows, self._starts[-1])
-        wholes, missing = [], []
-        for k, weight in enumerate(self.weights):
-            if weight.grad is None:  # zeros
-                missing.append(k)
-            elif weight.grad.stride() == weight.stride():
-                wholes.append(weight.grad)
-            else:
-                wholes.append(torch.empty_like(weight).copy_(weight.grad))
+        wholes = []
+        for weight in self.weights:
+            assert weight.grad is not None
+            has_layout = weight.grad.stride() == weight.stride()
+            whole = weight.grad if has_layout else torch.empty_like(weight).copy_(weight.grad)
+            wholes.append(whole)
             weight.grad = None
-        there, here = self._pair(matrix, wholes, missing)
+        there, here = self._pair(matrix, wholes)
         torch._foreach_copy_(there, here)
         self.missing = len(self.weights)
         return matrix.flatten()
@@ -227,17 +245,11 @@ class _Bucket:
         there, here = self._pair(rows.view(self._rows, -1), wholes)
         torch._foreach_copy_(here, there)
 
-    def _pair(
-        self, matrix: Tensor, wholes: Sequence[Tensor], missing: Sequence[int] = ()
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return views of the same elements in ``matrix`` and in ``wholes``.
-
-        Weights whose numbers are ``missing`` have no tensor among ``wholes``.
-        """
+    def _pair(self, matrix: Tensor, wholes: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Return views of the same elements in ``matrix`` and in ``wholes``."""
         there, here = [], []
-        present = [k for k in range(len(self.weights)) if k not in missing]
-        for k, whole in zip(present, wholes, strict=True):
-            start, width, flat = self._starts[k], self._widths[k], _flatten(whole)
+        for start, width, whole in zip(self._starts, self._widths, wholes, strict=False):
+            flat = _flatten(whole)
             full, rest = divmod(len(flat), width)
             there.append(matrix[:full, start : start + width])
             here.append(flat[: full * width].view(full, width))
@@ -253,10 +265,14 @@ def _flatten(whole: Tensor) -> Tensor:
 
 
 def _cut_into_buckets(weights: Sequence[Tensor], bucket_bytes: int) -> Iterator[list[Tensor]]:
-    """Yield ``weights`` in order, in parts of at most ``bucket_bytes`` or of a single weight."""
+    """Yield ``weights`` in order, in parts of at most ``bucket_bytes`` or of a single weight.
+
+    All weights of a part have the same type.
+    """
     bucket: list[Tensor] = []
     for weight in weights:
-        if bucket and sum(each.nbytes for each in bucket) + weight.nbytes > bucket_bytes:
+        is_full = sum(each.nbytes for each in bucket) + weight.nbytes > bucket_bytes
+        if bucket and (is_full or weight.dtype != bucket[0].dtype):
             yield bucket
             bucket = []
         bucket.append(weight)
@@ -270,9 +286,9 @@ def _receive(buckets: Sequence[_Bucket], *_: Any) -> None:
             bucket.receive_weights()
 
 
-def _is_spread(value: Any) -> bool:
-    """Return whether a value of an optimizer's state has an element for each one of a weight."""
-    return isinstance(value, Tensor) and value.ndim > 0
+def _is_spread(key: str, values: Mapping[str, Any]) -> bool:
+    """Return whether the state ``values`` have one for each element of their weight at ``key``."""
+    return isinstance(values.get(key), Tensor) and key != "step"  # which Adam has as a tensor
 
 
 def _find_whole_norms(tensors: Sequence[Tensor]) -> Tensor:

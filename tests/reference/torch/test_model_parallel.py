@@ -125,15 +125,14 @@ def test_parts_make_a_whole(dim: int, matrices: int) -> None:
 
 
 def test_a_part_of_frozen_weights_is_frozen() -> None:
-    part = TensorParallel.__new__(TensorParallel)
-    part.within, part.number, part.cuts = None, 1, {}
-    part.copy = torch.nn.Sequential(torch.nn.Linear(2, 4))
-    part.copy[0].weight.requires_grad_(False)
-    whole = dict(part.copy[0].named_parameters())
-    part._replace_layer("0", ColumnLinear, {key: Cut(0, 1, 2) for key in whole})
+    whole = torch.nn.Linear(2, 4)
+    whole.weight.requires_grad_(False)
+    part: Any = TensorParallel.__new__(TensorParallel)
+    part.within, part.number, part.cuts, part.copy = None, 1, {}, torch.nn.Sequential(whole)
+    part._replace_layer("0", ColumnLinear, dict.fromkeys(("weight", "bias"), Cut(0, 1, 2)))
     layer = part.copy[0]
     assert [p.requires_grad for p in (layer.weight, layer.bias)] == [False, True]
-    assert torch.equal(layer.weight, whole["weight"][2:])
+    assert torch.equal(layer.weight, whole.weight[2:])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The sharded update does what the replicated one does, and its state fits any number of ranks."""
 
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "adam": (Adam, {"lr": 0.01, "fused": True}),
 }
 BATCH = 8
+EXACT = 1 + 1e-9  # in double precision
 SMALL_BUCKET = 400  # bytes: several buckets, and weights larger than one
 
 
@@ -181,6 +183,88 @@ def test_training_resumes_on_any_number_of_ranks(kind: str, tmp_path: Path) -> N
     _save(kind, tmp_path / "one.pt")
     resumed = on_ranks(2, _resume, kind, tmp_path / "one.pt")[0]
     assert resumed == pytest.approx(straight, rel=1e-4, abs=1e-6)
+
+
+class Odd(nn.Module):
+    """A frozen weight, a scalar, a weight of another type, and one that only training uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = nn.Linear(4, 3).requires_grad_(False)
+        self.scale = nn.Parameter(torch.tensor(1.5))
+        self.exact = nn.Parameter(torch.tensor([EXACT], dtype=torch.float64))
+        self.head = nn.Linear(3, 2)
+        self.auxiliary = nn.Linear(2, 9)
+
+    def forward(self, inputs: Any) -> Any:
+        """Return (batch, 9) in training and else (batch, 2)."""
+        hidden = self.head(self.frozen(inputs)) * self.scale
+        return (self.auxiliary(hidden) if self.training else hidden) + 0 * self.exact.sum()
+
+
+def _train_odd(kind: str) -> tuple[list[float], float]:
+    """Weights after two steps with a reload between them; the largest one after loading zeros."""
+    torch.set_num_threads(1)
+    with start_ranks() as ranks:
+        torch.manual_seed(0)
+        model = Odd()
+        share = ranks.split_batch(BATCH)
+        mine = torch.randn(BATCH, 4, generator=torch.Generator().manual_seed(1))
+        mine = mine[ranks.rank * share :][:share]
+        make, options = KINDS[kind]
+        weights = list(model.parameters())
+        plain = {} if kind == "adam" else {"momentum": 0.0}  # has no state
+        groups: list[dict[str, Any]] = [
+            {"params": [weight for weight in weights if weight.ndim > 1]},
+            {"params": [weight for weight in weights if weight.ndim <= 1], **plain},
+        ]
+        if ranks.world_size > 1:
+            mesh = RankMesh(ranks, (1, ranks.world_size))
+            make = partial(
+                ShardedUpdate, model, mesh, make, phase=lambda _: nullcontext(), is_ahead=True
+            )
+            optimizer = make(groups, bucket_bytes=40, **options).optimizer
+        else:
+            optimizer = make(groups, **options)
+        for _ in range(2):
+            model(mine).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            optimizer.load_state_dict(optimizer.state_dict())
+        trained = [float(v) for value in model.state_dict().values() for v in value.flatten()]
+        zeros = {key: torch.zeros_like(value) for key, value in model.state_dict().items()}
+        model(mine).square().mean().backward()
+        optimizer.step()
+        model.eval()(mine)  # the weights that only training needs are still on their way
+        model.load_state_dict(zeros)
+        return trained, max(float(value.abs().max()) for value in model.state_dict().values())
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+def test_odd_weights_are_updated_as_on_one_rank(kind: str) -> None:
+    trained, _ = _train_odd(kind)
+    for weights, largest in on_ranks(2, _train_odd, kind):
+        assert weights == pytest.approx(trained, rel=1e-6)
+        assert weights[1] == trained[1] == EXACT
+        assert largest == 0
+
+
+def _leave_out_a_weight() -> str:
+    with start_ranks() as ranks:
+        model = Odd()
+        groups = [{"params": list(model.parameters())}]
+        mesh = RankMesh(ranks, (1, 2))
+        ShardedUpdate(model, mesh, SGD, groups, lambda _: nullcontext(), SMALL_BUCKET, lr=0.1)
+        with pytest.raises(RuntimeError) as raised:
+            model.eval()(torch.ones(2, 4)).sum().backward()
+        return str(raised.value)
+
+
+def test_a_weight_without_gradient_is_named() -> None:
+    """As zeros it would be decayed, which one rank does not do."""
+    for message in on_ranks(2, _leave_out_a_weight):
+        assert "auxiliary.bias has no gradient" in message
+        assert "fix: " in message
 
 
 def test_an_optimizer_that_needs_whole_weights_is_refused() -> None:
