@@ -21,6 +21,8 @@ EXTRA_OF: Mapping[str, str] = MappingProxyType(
         "PIL": "imagenet",
         "sentencepiece": "translation",
         "sacrebleu": "translation",
+        "sacremoses": "translation",
+        "subword_nmt": "translation",
         "faster_coco_eval": "detection",
         "pynvml": "energy",
         "jinja2": "site",

@@ -5,7 +5,6 @@ A definition's ``data.generator`` names this package; ``reference.data`` says wh
 
 from reference.data.wmt.packing import prepare
 from reference.data.wmt.pairs import (
-    VOCABULARY,
     find_distributed_files,
     folder,
     load,
@@ -14,7 +13,6 @@ from reference.data.wmt.pairs import (
 )
 
 __all__ = [
-    "VOCABULARY",
     "find_distributed_files",
     "folder",
     "load",

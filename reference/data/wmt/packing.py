@@ -1,16 +1,19 @@
 """Preparing pairs of sentences: from text to packed token numbers, as ``pairs`` describes them."""
 
 import hashlib
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from reference.data import dataset, preparation
+from reference.data import dataset, preparation, store
 from reference.data.columns import Ragged
 from reference.data.store import Manifest, OnProgress
-from reference.data.wmt import parallel_text
+from reference.data.wmt import distributed_text, parallel_text
 from reference.data.wmt.cleaning import (
     PIECE,
     check_evaluation,
@@ -22,16 +25,25 @@ from reference.data.wmt.cleaning import (
 )
 from reference.data.wmt.drawn_text import DrawnText
 from reference.data.wmt.grammar import EVALUATION, TRAIN
-from reference.data.wmt.pairs import VOCABULARY, find_distributed_files
+from reference.data.wmt.pairs import find_distributed_files, name_vocabulary
 from reference.data.wmt.parallel_text import Corpus
 from reference.data.wmt.parameters import (
     GENERATOR,
     GENERATOR_VERSION,
     GRAMMAR,
+    MOSES,
     TextParameters,
 )
-from reference.data.wmt.vocabulary import TOKEN, Encoding, train_vocabulary
+from reference.data.wmt.vocabulary import (
+    MERGES_SUFFIX,
+    MODEL_SUFFIX,
+    TOKEN,
+    Encoding,
+    train_vocabulary,
+)
 from rules.host import atomic_write
+
+MOSES_PACKAGES = ("sacremoses", "subword-nmt")
 
 
 def prepare(
@@ -48,11 +60,13 @@ def prepare(
     if folder.exists():
         return dataset.read_existing(GENERATOR, folder, parameters.as_json)
     work = _Work(folder, parameters, processes, on_progress or ignore_progress)
-    text = work.draw_text() if parameters.draws_until_enough else work.read_text()
+    if parameters.draws_until_enough:
+        text = work.draw_text()
+    else:
+        text = work.split_text() if parameters.source == MOSES else work.read_text()
     samples = (parameters.train_samples, parameters.evaluation_samples)
-    rows = _Rows(
-        Encoding(text.vocabulary), text.parts, select_pairs(text.parts, text.lengths, samples)
-    )
+    kept = select_pairs(text.parts, text.lengths, samples)
+    rows = _Rows(Encoding(text.vocabulary), text.parts, kept, text.references)
     counted = [of[kept] for of, kept in zip(text.lengths, rows.kept, strict=True)]
     source_ends, target_ends = np.cumsum(np.concatenate(counted), axis=0).T * TOKEN.itemsize
     return preparation.prepare(
@@ -60,9 +74,13 @@ def prepare(
         GENERATOR,
         {
             **parameters.as_json,
-            "text_sha256": [parallel_text.compute_digest(corpus) for corpus in text.parts],
+            "text_sha256": text.digests,
             "vocabulary_sha256": hashlib.sha256(text.vocabulary.read_bytes()).hexdigest(),
-            "left_out": count_left_out(text.lengths[0], parameters.train_samples),
+            "left_out": {
+                **count_left_out(text.lengths[0], parameters.train_samples),
+                **text.dropped,
+            },
+            **text.counts,
             **locate_first_empty(text.parts[0], text.lengths[0]),
         },
         {
@@ -75,18 +93,27 @@ def prepare(
         processes,
         work.report_third(2),
         chunk_rows=PIECE,
-        packages=("sentencepiece",),
+        packages=MOSES_PACKAGES if parameters.source == MOSES else ("sentencepiece",),
         judge=partial(_add_vocabulary, text.vocabulary),
     )
 
 
 @dataclass(frozen=True)
 class _Text:
-    """The text of both parts, training first, and the tokens of each of its pairs."""
+    """The text of both parts, training first, and the tokens of each of its pairs.
+
+    ``references`` has the evaluation text as it is written. ``digests`` are those of the files of
+    both parts, ``dropped`` counts pairs that are not even in ``parts``, and ``counts`` has the
+    lines of files that were distributed; where ``parts`` are all that there is, both are empty.
+    """
 
     vocabulary: Path
     parts: tuple[Corpus, Corpus]
     lengths: tuple[np.ndarray, np.ndarray]
+    references: Corpus
+    digests: tuple[str, str]
+    dropped: Mapping[str, int]
+    counts: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -110,12 +137,8 @@ class _Work:
         evaluation = parallel_text.open_corpus(source, asked.evaluation_files)
         check_evaluation(evaluation, asked.evaluation_samples)
         vocabulary = self._make_vocabulary(train)
-        encoding, longest = Encoding(vocabulary), asked.longest_tokens
-        lengths = (
-            count_tokens(encoding, train, longest, self.processes, self.report_third(1)),
-            count_tokens(encoding, evaluation, None, self.processes, ignore_progress),
-        )
-        return _Text(vocabulary, (train, evaluation), lengths)
+        lengths = self._count_tokens(vocabulary, train, evaluation)
+        return self._make_text(vocabulary, (train, evaluation), lengths)
 
     def draw_text(self) -> _Text:
         """Return sentences drawn until enough of them are short and different."""
@@ -133,7 +156,67 @@ class _Work:
                 [(TRAIN, asked.train_samples), (EVALUATION, asked.evaluation_samples)]
             )
         )
-        return _Text(vocabulary, (train[0], evaluation[0]), (train[1], evaluation[1]))
+        return self._make_text(vocabulary, (train[0], evaluation[0]), (train[1], evaluation[1]))
+
+    def split_text(self) -> _Text:
+        """Return distributed text in words, without the pairs that Moses' tools drop."""
+        # They need packages that only this text needs.
+        from reference.data.wmt import merges, moses
+
+        asked = self.parameters
+        source = self.folder.with_name(asked.source)
+        train = distributed_text.open_distributed(source, asked.train_files)
+        segments = distributed_text.read_test_sets(source, asked.evaluation_files)
+        made_of = hashlib.sha256(
+            json.dumps(
+                [
+                    parallel_text.compute_digest(train),
+                    segments,
+                    asked.longest_words,
+                    store.find_versions(MOSES_PACKAGES),
+                ]
+            ).encode()
+        ).hexdigest()
+        folder = self.folder.with_name(f"{asked.source}-words-{made_of[:8]}")
+        references = moses.write_text(folder, EVALUATION, segments)
+        check_evaluation(references, asked.evaluation_samples)
+        evaluation = moses.split_all(references, folder, f"{EVALUATION}-words")
+        kept = moses.split_training_text(
+            train, folder, asked.longest_words, self.processes, self.report_third(0)
+        )
+        name = f"{GENERATOR}-vocabulary-{asked.vocabulary}-{asked.merges}-{made_of[:8]}"
+        vocabulary = self.folder.with_name(f"{name}{MERGES_SUFFIX}")
+        merges.learn_merges(vocabulary, kept.corpus, asked.merges, asked.vocabulary, self.processes)
+        lengths = self._count_tokens(vocabulary, kept.corpus, evaluation)
+        digests = parallel_text.compute_digest(train), parallel_text.compute_digest(references)
+        parts = (kept.corpus, evaluation)
+        return _Text(
+            vocabulary,
+            parts,
+            lengths,
+            references,
+            digests,
+            kept.dropped,
+            {"lines": train.count_lines()},
+        )
+
+    def _count_tokens(
+        self, vocabulary: Path, train: Corpus, evaluation: Corpus
+    ) -> tuple[np.ndarray, np.ndarray]:
+        encoding, longest = Encoding(vocabulary), self.parameters.longest_tokens
+        return (
+            count_tokens(encoding, train, longest, self.processes, self.report_third(1)),
+            count_tokens(encoding, evaluation, None, self.processes, ignore_progress),
+        )
+
+    def _make_text(
+        self,
+        vocabulary: Path,
+        parts: tuple[Corpus, Corpus],
+        lengths: tuple[np.ndarray, np.ndarray],
+    ) -> _Text:
+        train, evaluation = (parallel_text.compute_digest(part) for part in parts)
+        return _Text(vocabulary, parts, lengths, parts[1], (train, evaluation), {}, {})
 
     @property
     def _drawn(self) -> DrawnText:
@@ -143,7 +226,7 @@ class _Work:
     def _make_vocabulary(self, corpus: Corpus) -> Path:
         size, digest = self.parameters.vocabulary, parallel_text.compute_digest(corpus)
         made_of = f"{GENERATOR_VERSION}-{size}-{digest[:8]}"
-        vocabulary = self.folder.with_name(f"{GENERATOR}-vocabulary-{made_of}.model")
+        vocabulary = self.folder.with_name(f"{GENERATOR}-vocabulary-{made_of}{MODEL_SUFFIX}")
         train_vocabulary(vocabulary, corpus, size)
         return vocabulary
 
@@ -160,6 +243,7 @@ class _Rows:
     encoding: Encoding
     parts: tuple[Corpus, ...]
     kept: tuple[np.ndarray, ...]
+    references: Corpus
 
     def __len__(self) -> int:
         return sum(map(len, self.kept))
@@ -169,12 +253,16 @@ class _Rows:
         part, number = (0, row) if row < train else (1, row - train)
         return self.parts[part].read_pair(int(self.kept[part][number]))
 
+    def read_reference(self, row: int) -> str:
+        """Return the German text of a row that is for evaluation, or nothing."""
+        number = row - len(self.kept[0])
+        return self.references.read_pair(int(self.kept[1][number]))[1] if number >= 0 else ""
+
     def reference_bytes(self) -> np.ndarray:
         """Return the bytes of each row's ``reference``; int64 (rows,)."""
-        train = len(self.kept[0])
         sizes = np.zeros(len(self), np.int64)
-        for row in range(train, len(self)):
-            sizes[row] = len(self.read_pair(row)[1].encode())
+        for row in range(len(self.kept[0]), len(self)):
+            sizes[row] = len(self.read_reference(row).encode())
         return sizes
 
 
@@ -185,9 +273,10 @@ def _draw(rows: _Rows, numbers: range) -> dict[str, bytes]:
         first, second = rows.read_pair(row)
         drawn["source"].append(np.array(rows.encoding.encode(first), TOKEN).tobytes())
         drawn["target"].append(np.array(rows.encoding.encode(second), TOKEN).tobytes())
-        drawn["reference"].append(second.encode() if row >= len(rows.kept[0]) else b"")
+        drawn["reference"].append(rows.read_reference(row).encode())
     return {name: b"".join(values) for name, values in drawn.items()}
 
 
 def _add_vocabulary(vocabulary: Path, folder: Path) -> None:
-    atomic_write(folder / VOCABULARY, vocabulary.read_bytes())
+    name = name_vocabulary(MOSES if vocabulary.suffix == MERGES_SUFFIX else GRAMMAR)
+    atomic_write(folder / name, vocabulary.read_bytes())

@@ -1,28 +1,29 @@
 """Sentences in English and German as numbers of subwords.
 
 Source
-    Pairs of plain text files, see ``parallel_text``: for ``source: WMT17`` those in the folder
-    ``WMT17`` under the data root, as distributed (statmt.org/wmt17); for ``source: grammar`` files
-    that ``drawn_text`` writes.
+    Pairs of plain text files, see ``parallel_text``: for ``source: WMT17`` and ``WMT16`` those in
+    the folder of that name under the data root, as distributed (statmt.org); for ``source:
+    grammar`` files that ``drawn_text`` writes.
 
 Cleaning
     White space is single spaces. Training pairs of which one side is empty, as some of WMT's are,
     or has more than ``longest_tokens`` tokens are left out; ``remarks`` counts them. In the
     evaluation set an empty side is an error: nothing of that set may be left out. What the second
     version of the grammar draws is cleaned in both parts, and of pairs with the same English
-    sentence the first one is used.
+    sentence the first one is used. Of WMT16 further pairs are left out, see ``moses``.
 
 Vocabulary
     One for both languages: byte-pair encoding (sentencepiece) of the training text, with one thread
     and without sampling, so that the same text gives the same vocabulary. Of more than
-    VOCABULARY_PAIRS pairs it sees evenly spaced ones.
+    VOCABULARY_PAIRS pairs it sees evenly spaced ones. WMT16 has ``merges`` instead.
 
 Stored arrays
     ``source``, ``target``  ragged: token numbers, uint16, END at the end of each sentence
     ``reference``           ragged: the German text of pairs that are for evaluation, UTF-8
 
     Rows [0, train) are for training, the next ones for evaluation. The vocabulary is
-    ``vocabulary.model`` beside them; its digest is a parameter in the manifest.
+    ``vocabulary.model`` or ``vocabulary.json`` beside them; its digest is a parameter in the
+    manifest.
 """
 
 import hashlib
@@ -33,14 +34,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sentencepiece
 
 from reference.data import dataset, store
 from reference.data.store import Manifest, StoreError
-from reference.data.wmt.parameters import GENERATOR, REAL, TextParameters
-from reference.data.wmt.vocabulary import END, TOKEN, UNKNOWN
+from reference.data.wmt.parameters import GENERATOR, GRAMMAR, MOSES, TextParameters
+from reference.data.wmt.vocabulary import (
+    END,
+    MERGES_SUFFIX,
+    MODEL_SUFFIX,
+    TOKEN,
+    UNKNOWN,
+    Subwords,
+    parse_subwords,
+)
 
-VOCABULARY = "vocabulary.model"
+REASONS = {  # why training pairs are left out, as ``remarks`` says it
+    "empty": "with an empty side{first}",
+    "many_words": "with more than {longest_words} words",
+    "uneven": "with many more words on one side",
+    "not_latin_1": "with letters that latin-1 lacks",
+    "too_long": "longer than {longest_tokens}",
+    "repeated": "repeated",
+    "not_needed": "after the first {train_samples:,}",
+}
 
 
 @dataclass(frozen=True)
@@ -69,7 +85,7 @@ class Pairs:
     source: Tokens
     target: Tokens
     references: tuple[str, ...]
-    subwords: Any
+    subwords: Subwords
     manifest: Manifest
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -78,8 +94,7 @@ class Pairs:
         if END in numbers:
             numbers = numbers[: numbers.index(END)]
         known = [number for number in numbers if UNKNOWN < number < len(self.subwords)]
-        text: str = self.subwords.decode(known)
-        return text
+        return self.subwords.decode(known)
 
 
 # Datasets -----------------------------------------------------------------------------------------
@@ -103,14 +118,19 @@ def folder(data: Mapping[str, Any], data_root: Path) -> Path:
 
 def find_distributed_files(folder: Path, parameters: TextParameters) -> Path | None:
     """Return the folder where a user puts the distributed files, or None if all is generated."""
-    return folder.with_name(REAL) if parameters.source == REAL else None
+    return None if parameters.source == GRAMMAR else folder.with_name(parameters.source)
+
+
+def name_vocabulary(source: str) -> str:
+    """Return the name of the file with the vocabulary of text from ``source``."""
+    return f"vocabulary{MERGES_SUFFIX if source == MOSES else MODEL_SUFFIX}"
 
 
 def load(folder: Path) -> Pairs:
     """Map a prepared dataset. Raises StoreError if it is missing, damaged or something else."""
     manifest = dataset.read_manifest(GENERATOR, folder)
     arrays, parameters = store.open_arrays(folder), manifest.parameters
-    path = folder / VOCABULARY
+    path = folder / name_vocabulary(parameters["source"])
     model = path.read_bytes() if path.is_file() else b""
     if hashlib.sha256(model).hexdigest() != parameters["vocabulary_sha256"]:
         raise StoreError(f"{path}: missing or damaged. Delete {folder} and prepare again.")
@@ -129,7 +149,7 @@ def load(folder: Path) -> Pairs:
         source=source,
         target=target,
         references=tuple(references),
-        subwords=sentencepiece.SentencePieceProcessor(model_proto=model),
+        subwords=parse_subwords(path.name, model),
         manifest=manifest,
     )
 
@@ -137,21 +157,22 @@ def load(folder: Path) -> Pairs:
 def remarks(folder: Path) -> list[str]:
     """Return remarks about a prepared dataset: lengths and the pairs that were left out."""
     pairs = load(folder)
-    train, left_out = pairs.train_samples, pairs.manifest.parameters["left_out"]
-    first = pairs.manifest.parameters.get("first_empty", "")
+    parameters, train = pairs.manifest.parameters, pairs.train_samples
+    first = f" (the first: {parameters['first_empty']})" if "first_empty" in parameters else ""
     lengths = np.stack([pairs.source.lengths, pairs.target.lengths])
     lines = [
         f"{len(pairs.subwords):,} subwords; tokens per sentence, en and de: "
         f"{lengths[0, :train].mean():.1f} and {lengths[1, :train].mean():.1f} to train; "
         f"the longest to evaluate has {lengths[:, train:].max()}"
     ]
-    if any(left_out.values()):
-        repeated = f"{left_out['repeated']:,} repeated, " if "repeated" in left_out else ""
-        lines.append(
-            f"training pairs left out: {left_out['empty']:,} with an empty side"
-            f"{f' (the first: {first})' if first else ''}, "
-            f"{left_out['too_long']:,} longer than {pairs.manifest.parameters['longest_tokens']}, "
-            f"{repeated}"
-            f"{left_out.get('not_needed', 0):,} after the first {train:,}"
+    if parameters.get("lines"):
+        counts = ", ".join(f"{count:,} in {name}" for name, count in parameters["lines"].items())
+        lines.append(f"lines read: {counts}")
+    if any(parameters["left_out"].values()):
+        reasons = (
+            f"{parameters['left_out'][reason]:,} {text.format_map({**parameters, 'first': first})}"
+            for reason, text in REASONS.items()
+            if reason in parameters["left_out"]
         )
+        lines.append(f"training pairs left out: {', '.join(reasons)}")
     return lines

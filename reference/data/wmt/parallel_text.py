@@ -44,11 +44,16 @@ class Corpus:
         )
         return first, second
 
+    def count_lines(self) -> dict[str, int]:
+        """Return the number of lines of each pair of files, by its name."""
+        counts = np.diff(self.starts).tolist()
+        return {Path(name).name: count for name, count in zip(self.names, counts, strict=True)}
+
     def locate_empty(self, number: int) -> str:
         """Return file and line of the first empty side of a pair: ``train.de, line 3``."""
         of = int(np.searchsorted(self.starts, number, side="right")) - 1
         language = LANGUAGES[self.read_pair(number).index("")]
-        return f"{self.names[of]}.{language}, line {number - self.starts[of] + 1:,}"
+        return f"{Path(self.names[of]).name}.{language}, line {number - self.starts[of] + 1:,}"
 
 
 def open_corpus(folder: Path, names: Sequence[str]) -> Corpus:
@@ -72,13 +77,13 @@ def open_corpus(folder: Path, names: Sequence[str]) -> Corpus:
 
 
 def compute_digest(corpus: Corpus) -> str:
-    """Return the SHA-256 over the names and contents of the files."""
+    """Return the SHA-256 over the names and contents of the files, wherever they are."""
     total = hashlib.sha256()
     for name in corpus.names:
         for language in LANGUAGES:
             with open(corpus.folder / f"{name}.{language}", "rb") as file:
                 content = hashlib.file_digest(file, "sha256").hexdigest()
-            total.update(f"{name}.{language} {content}\n".encode())
+            total.update(f"{Path(name).name}.{language} {content}\n".encode())
     return total.hexdigest()
 
 

@@ -11,7 +11,7 @@ from reference.data.wmt.vocabulary import TOKEN, UNKNOWN
 
 GENERATOR = "wmt"
 GENERATOR_VERSION = 1  # to be raised by every change that stores something else
-GRAMMAR, REAL = "grammar", "WMT17"
+GRAMMAR, REAL, MOSES = SOURCES = ("grammar", "WMT17", "WMT16")
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class TextParameters:
     """The ``data`` section of a definition.
 
     ``seed`` and ``grammar``, its version, are those of sentences from the grammar. The file names,
-    without their language, are those of real text.
+    without their language, are those of real text. Text whose words Moses splits has ``merges``
+    and at most ``longest_words`` on a side.
 
     Raises StoreError for values that make no sense.
     """
@@ -31,12 +32,19 @@ class TextParameters:
     evaluation_samples: int
     seed: int = 20260101
     grammar: int = 1
+    merges: int = 0
+    longest_words: int = 80
     train_files: tuple[str, ...] = (TRAIN,)
     evaluation_files: tuple[str, ...] = (EVALUATION,)
 
     def __post_init__(self) -> None:
-        if self.source not in (GRAMMAR, REAL):
-            raise StoreError(f"data.source is {self.source!r}, expected {GRAMMAR} or {REAL}")
+        if self.source not in SOURCES:
+            raise StoreError(f"data.source is {self.source!r}, expected {', '.join(SOURCES)}")
+        if (self.source == MOSES) != (self.merges > 0) or self.longest_words < 1:
+            raise StoreError(
+                f"data.merges and longest_words are {self.merges} and {self.longest_words}: "
+                f"expected 1 or more, and merges for {MOSES} alone"
+            )
         if self.grammar not in VERSIONS:
             raise StoreError(f"data.grammar is {self.grammar!r}, expected one of {VERSIONS}")
         counts = (self.train_samples, self.evaluation_samples, self.longest_tokens)
@@ -60,10 +68,12 @@ class TextParameters:
     def as_json(self) -> dict[str, Any]:
         """Return the parameters for the manifest."""
         made = {"seed": self.seed, "grammar_version": self.grammar}
-        files = {
+        files: dict[str, Any] = {
             "train_files": list(self.train_files),
             "evaluation_files": list(self.evaluation_files),
         }
+        if self.source == MOSES:
+            files |= {"merges": self.merges, "longest_words": self.longest_words}
         return {
             "generator_version": GENERATOR_VERSION,
             "source": self.source,

@@ -1,11 +1,15 @@
-"""The vocabulary of subwords: byte-pair encoding by sentencepiece, one for both languages."""
+"""The vocabulary of subwords, one for both languages.
+
+It is a file: ``vocabulary.model`` has byte-pair encoding by sentencepiece, of text as it is;
+``vocabulary.json`` has the merges of ``merges``, of words that ``moses`` splits.
+"""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import sentencepiece
@@ -18,6 +22,20 @@ from rules.host import atomic_write
 PADDING, END, UNKNOWN = 0, 1, 2
 TOKEN = np.dtype(np.uint16)
 VOCABULARY_PAIRS = 1_000_000
+MODEL_SUFFIX, MERGES_SUFFIX = ".model", ".json"
+
+
+class Subwords(Protocol):
+    """A vocabulary: what sentencepiece's processors have, as far as it is used."""
+
+    def __len__(self) -> int:
+        """Return the number of subwords, with PADDING, END and UNKNOWN."""
+
+    def encode(self, text: str, /) -> list[int]:
+        """Return the numbers of the subwords of a sentence."""
+
+    def decode(self, numbers: Sequence[int], /) -> str:
+        """Return the text of numbers of subwords."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +46,22 @@ class Encoding:
 
     def encode(self, text: str) -> list[int]:
         """Return the token numbers of a sentence, END last."""
-        numbers: list[int] = _load_processor(self.vocabulary).encode(text)
-        return [*numbers, END]
+        return [*_load_subwords(self.vocabulary).encode(text), END]
+
+
+def parse_subwords(name: str, content: bytes) -> Subwords:
+    """Return the vocabulary in a file of that name."""
+    if Path(name).suffix == MERGES_SUFFIX:
+        from reference.data.wmt.merges import parse_merges  # takes long to import
+
+        return parse_merges(content)
+    subwords: Subwords = sentencepiece.SentencePieceProcessor(model_proto=content)
+    return subwords
 
 
 @lru_cache(maxsize=4)
-def _load_processor(vocabulary: Path) -> Any:
-    return sentencepiece.SentencePieceProcessor(model_file=str(vocabulary))
+def _load_subwords(vocabulary: Path) -> Subwords:
+    return parse_subwords(vocabulary.name, vocabulary.read_bytes())
 
 
 def train_vocabulary(path: Path, corpus: Corpus, size: int) -> None:

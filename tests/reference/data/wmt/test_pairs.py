@@ -170,7 +170,7 @@ def test_another_dataset_in_the_folder_is_refused(tmp_path: Path, drawn: Pairs) 
 
 def test_a_damaged_vocabulary_is_told(tmp_path: Path) -> None:
     make_pairs(tmp_path)
-    (tmp_path / "packed" / wmt.VOCABULARY).write_bytes(b"x")
+    (tmp_path / "packed" / "vocabulary.model").write_bytes(b"x")
     with pytest.raises(StoreError, match=r"vocabulary\.model: missing or damaged"):
         wmt.load(tmp_path / "packed")
 
@@ -178,7 +178,7 @@ def test_a_damaged_vocabulary_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"source": "wmt"}, "grammar or WMT17"),
+        ({"source": "wmt"}, "grammar, WMT17, WMT16"),
         ({"vocabulary": 70_000}, "65,535"),
         ({"words": 1}, "words"),
         ({"grammar": 3}, r"data\.grammar is 3, expected one of \(1, 2\)"),
