@@ -1,5 +1,6 @@
 """WMT16 as it is distributed: found, split into words, cleaned, merged, packed, written again."""
 
+import io
 import json
 from collections import Counter
 from dataclasses import replace
@@ -11,6 +12,8 @@ import pytest
 
 pytest.importorskip("sacremoses", reason="needs the extra translation")
 pytest.importorskip("subword_nmt", reason="needs the extra translation")
+
+from subword_nmt.learn_bpe import learn_bpe
 
 from reference.data import verification, wmt
 from reference.data.store import StoreError
@@ -174,6 +177,16 @@ def test_the_vocabulary_has_the_most_frequent_subwords_first(root: Path, pairs: 
     )
     assert min(counts) >= FIRST, "a subword of the training text is unknown"
     assert counts[FIRST] == max(counts.values())
+
+
+def test_merges_are_those_of_the_text_itself(root: Path, pairs: Pairs) -> None:
+    """``cat words.de words.en | subword-nmt learn-bpe`` there; here words are counted first."""
+    (folder,) = root.glob("WMT16-words-*")
+    lines = [line for end in ("de", "en") for line in (folder / f"words.{end}").open()]
+    learnt = io.StringIO()
+    learn_bpe(lines, learnt, ASKED.merges)
+    vocabulary = json.loads((root / "packed" / "vocabulary.json").read_bytes())
+    assert vocabulary["codes"] == learnt.getvalue()
 
 
 def test_the_rarest_subwords_give_way_to_the_size(tmp_path: Path) -> None:
