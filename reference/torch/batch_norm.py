@@ -12,8 +12,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reference.torch.distributed import Span, all_gather, all_reduce
+from reference.torch.distributed import Span
 from reference.torch.group_moments import normalize_over_ranks
+from reference.torch.shared_memory import add, gather
 from rules.errors import UserError
 
 Piece = TypeVar("Piece")
@@ -89,7 +90,7 @@ class GroupBatchNorm2d(nn.Module):
         finally:
             self.seen = None
         if dist.is_initialized() and dist.get_world_size() > 1 and not is_alone:
-            moments = all_gather(moments).flatten(0, 1)
+            moments = gather(moments).flatten(0, 1)
         mean, variance = _combine_moments(moments)
         self._update_running_statistics(mean, variance)
         self.step_moments = mean, variance
@@ -197,18 +198,17 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
     def _normalize_over_ranks(self, images: Tensor) -> Tensor:
         """Normalise in float32 or better and return the type of ``images``."""
         exact = images.to(torch.promote_types(images.dtype, torch.float32))
-        parts, weight, bias = exact.chunk(self.over.local_groups), self.weight, self.bias
-        results = [
-            self._normalize_part(part, weight, bias, self.eps, self.over.group, self.over.shares)
-            for part in parts
-        ]
+        # The gradient of a chunk is a copy, also if it is the whole.
+        groups = self.over.local_groups
+        parts = exact.chunk(groups) if groups > 1 else (exact,)
+        weight, bias = self.weight, self.bias
+        results = [self._normalize_part(part, weight, bias, self.eps, self.over) for part in parts]
         normalized, means, variances = zip(*results, strict=True)
-        mean, variance = torch.stack(means), torch.stack(variances)
-        self.batch_moments = mean, variance
+        self.batch_moments = torch.stack(means), torch.stack(variances)
+        mean, variance = (each.mean(0) if groups > 1 else each[0] for each in self.batch_moments)
         count = self.over.count_values(parts[0].numel() // images.shape[1])
-        unbiased = variance * count / max(1, count - 1)
-        self._update_running_statistics(mean.mean(0), unbiased.mean(0))
-        whole = torch.cat(normalized) if len(normalized) > 1 else normalized[0]
+        self._update_running_statistics(mean, variance * (count / max(1, count - 1)))
+        whole = torch.cat(normalized) if groups > 1 else normalized[0]
         return whole.to(images.dtype)
 
     @torch.no_grad()
@@ -276,9 +276,8 @@ class _GatherOverRanks(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, values: Tensor, group: Any) -> Tensor:
         context.group = group
-        return all_gather(values, group)
+        return gather(values, group)
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        total = all_reduce(gradient.contiguous(), context.group)
-        return total[dist.get_rank(context.group)], None
+        return add(gradient, context.group)[dist.get_rank(context.group)], None

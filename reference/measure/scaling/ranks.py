@@ -152,11 +152,13 @@ def _time_link(task: Any, ranks: "TorchRanks") -> LinkTimes:
 
 
 def _count_collectives(task: Any) -> int:
-    """Return how many collectives a step starts.
+    """Return how many collectives a step starts, as if each rank had a machine of its own.
 
     torch's ``CommDebugMode`` counts them too, but its hooks forbid networks that work in place.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
+
+    from reference.torch.shared_memory import send_messages
 
     class Counter(TorchDispatchMode):
         count: int = 0
@@ -167,6 +169,6 @@ def _count_collectives(task: Any) -> int:
             self.count += str(operation.name()) in COLLECTIVES
             return operation(*args, **(kwargs or {}))
 
-    with feed(task, "synthetic"), Counter() as counter:
+    with feed(task, "synthetic"), send_messages(), Counter() as counter:
         task.step()
     return int(counter.count)

@@ -22,6 +22,7 @@ from torch import nn
 from reference.run.config import RunConfig, configure
 from reference.torch.batch_norm import GroupBatchNorm2d
 from reference.torch.distributed import start_ranks
+from reference.torch.shared_memory import send_messages
 from rules import definition
 from rules.errors import UserError
 from tests.distributed import on_ranks
@@ -158,7 +159,7 @@ def _steps_on_this_rank(name: str, data_root: Path, settings: list[str]) -> list
             make = narrow if name == "resnet50" else configuration
             task = build(make(name, data_root, *settings, f"micro_batch={size}"), ranks)
             calls: collections.Counter[str] = collections.Counter()
-            with pytest.MonkeyPatch.context() as monkeypatch:
+            with pytest.MonkeyPatch.context() as monkeypatch, send_messages():
                 _count_calls(calls, monkeypatch)
                 loss, values = gradients_of_a_step(task)
             total = float(ranks.sum(torch.tensor(loss))) / ranks.world_size
