@@ -1,7 +1,7 @@
 """Learning-rate schedules, as functions of the samples trained."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -104,6 +104,26 @@ def inverse_square_root(samples: int, *, peak: float, warmup_samples: int) -> fl
     if warmup_samples <= 0:
         return peak
     return peak * min(samples / warmup_samples, math.sqrt(warmup_samples / max(1, samples)))
+
+
+def warmup_then_drops(
+    samples: int,
+    *,
+    base: float,
+    warmup_samples: int,
+    warmup_factor: float,
+    drops: Sequence[float],
+    factor: float = 0.1,
+) -> float:
+    """Return the learning rate of the step that completes ``samples`` training samples.
+
+    The rate rises linearly, from ``1 - 2 ** -warmup_factor`` of ``base``, to ``base`` at
+    ``warmup_samples``. Each of ``drops``, numbers of samples, multiplies it by ``factor`` from the
+    next step on. Source: the MLPerf reference of ssd.
+    """
+    missing = 1 - linear_warmup(samples, warmup_samples)
+    reached = sum(samples > drop for drop in drops)
+    return base * (1 - missing / 2**warmup_factor) * factor**reached
 
 
 def linear_warmup(samples: float, warmup_samples: float) -> float:

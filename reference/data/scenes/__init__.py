@@ -13,6 +13,7 @@ from reference.data.scenes.sky import (
     parameters_of,
     prepare,
 )
+from reference.data.scenes.truth import make_truth
 
 __all__ = [
     "CLASSES",
@@ -21,6 +22,7 @@ __all__ = [
     "draw",
     "folder",
     "load",
+    "make_truth",
     "parameters_of",
     "prepare",
 ]

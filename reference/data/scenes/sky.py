@@ -121,6 +121,7 @@ class Scenes:
     signal_to_noise: np.ndarray
     packed_masks: np.ndarray
     manifest: Manifest
+    class_names: tuple[str, ...] = objects.CLASSES
 
     def read_image(self, row: int) -> np.ndarray:
         """Return an image, uint8 (y, x, 3)."""

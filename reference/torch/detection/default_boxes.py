@@ -24,10 +24,13 @@ class Level:
     ratios: tuple[float, ...]
 
     @classmethod
-    def list_levels(cls, facts: Mapping[str, Any]) -> tuple[Self, ...]:
-        """Return the levels of a definition, whose ``sizes`` have one more than there are maps."""
+    def list_levels(cls, facts: Mapping[str, Any], cells: Sequence[int]) -> tuple[Self, ...]:
+        """Return the levels of a definition, for maps of ``cells``.
+
+        Its ``sizes`` are one more than there are maps.
+        """
         sizes = facts["sizes"]
-        columns = facts["cells"], facts["steps"], sizes[:-1], sizes[1:], facts["ratios"]
+        columns = cells, facts["steps"], sizes[:-1], sizes[1:], facts["ratios"]
         return tuple(
             cls(cells, step, size, next_size, tuple(ratios))
             for cells, step, size, next_size, ratios in zip(*columns, strict=True)

@@ -2,7 +2,12 @@
 
 import pytest
 
-from reference.optim.schedules import Schedule, scale_linearly, warmup_then_cosine
+from reference.optim.schedules import (
+    Schedule,
+    scale_linearly,
+    warmup_then_cosine,
+    warmup_then_drops,
+)
 
 PLAIN = Schedule(peak=8.0, end=0.5, warmup_samples=100, decay_samples=1100)
 
@@ -45,3 +50,14 @@ def test_warm_up_then_cosine() -> None:
         for at in (5, 10, 20, 30, 99)
     ]
     assert rates == pytest.approx([1.0, 2.0, 1.5, 1.0, 1.0])
+
+
+def test_drops_follow_a_linear_warm_up() -> None:
+    def rate(samples: int, factor: float = 0) -> float:
+        return warmup_then_drops(
+            samples, base=8.0, warmup_samples=100, warmup_factor=factor, drops=[1000, 2000]
+        )
+
+    assert [rate(at) for at in (25, 100, 1000)] == [2.0, 8.0, 8.0]
+    assert [rate(at) for at in (1001, 2000, 2001)] == pytest.approx([0.8, 0.8, 0.08])
+    assert [rate(at, factor=1) for at in (0, 50, 100)] == [4.0, 6.0, 8.0]

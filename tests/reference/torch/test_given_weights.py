@@ -1,0 +1,78 @@
+"""Given weights are read as they are distributed, or refused in one sentence."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
+
+from torch import nn
+
+from reference.torch.given_weights import load_given_weights
+from rules.errors import UserError
+
+
+def make_network() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(3, 2, 3), nn.BatchNorm2d(2))
+
+
+def write(folder: Path, state: Any) -> tuple[Path, str]:
+    """The file, and how its digest begins."""
+    path = folder / "given.pth"
+    torch.save(state, path)
+    return path, hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+
+
+def test_weights_and_statistics_are_those_of_the_file(tmp_path: Path) -> None:
+    given, network = make_network(), make_network()
+    given.get_buffer("1.running_mean").fill_(3)
+    path, digest = write(tmp_path, {**given.state_dict(), "fc.weight": torch.ones(2, 2)})
+    load_given_weights(network, path, digest)
+    for name, value in given.state_dict().items():
+        assert torch.equal(network.state_dict()[name], value), name
+
+
+def test_files_of_old_versions_lack_the_counters_of_norms(tmp_path: Path) -> None:
+    state = make_network().state_dict()
+    del state["1.num_batches_tracked"]
+    load_given_weights(make_network(), *write(tmp_path, state))
+
+
+class Code:
+    """What would run when the file is read."""
+
+    def __reduce__(self) -> Any:
+        return (print, ("code runs",))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"0.bias": None}, r"shape \(2,\) as 0.bias, got nothing"),
+        ({"0.bias": torch.ones(3)}, r"shape \(2,\) as 0.bias, got \(3,\)"),
+        ({"extra": Code()}, "not a file of weights"),
+    ],
+)
+def test_other_weights_are_refused(
+    change: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = make_network()
+    before = network.get_parameter("0.weight").detach().clone()
+    path, digest = write(tmp_path, {**network.state_dict(), "0.weight": before + 1, **change})
+    with pytest.raises(UserError, match=message):
+        load_given_weights(network, path, digest)
+    assert torch.equal(network.get_parameter("0.weight"), before)
+    assert not capsys.readouterr().out
+
+
+def test_missing_and_foreign_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"absent\.pth: .*No such file.*fix: put the file there"):
+        load_given_weights(make_network(), tmp_path / "absent.pth", "")
+    path, _ = write(tmp_path, make_network().state_dict())
+    with pytest.raises(UserError, match="expected b627a593"):
+        load_given_weights(make_network(), path, "b627a593")
+    path, digest = write(tmp_path, [1])
+    with pytest.raises(UserError, match="expected a mapping"):
+        load_given_weights(make_network(), path, digest)
