@@ -54,12 +54,12 @@ def test_every_epoch_has_every_sample_once(bucketing: Bucketing, size: int, batc
 @pytest.mark.parametrize("bucketing", BUCKETINGS, ids=str)
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 6])
 def test_ranks_share_the_same_batch(bucketing: Bucketing, world_size: int) -> None:
+    one, *orders = [make_order(bucketing) for _ in range(world_size + 1)]
     for samples in range(0, 480, 12):
-        whole = make_order(bucketing).take(samples)
-        ranks = [make_order(bucketing).share(samples, r, world_size) for r in range(world_size)]
+        ranks = [order.share(samples, rank, world_size) for rank, order in enumerate(orders)]
         assert {len(rows) for rows in ranks} == {12 // world_size}
-        assert sorted(np.concatenate(ranks)) == sorted(whole)
-        assert all(np.all(np.diff(make_order(bucketing).lengths[rows, 1]) >= 0) for rows in ranks)
+        assert sorted(np.concatenate(ranks)) == sorted(one.take(samples))
+        assert all(np.all(np.diff(one.lengths[rows, 1]) >= 0) for rows in ranks)
 
 
 @pytest.mark.parametrize("bucketing", BUCKETINGS, ids=str)
