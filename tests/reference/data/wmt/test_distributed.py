@@ -301,6 +301,11 @@ def test_what_is_wrong_with_the_files_is_told(
     assert not (tmp_path / "packed").exists()
 
 
+def test_missing_files_are_told(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"WMT16/news-commentary-v11\.de-en\.en: there is no such"):
+        prepare(tmp_path)
+
+
 def test_an_incomplete_test_set_is_told_before_the_work(tmp_path: Path) -> None:
     write_replica(tmp_path / MOSES, OF_EACH, TEST - 1)
     with pytest.raises(StoreError, match=r"7 pairs to evaluate, .* evaluation_samples: 8"):
