@@ -166,6 +166,7 @@ def _project_measured(definition: Definition, arguments: argparse.Namespace) -> 
             raise UserError(
                 f"--from {source}: its {key} is {configuration[key]}, expected {expected}"
             )
+    measured.refuse_sharing([str(each) for each in configuration.get("overrides", ())])
     batch = points[0].alone_batch_size if arguments.batch_size is None else arguments.batch_size
     if batch < 1:
         raise UserError(f"--batch-size {batch}: expected 1 or more")

@@ -23,8 +23,10 @@ from reference.measure.scaling.points import (
     Point,
     name_arm,
 )
+from reference.measure.scaling.tasks import PARTITIONS, SHARING
 from rules import rcp
 from rules.definition import Definition
+from rules.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,17 @@ class Check:
     measured_seconds: float
     predicted_seconds: float
     shared_seconds: float | None
+
+
+def refuse_sharing(overrides: Sequence[str]) -> None:
+    """Raise UserError where ranks shared images or a model: the costs of that are not known."""
+    for override in overrides:
+        setting, _, value = override.partition("=")
+        if setting in (PARTITIONS, *SHARING) and value != "1":
+            raise UserError(
+                f"the ranks of this measurement shared their work ({override}), and the model "
+                f"knows only ranks with a batch of their own; fix: measure without {setting}"
+            )
 
 
 def read_costs(point: Point, arm: str = ALONE) -> Costs:

@@ -25,8 +25,8 @@ ALONE, TOGETHER, INDEPENDENT = "alone", "together", "independent"
 
 SHARES: Mapping[str, tuple[str, ...]] = {
     "input": ("data",),
-    "compute": ("forward", "backward"),
-    "communication": ("communication",),
+    "compute": ("forward", "backward", "pipeline"),
+    "communication": ("communication", "gather"),
     "update": ("update",),
 }
 """What the tables call the phases of a step; all others are "other"."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from reference.torch.distributed import TorchRanks
 
 BATCH_SIZE = "global_batch_size"
+SHARING = ("pipeline_stages", "tensor_ranks")  # settings with which ranks share a model
 PARTITIONS = "spatial_partitions"
 LEAD_IN_STEPS = 3  # of each turn are not timed: the loader has that many batches ready
 PROFILED_STEPS = 6
@@ -58,16 +59,22 @@ class Job:
         """Return the configuration of all ranks together.
 
         ``execution`` has what was chosen for one rank; the settings that the definition adds, such
-        as how images are partitioned, stay those of the ranks. Raises UserError for wrong settings.
+        as how images are partitioned, stay those of the ranks. Ranks that share a model compute
+        eagerly, in micro-batches of their own. Raises UserError for wrong settings.
         """
         config = self._configure(self.global_batch_size, self.overrides)
         if execution is None:
             return config
-        return replace(config, execution=replace(execution, own=config.execution.own))
+        asked = config.execution
+        execution = replace(execution, own=asked.own)
+        if any(asked.own.get(setting, "1") != "1" for setting in SHARING):
+            execution = replace(execution, compile=asked.compile, micro_batch=asked.micro_batch)
+        return replace(config, execution=execution)
 
     def configure_alone(self, execution: "Execution | None" = None) -> "RunConfig":
-        """Return the configuration of a rank by itself, which shares its images with no other."""
-        overrides = [each for each in self.overrides if not each.startswith(f"{PARTITIONS}=")]
+        """Return the configuration of a rank by itself, which shares images and model with none."""
+        shared = tuple(f"{setting}=" for setting in (PARTITIONS, *SHARING))
+        overrides = [each for each in self.overrides if not each.startswith(shared)]
         config = self._configure(self.batch_size, overrides)
         return replace(config, execution=execution) if execution else config
 

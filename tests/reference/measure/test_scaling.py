@@ -67,6 +67,10 @@ def test_shares_use_the_words_of_the_tables() -> None:
     assert shares["compute"] == pytest.approx(90 / 125)
     assert shares["communication"] == pytest.approx(20 / 125)
     assert sum(shares.values()) == pytest.approx(1)
+    shared = replace(point(2), phases_ms={"pipeline": 60.0, "gather": 20.0, "other": 20.0}).shares
+    assert [shared[key] for key in ("compute", "communication", "other")] == pytest.approx(
+        [0.6, 0.2, 0.2]
+    )
 
 
 def test_a_point_survives_json() -> None:
@@ -89,6 +93,16 @@ def test_a_rank_alone_shares_its_images_with_no_other() -> None:
     both = job.configure(chosen).execution
     assert (both.precision, both.own["spatial_partitions"]) == ("bf16", "2")
     assert replace(job, mode=STRONG).configure().global_batch_size == 8
+
+
+@pytest.mark.parametrize("setting", ["pipeline_stages=2", "tensor_ranks=2"])
+def test_a_rank_alone_has_the_whole_model(setting: str) -> None:
+    job = Job("transformer", "mini", 2, WEAK, INPUTS, 8, (setting,), Path("data"), 3, 1.0)
+    key, _, count = setting.partition("=")
+    assert job.configure_alone().execution.own[key] == "1"
+    chosen = job.configure_alone().execution.with_setting("compile", "on")
+    together = job.configure(chosen.with_setting("micro_batch", "4")).execution
+    assert (together.own[key], together.compile, together.micro_batch) == (count, "off", "auto")
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"points": [1]}'])

@@ -45,6 +45,14 @@ def test_wrong_use(arguments: list[str], message: str, folder: Path) -> None:
         project.main([*arguments, "--from", str(folder)])
 
 
+def test_ranks_that_share_a_model_are_not_projected(folder: Path) -> None:
+    facts = {"benchmark": "resnet50", "scale": "mini", "mode": "weak"}
+    kept = PointFolder(folder, Point.from_json)
+    write_scaling(kept, {**facts, "overrides": ["spatial_partitions=1", "pipeline_stages=2"]})
+    with pytest.raises(UserError, match=r"\(pipeline_stages=2\).*fix: measure without"):
+        project.main(["resnet50", "--from", str(folder)])
+
+
 def test_no_measurement_is_explained(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="`cepheid measure scaling` writes it"):
         project.main(["resnet50", "--from", str(tmp_path / "nowhere")])
