@@ -5,11 +5,14 @@ All take turns on the same ranks, so that other work on the machine slows them a
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+import torch
+
+from reference.measure.shared_models import SavedBytes
 from reference.measure.turns import Timing, time_in_turns
 from reference.run.config import RunConfig
 from reference.torch.distributed import TorchRanks
@@ -21,14 +24,16 @@ ALONE, BATCH = "one rank", "batch"  # the labels beside those of grids
 
 @dataclass(frozen=True)
 class SizeTimings:
-    """The step on images of ``pixels``, by label: wall time, and the processor time of a rank.
+    """The step on images of ``pixels``, by label: wall time, processor time and memory of a rank.
 
-    The processor time is that of the rank that takes most. It leaves out waiting.
+    They are those of the rank that takes most. The processor time leaves out waiting. The memory
+    is what the forward pass keeps for the backward pass, in bytes, besides the weights.
     """
 
     pixels: int
     wall: Mapping[str, Timing]
     processor: Mapping[str, Timing]
+    memory: Mapping[str, int] = field(default_factory=dict)
 
 
 def list_grids(config: RunConfig, ranks: int) -> list[str]:
@@ -67,12 +72,12 @@ def measure_size(
     """
     model = MappingProxyType({**config.definition.model, "pixels": pixels})
     config = replace(config, definition=replace(config.definition, model=model))
-    steps = {ALONE: _make_step(create, config, TorchRanks(0, 1, ranks.device), ranks.is_first)}
+    steps = {ALONE: _Step(create, config, TorchRanks(0, 1, ranks.device), ranks.is_first)}
     if config.global_batch_size % ranks.world_size == 0:
-        steps[BATCH] = _make_step(create, config, ranks)
+        steps[BATCH] = _Step(create, config, ranks)
     for grid in list_grids(config, ranks.world_size):
         own = config.execution.with_setting(SETTING, grid)
-        steps[grid] = _make_step(create, replace(config, execution=own), ranks)
+        steps[grid] = _Step(create, replace(config, execution=own), ranks)
     processor: dict[str, list[float]] = {label: [] for label in steps}
 
     def time_step(label: str) -> float:
@@ -90,27 +95,37 @@ def measure_size(
         pixels,
         {timing.label: timing for timing in timings},
         {label: Timing(label, tuple(values[1:])) for label, values in processor.items()},
+        {label: max(ranks.all_gather_object(step.count_bytes())) for label, step in steps.items()},
     )
 
 
-def _make_step(
-    create: Callable[[RunConfig, TorchRanks], Any],
-    config: RunConfig,
-    ranks: TorchRanks,
-    is_busy: bool = True,
-) -> Callable[[], None]:
-    """Return a step on noise, or on ranks that are not busy one that does nothing."""
-    task = create(config, ranks)
-    task.build()
-    task.model.train()
-    batch = task.draw_noise(task.batch_per_rank)
+class _Step:
+    """A step on noise; on ranks that are not busy it does nothing."""
 
-    def step() -> None:
-        if is_busy:
-            task.compute_loss(*batch).backward()
-            task.optimizer.zero_grad()
+    def __init__(
+        self,
+        create: Callable[[RunConfig, TorchRanks], Any],
+        config: RunConfig,
+        ranks: TorchRanks,
+        is_busy: bool = True,
+    ) -> None:
+        self.task = create(config, ranks)
+        self.task.build()
+        self.task.model.train()
+        self.batch, self.is_busy = self.task.draw_noise(self.task.batch_per_rank), is_busy
 
-    return step
+    def __call__(self) -> None:
+        """Compute the gradients, average them and forget them."""
+        if self.is_busy:
+            self.task.compute_loss(*self.batch).backward()
+            self.task.optimizer.zero_grad()
+
+    def count_bytes(self) -> int:
+        """Return what one more step keeps for its backward pass, besides the weights."""
+        saved = SavedBytes({parameter.data_ptr() for parameter in self.task.model.parameters()})
+        with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
+            self()
+        return saved.most
 
 
 def find_break_even(sizes: Sequence[SizeTimings], label: str, by_processor: bool) -> int | None:

@@ -23,7 +23,9 @@ The global batch is the same in all of them, and so is the mathematics: batch no
 batch. A step is forward, backward and the averaging of the gradients, on noise. All take turns.
 Factors are the time of one rank over that of all ranks, of medians: above 1, more ranks are faster.
 The factors in processor time leave out waiting for the other ranks, so they are what there is to
-gain at best; other work on the machine changes them less. Brackets hold the middle half.
+gain at best; other work on the machine changes them less. Brackets hold the middle half. MiB is
+what a rank keeps of a forward pass for the backward pass: alone, with a part of the batch, and with
+each partition.
 """
 EXAMPLES = """\
 examples:
@@ -105,6 +107,7 @@ def _measure(
 
 def _make_row(size: "SizeTimings") -> dict[str, str]:
     from reference.measure.partitions import ALONE
+    from reference.measure.speed import MIB
 
     base = size.wall[ALONE]
     first, third = base.quartiles_seconds
@@ -121,6 +124,7 @@ def _make_row(size: "SizeTimings") -> dict[str, str]:
     for label, timing in size.processor.items():
         if label != ALONE:
             row[f"{label}, processor"] = f"{own / timing.median_seconds:.2f}"
+    row["MiB"] = ", ".join(f"{size.memory[label] / MIB:,.1f}" for label in size.wall)
     return row
 
 
