@@ -35,12 +35,15 @@ def find_address(place: Placement, environment: Environment) -> tuple[str, int]:
     if absent:
         exports = EXPORTS.get(place.launcher, "")
         raise UserError(
-            f"{absent[0]} is not set, although there are {place.world_size} ranks: export "
+            f"{absent[0]} is not set, although there are {place.world_size} ranks; fix: export "
             "MASTER_ADDR (the host of the first rank, which all ranks reach) and MASTER_PORT"
             f"{f' ({exports})' if exports else ''}, or start with torchrun"
         )
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 2**16:
-        raise UserError(f"MASTER_PORT={port[:40]}: expected a port, for example 29400")
+        raise UserError(
+            f"MASTER_PORT={port[:40]}: expected a number from 1 to 65535; fix: export a free port, "
+            "for example 29400"
+        )
     return host, int(port)
 
 

@@ -80,7 +80,7 @@ def _make_task(subject: Subject, **settings: str) -> Any:
     """Return a task that computes as that of ``subject`` but for ``settings``, ready to train."""
     if subject.ranks.world_size == 1:
         raise UserError(
-            "ranks that exchange something are measured on several ranks: start "
+            "ranks that exchange something are measured on several ranks; fix: start "
             "torchrun --standalone --nproc-per-node 2 -m tools.measure speed …"
         )
     execution = subject.task.execution

@@ -31,7 +31,7 @@ def compare_shared_models(subject: Subject) -> Measurement:
     """Compare data parallelism with pipelines and shared matrices: time, bubble, bytes, memory."""
     if subject.ranks.world_size == 1:
         raise UserError(
-            "a model is shared by several ranks: start "
+            "a model is shared by several ranks; fix: start "
             "torchrun --standalone --nproc-per-node 2 -m tools.measure speed …"
         )
     tasks, impossible = {}, []

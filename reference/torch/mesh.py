@@ -45,15 +45,15 @@ def find_shape(all_reduce: str, mesh_rows: str, ranks: Ranks) -> tuple[int, int]
             rows = int(mesh_rows)
         if count % rows:
             raise UserError(
-                f"mesh_rows={mesh_rows}: {count} ranks do not fill {rows} rows evenly; choose a "
-                f"divisor of {count}, or leave mesh_rows out"
+                f"mesh_rows={mesh_rows}: {count} ranks do not fill {rows} rows evenly; fix: choose "
+                f"a divisor of {count}, or leave mesh_rows out"
             )
         return rows, count // rows
     if all_reduce == "two_level":
         if count % per_node:
             raise UserError(
                 f"all_reduce=two_level: {count} ranks do not fill nodes of {per_node} evenly; "
-                "start the same number on each node, or set all_reduce=flat"
+                "fix: start the same number on each node, or set all_reduce=flat"
             )
         return count // per_node, per_node
     return 1, count

@@ -93,7 +93,7 @@ def refuse_uneven_parts(setting: str, parts: int, **counts: int) -> None:
     """Raise UserError unless each of ``counts``, such as layers, makes ``parts`` equal parts."""
     for what, count in counts.items():
         if count % parts:
-            divisors = [str(n) for n in range(2, count + 1) if count % n == 0]
+            divisors = [str(n) for n in range(1, count + 1) if count % n == 0]
             raise UserError(
                 f"{setting}={parts}: {count} {what.replace('_', ' ')} cannot be cut into {parts} "
                 f"equal parts; fix: choose one of {', '.join(divisors)}"

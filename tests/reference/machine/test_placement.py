@@ -182,7 +182,7 @@ def test_each_job_has_its_own_port() -> None:
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        (BY_HAND, "MASTER_ADDR is not set, although there are 4 ranks: export"),
+        (BY_HAND, "MASTER_ADDR is not set, although there are 4 ranks; fix: export"),
         ({**BY_HAND, "MASTER_ADDR": "there"}, "MASTER_PORT is not set"),
         (OPEN_MPI, r"MASTER_ADDR is not set.*\(mpirun -x MASTER_ADDR=HOST"),
         (MPICH, r"MASTER_ADDR is not set.*\(mpirun -genv MASTER_ADDR HOST"),

@@ -181,6 +181,14 @@ def test_published_times_are_predicted_as_documented() -> None:
             assert found == pytest.approx(percent, abs=0.06), system
 
 
+def test_a_ring_between_nodes_misses_as_documented() -> None:
+    (family,) = (family for family in load_families("resnet50") if family.name == "h100")
+    ring = replace(family, network=replace(family.network, shape="nodes"))
+    errors = {row.system: 100 * row.error for row in predict_family(ring, list_fits(ring)[0])}
+    assert errors["eos_n316"] == pytest.approx(45, abs=1)
+    assert errors["coreweave_n448"] == pytest.approx(65, abs=1)
+
+
 def test_links_have_sources_and_unknown_ones_are_named() -> None:
     assert all(facts["source"] for facts in read_links().values())
     assert find_link("infiniband_ndr").bytes_per_second == 50e9
