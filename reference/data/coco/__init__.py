@@ -1,0 +1,28 @@
+"""COCO 2017, photographs with boxes round their objects: the generator `coco` of definitions.
+
+A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
+"""
+
+from reference.data.coco.photographs import (
+    REAL,
+    CocoParameters,
+    Photographs,
+    find_distributed_files,
+    folder,
+    load,
+    parameters_of,
+    prepare,
+    remarks,
+)
+
+__all__ = [
+    "REAL",
+    "CocoParameters",
+    "Photographs",
+    "find_distributed_files",
+    "folder",
+    "load",
+    "parameters_of",
+    "prepare",
+    "remarks",
+]

@@ -1,0 +1,256 @@
+"""Packing COCO: what its oddities become, and what stands in the way."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
+
+from reference import data as datasets
+from reference.data import coco, preparation, verification
+from reference.data.coco import CocoParameters, Photographs
+from reference.data.image_files import packing
+from reference.data.store import StoreError
+from tests.reference.data.coco.replica import (
+    BEYOND,
+    CATEGORIES,
+    CROWD,
+    EVALUATION,
+    LEFT_OUT,
+    NO_AREA,
+    PARAMETERS,
+    TRAIN,
+    pack,
+    read_annotations,
+    write_annotations,
+    write_replica,
+)
+
+DATA = {"generator": "coco", "source": "COCO2017", "train_samples": 9, "evaluation_samples": 4}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("coco")
+    write_replica(root)
+    pack(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def photographs(root: Path) -> Photographs:
+    return coco.load(root / "packed")
+
+
+def read_objects(photographs: Photographs, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes in pixels and labels of the image with COCO's id ``number``."""
+    rows = np.flatnonzero(photographs.image_ids == number)
+    (boxes,), (labels,) = photographs.read_boxes(rows)
+    assert not boxes[labels == 0].any()
+    sides = [photographs.widths[rows[0]], photographs.heights[rows[0]]] * 2
+    return boxes[labels > 0] * sides, labels[labels > 0]
+
+
+# What is packed -----------------------------------------------------------------------------------
+
+
+def test_packed_files_are_the_files(root: Path, photographs: Photographs) -> None:
+    assert (photographs.train_samples, photographs.evaluation_samples) == (TRAIN, EVALUATION)
+    for row, number in enumerate(photographs.image_ids):
+        part = "train2017" if row < TRAIN else "val2017"
+        path = root / coco.REAL / part / f"{number:012}.jpg"
+        assert bytes(photographs.files.read(row)) == path.read_bytes()
+        height, width = photographs.heights[row], photographs.widths[row]
+        assert photographs.read_image(row).shape == (height, width, 3)
+    assert verification.verify(root / "packed") == photographs.manifest
+
+
+def test_training_images_without_objects_are_left_out_but_no_others(
+    root: Path, photographs: Photographs
+) -> None:
+    with_objects = [number for number in range(TRAIN + LEFT_OUT) if number % 5]
+    assert sorted(photographs.image_ids[:TRAIN]) == with_objects
+    assert sorted(photographs.image_ids[TRAIN:]) == list(range(500, 500 + EVALUATION))
+    assert read_objects(photographs, 500)[1].size == 0
+    grey, told = coco.remarks(root / "packed")
+    assert grey.startswith("unusual images, which are used: 1 grey")
+    assert "1 of them of crowds; left out are 3 images of which nothing" in told
+    assert told.endswith("and 1 boxes without area")
+
+
+def test_boxes_and_labels_are_those_of_the_annotations(
+    root: Path, photographs: Photographs
+) -> None:
+    label_of = {category: label for label, category in enumerate(CATEGORIES, start=1)}
+    assert photographs.class_names == tuple(CATEGORIES.values())
+    for part in ("train2017", "val2017"):
+        objects = read_annotations(root / coco.REAL, part)["annotations"]
+        for number in {each["image_id"] for each in objects}:
+            own = [each for each in objects if each["image_id"] == number and each["bbox"][3] > 0]
+            boxes, labels = read_objects(photographs, number)
+            np.testing.assert_array_equal(labels, [label_of[each["category_id"]] for each in own])
+            left, top, width, height = np.transpose([each["bbox"] for each in own])
+            expected = np.stack([left, top, left + width, top + height], axis=1)
+            np.testing.assert_allclose(boxes, expected, atol=1e-4)
+
+
+def test_oddities_are_treated_as_the_reference_does(photographs: Photographs) -> None:
+    assert len(read_objects(photographs, CROWD)[1]) == 2  # the crowd is among them
+    assert len(read_objects(photographs, NO_AREA)[1]) == 2  # of three
+    boxes, _ = read_objects(photographs, BEYOND)
+    width = photographs.widths[photographs.image_ids == BEYOND]
+    assert boxes[:, 2].max() == pytest.approx(width + 0.01, abs=1e-4)
+
+
+def test_truth_of_perfect_detections(photographs: Photographs) -> None:
+    pytest.importorskip("faster_coco_eval", reason="comes with the extra detection")
+    from reference.data.coco.truth import make_truth
+    from reference.data.detection.average_precision import compute_average_precision
+    from reference.data.detection.truth import Detections
+
+    truth = make_truth(photographs)
+    boxes, labels = photographs.read_boxes(TRAIN + np.arange(EVALUATION))
+    numbers, places = np.nonzero(labels)
+    found = Detections(
+        numbers, labels[numbers, places], np.ones(len(numbers)), boxes[numbers, places]
+    )
+    assert compute_average_precision(truth, found).ap == pytest.approx(1)
+    np.testing.assert_array_equal(truth.image_numbers, np.sort(numbers))
+    np.testing.assert_allclose(
+        truth.areas, 0.7 * (truth.boxes[:, 2:] - truth.boxes[:, :2]).prod(axis=1)
+    )
+
+
+def test_truth_knows_crowds(tmp_path: Path) -> None:
+    pytest.importorskip("faster_coco_eval", reason="comes with the extra detection")
+    from reference.data.coco.truth import make_truth
+
+    source = write_replica(tmp_path)
+    content = read_annotations(source, "val2017")
+    content["annotations"][1]["iscrowd"] = 1
+    write_annotations(source, "val2017", content)
+    truth = make_truth(coco.load(pack(tmp_path)))
+    assert np.count_nonzero(truth.is_crowd) == 1
+
+
+def test_batches_are_made_of_photographs(photographs: Photographs) -> None:
+    pytest.importorskip("torch")
+    from reference.data.detection.colours import Strengths
+    from reference.data.detection.loader import Augmentation, Loader
+    from reference.data.order import Share
+
+    augmentation = Augmentation(48, strengths=Strengths(0.125, 0.5, 0.5, 0.05))
+    loader = Loader(photographs, augmentation, 1, Share(0, 1, 8))
+    images, boxes, labels = loader.next_batch(8)
+    assert (images.shape, boxes.shape, labels.shape) == ((8, 48, 48, 3), (8, 3, 4), (8, 3))
+    assert bool((labels > 0).any(dim=1).all())
+    batches = list(loader.evaluation_batches(3))
+    assert [valid.sum() for _, _, valid in batches] == [3, 1]
+    loader.close()
+
+
+# Datasets -----------------------------------------------------------------------------------------
+
+
+def test_digest_does_not_depend_on_place_or_processes(tmp_path: Path) -> None:
+    digests = set()
+    for place, processes in (("a", 1), ("b", 2)):
+        write_replica(tmp_path / place)
+        digests.add(coco.load(pack(tmp_path / place, processes=processes)).manifest.digest)
+    assert len(digests) == 1
+
+
+def test_an_interrupted_packing_continues(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_replica(tmp_path)
+
+    def interrupt(content: bytes) -> tuple[int, int, int]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(packing, "examine", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            pack(tmp_path)
+    assert (tmp_path / "packed.partial" / preparation.JOURNAL).exists()
+    digest = coco.load(root / "packed").manifest.digest
+    assert coco.load(pack(tmp_path)).manifest.digest == digest
+
+
+def test_missing_coco_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"train2017\.json: there is no such file\. Put COCO"):
+        pack(tmp_path)
+    assert "put or link the distributed files there" in datasets.find_problem(DATA, tmp_path)
+
+
+def test_settings(tmp_path: Path) -> None:
+    assert coco.parameters_of(DATA) == PARAMETERS
+    assert coco.folder(DATA, tmp_path).name.startswith("coco-13-")
+    for wrong in ({"source": "COCO2014"}, {"train_samples": 0}, {"seed": 1}):
+        with pytest.raises(StoreError):
+            coco.parameters_of({**DATA, **wrong})
+
+
+# What stands in the way ---------------------------------------------------------------------------
+
+
+def rename(name: str) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content["images"][0].update(file_name=name)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content["annotations"][3].pop("bbox"), "missing required field `bbox`"),
+        (lambda content: content["annotations"][0].update(bbox=[1, 2, 3]), "length 4"),
+        (lambda content: content["annotations"][0].update(image_id=77), "image 77 and category"),
+        (lambda content: content["annotations"][0].update(category_id=4), "and category 4, of"),
+        (lambda content: content["images"].append(content["images"][0]), "listed twice"),
+        (lambda content: content["categories"].pop(), "are not those of training"),
+        (lambda content: content["images"][0].update(width=33), "the annotations say .* × 33"),
+        (lambda content: content["images"][0].update(height=0), "of 0 ×"),
+        (lambda content: content["images"].pop(), "3 images, expected 4"),
+        (rename("../train2017/000000000001.jpg"), "expected the name of a file"),
+        (rename(".."), "expected the name of a file"),
+        (rename(""), "expected the name of a file"),
+        (rename("a\0b"), "expected the name of a file"),
+        (rename("other.jpg"), r"other\.jpg: cannot be read \(No such file"),
+    ],
+)
+def test_annotations_that_contradict(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    source = write_replica(tmp_path)
+    content = read_annotations(source, "val2017")
+    if message == "3 images, expected 4":  # its objects go too
+        number = content["images"][-1]["id"]
+        content["annotations"] = [a for a in content["annotations"] if a["image_id"] != number]
+    change(content)
+    write_annotations(source, "val2017", content)
+    with pytest.raises(StoreError, match=message):
+        pack(tmp_path)
+
+
+def test_other_categories_or_counts_are_told(tmp_path: Path) -> None:
+    source = write_replica(tmp_path)
+    with pytest.raises(StoreError, match=r"9 images with objects, expected 117,266\. Unpack"):
+        pack(tmp_path, CocoParameters(117_266, 5000))
+    content = read_annotations(source, "val2017")
+    content["categories"][0]["name"] = "persons"
+    write_annotations(source, "val2017", content)
+    with pytest.raises(StoreError, match="its categories are not those of training"):
+        pack(tmp_path)
+
+
+def test_what_is_no_json_and_damaged_images_are_told(tmp_path: Path) -> None:
+    source = write_replica(tmp_path)
+    damaged = source / "train2017/000000000003.jpg"
+    damaged.write_bytes(damaged.read_bytes()[:400])
+    with pytest.raises(StoreError, match=r"1 of 13 images cannot be decoded(.|\n)*0003\.jpg"):
+        pack(tmp_path)
+    (source / "annotations/instances_val2017.json").write_text("{")
+    with pytest.raises(StoreError, match="is not a file of COCO's annotations"):
+        pack(tmp_path)
