@@ -14,6 +14,7 @@ from reference.data.coco.photographs import (
     prepare,
     remarks,
 )
+from reference.data.coco.truth import make_truth
 
 __all__ = [
     "REAL",
@@ -22,6 +23,7 @@ __all__ = [
     "find_distributed_files",
     "folder",
     "load",
+    "make_truth",
     "parameters_of",
     "prepare",
     "remarks",

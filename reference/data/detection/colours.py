@@ -16,6 +16,7 @@ from torch import Tensor
 from reference.run.seeding import make_generator
 
 GREY = (0.299, 0.587, 0.114)  # the luma of ITU-R BT.601
+SMALLEST_CHROMA = 1e-12
 BLOCK = 256  # samples whose random numbers are drawn together
 
 
@@ -61,56 +62,67 @@ def draw_jitter(strengths: Strengths, seed: int, first: int, count: int) -> Jitt
 
 def change_colours(images: Tensor, jitter: Jitter) -> Tensor:
     """Return images with other colours, uint8 (n, y, x, 3) as before."""
-    values = images.float() / 255
-    for place in range(len(CHANGES)):
-        for number, change in enumerate(CHANGES):
-            which = torch.nonzero(jitter.order[:, place] == number)[:, 0]
-            if len(which):
-                amounts = jitter.amounts[which, number].view(-1, 1, 1, 1).to(values.device)
-                values[which] = change(values[which], amounts).clamp_(0, 1)
-    return (values * 255).round_().to(torch.uint8)
+    changed = torch.empty_like(images)
+    amounts, orders = jitter.amounts.tolist(), jitter.order.tolist()
+    # One image after the other: its planes stay in a processor's cache through all changes.
+    for image, own, order, target in zip(images, amounts, orders, changed, strict=True):
+        planes = image.permute(2, 0, 1).contiguous().float().div_(255)
+        for number in order:
+            CHANGES[number](planes, own[number])
+        target.copy_(planes.mul_(255).round_().to(torch.uint8).permute(1, 2, 0))
+    return changed
 
 
-def _change_brightness(images: Tensor, factors: Tensor) -> Tensor:
-    return images * factors
+def _change_brightness(image: Tensor, factor: float) -> None:
+    image.mul_(factor).clamp_(0, 1)
 
 
-def _change_contrast(images: Tensor, factors: Tensor) -> Tensor:
+def _change_contrast(image: Tensor, factor: float) -> None:
     """Move all values away from the image's mean grey, or towards it."""
-    mean = _compute_grey(images).mean(dim=(1, 2), keepdim=True)
-    return torch.lerp(mean, images, factors)
+    mean = _compute_grey(image).mean()
+    image.mul_(factor).add_((1 - factor) * mean).clamp_(0, 1)
 
 
-def _change_saturation(images: Tensor, factors: Tensor) -> Tensor:
+def _change_saturation(image: Tensor, factor: float) -> None:
     """Move each pixel away from its grey, or towards it."""
-    return torch.lerp(_compute_grey(images), images, factors)
+    grey = _compute_grey(image)
+    image.mul_(factor).add_(grey, alpha=1 - factor).clamp_(0, 1)
 
 
-def _turn_hue(images: Tensor, turns: Tensor) -> Tensor:
+def _turn_hue(image: Tensor, turn: float) -> None:
     """Turn the colour circle; value and saturation of HSV stay.
 
     With value V, chroma C and hue H in sixths of a turn, a channel is
     V − C·max(0, min(k, 4 − k, 1)), where k = (n + H) mod 6 and n is 5 for red, 3 for green, 1 for
     blue.
     """
-    value, largest = images.max(dim=3, keepdim=True)
-    chroma = value - images.amin(dim=3, keepdim=True)
-    following, last = (torch.gather(images, 3, (largest + step) % 3) for step in (1, 2))
-    hue = 2 * largest + (following - last) / chroma.clamp(min=1e-12) + 6 * turns
-    k = (torch.tensor([5.0, 3.0, 1.0], device=images.device) + hue) % 6
-    return value - chroma * torch.minimum(k, 4 - k).clamp_(0, 1)
+    red, green, blue = image
+    value = torch.maximum(torch.maximum(red, green), blue)
+    chroma = value - torch.minimum(torch.minimum(red, green), blue)
+    of_green = torch.sub(blue, red).add_(chroma, alpha=2)
+    of_blue = torch.sub(red, green).add_(chroma, alpha=4)
+    hue = torch.where(value == green, of_green, of_blue)
+    hue = torch.where(value == red, green - blue, hue)
+    hue.div_(chroma.clamp(min=SMALLEST_CHROMA)).add_(6 * turn)
+    for plane, n in zip(image, (5.0, 3.0, 1.0), strict=True):
+        k = hue + n
+        k.sub_(torch.floor(k / 6), alpha=6)
+        share = torch.minimum(k, 4 - k).clamp_(0, 1)
+        torch.addcmul(value, chroma, share, value=-1, out=plane)
 
 
-def _compute_grey(images: Tensor) -> Tensor:
-    return (images @ torch.tensor(GREY, device=images.device))[..., None]
+def _compute_grey(image: Tensor) -> Tensor:
+    red, green, blue = (weight * plane for weight, plane in zip(GREY, image, strict=True))
+    return red.add_(green).add_(blue)
 
 
-CHANGES: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
+CHANGES: tuple[Callable[[Tensor, float], None], ...] = (
     _change_brightness,
     _change_contrast,
     _change_saturation,
     _turn_hue,
 )
+"""Each changes an image in place, (3, y, x) in [0, 1]."""
 
 
 @lru_cache(maxsize=64)

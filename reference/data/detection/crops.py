@@ -32,6 +32,8 @@ def draw_parts(
     ``boxes`` (n, most, 4) and ``labels`` (n, most), 0 where there is no box, belong to the ``n``
     positions of the stream of samples from ``first`` on, of which the parts are a function.
     """
+    is_used = (labels > 0).any(axis=0)
+    boxes, labels = boxes[:, is_used], labels[:, is_used]
     parts = np.tile(WHOLE, (len(boxes), 1))
     undecided = np.arange(len(boxes))
     attempt = 0

@@ -107,11 +107,10 @@ def test_oddities_are_treated_as_the_reference_does(photographs: Photographs) ->
 
 def test_truth_of_perfect_detections(photographs: Photographs) -> None:
     pytest.importorskip("faster_coco_eval", reason="comes with the extra detection")
-    from reference.data.coco.truth import make_truth
     from reference.data.detection.average_precision import compute_average_precision
     from reference.data.detection.truth import Detections
 
-    truth = make_truth(photographs)
+    truth = coco.make_truth(photographs)
     boxes, labels = photographs.read_boxes(TRAIN + np.arange(EVALUATION))
     numbers, places = np.nonzero(labels)
     found = Detections(
@@ -125,14 +124,11 @@ def test_truth_of_perfect_detections(photographs: Photographs) -> None:
 
 
 def test_truth_knows_crowds(tmp_path: Path) -> None:
-    pytest.importorskip("faster_coco_eval", reason="comes with the extra detection")
-    from reference.data.coco.truth import make_truth
-
     source = write_replica(tmp_path)
     content = read_annotations(source, "val2017")
     content["annotations"][1]["iscrowd"] = 1
     write_annotations(source, "val2017", content)
-    truth = make_truth(coco.load(pack(tmp_path)))
+    truth = coco.make_truth(coco.load(pack(tmp_path)))
     assert np.count_nonzero(truth.is_crowd) == 1
 
 
