@@ -112,8 +112,8 @@ def _turn_hue(image: Tensor, turn: float) -> None:
 
 
 def _compute_grey(image: Tensor) -> Tensor:
-    red, green, blue = (weight * plane for weight, plane in zip(GREY, image, strict=True))
-    return red.add_(green).add_(blue)
+    grey = GREY[0] * image[0]
+    return grey.add_(image[1], alpha=GREY[1]).add_(image[2], alpha=GREY[2])
 
 
 CHANGES: tuple[Callable[[Tensor, float], None], ...] = (
