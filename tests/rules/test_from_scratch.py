@@ -105,6 +105,27 @@ def test_sentences(data_root: Path) -> None:
     check_digest(folder)
 
 
+def test_photographs(tmp_path: Path) -> None:
+    pytest.importorskip("simplejpeg", reason="images need the extra imagenet")
+    from reference.data import coco
+    from tests.reference.data.coco import replica
+
+    replica.write_replica(tmp_path)
+    folder = replica.pack(tmp_path)
+    photographs = coco.load(folder)
+    rows = range(replica.TRAIN + replica.EVALUATION)
+    facts = page.read_fixed(folder, "facts", rows)
+    assert facts.itemsize == 17
+    assert np.array_equal(facts["image_id"], photographs.image_ids)
+    boxes, labels = photographs.read_boxes(np.arange(len(rows)))
+    for row, objects in enumerate(page.read_objects(folder, rows)):
+        counted = objects[np.all(objects["box"][:, 2:] > 0, axis=1)]
+        assert np.array_equal(counted["label"], labels[row][labels[row] > 0])
+        corners = boxes[row][labels[row] > 0][:, :2] * [facts["width"][row], facts["height"][row]]
+        np.testing.assert_allclose(corners, counted["box"][:, :2], atol=1e-4)
+    check_digest(folder)
+
+
 def draw_normals(*shape: int) -> tuple[np.ndarray, np.ndarray]:
     """Means and lower triangular matrices."""
     mean, scale = RANDOM.normal(size=(*shape, 2)), np.zeros((*shape, 2, 2))
