@@ -126,6 +126,31 @@ def warmup_then_drops(
     return base * (1 - missing / 2**warmup_factor) * factor**reached
 
 
+def exponential_warmup_then_steps(
+    samples: int,
+    *,
+    peak: float,
+    warmup_samples: int,
+    remain_samples: int,
+    interval_samples: int,
+    factor: float,
+    decays: int,
+) -> float:
+    """Return the learning rate of the step that completes ``samples`` training samples.
+
+    The rate rises by a factor of 100 over ``warmup_samples``, evenly in its logarithm. From the
+    step that begins at ``remain_samples`` on it is multiplied by ``factor``, and again after each
+    ``interval_samples``, ``decays`` times in all. With ``interval_samples`` 0 it does not decay.
+    Source: MLPerf Training v0.6, reference of GNMT.
+    """
+    if samples < warmup_samples:
+        return peak * math.pow(0.01, 1 - samples / warmup_samples)
+    if samples <= remain_samples or interval_samples <= 0:
+        return peak
+    done = -(-(samples - remain_samples) // interval_samples)
+    return peak * math.pow(factor, min(decays, done))
+
+
 def linear_warmup(samples: float, warmup_samples: float) -> float:
     """Return the factor in (0, 1] of the step that completes ``samples`` training samples.
 

@@ -124,6 +124,20 @@ class ParallelTask(ModelParallelTask):
         self.scaler.update()
         self.optimizer.zero_grad()
 
+    def clip_gradients(self, limit: float) -> None:
+        """Scale all gradients so that their norm over all parameters is at most ``limit``.
+
+        With a sharded update each rank has a part of them. What the loss was scaled with is still
+        in them.
+        """
+        groups = self.optimizer.param_groups
+        gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
+        norm = torch.stack(torch._foreach_norm(gradients)).norm()
+        if self.sharded:
+            norm = self.ranks.sum(norm.double().square()).sqrt().to(norm.dtype)
+        factor = limit * self.scaler.get_scale() / (norm + 1e-6)
+        torch._foreach_mul_(gradients, factor.clamp(max=1.0))
+
     def use_execution(self, settings: Execution) -> None:
         """Compute with these execution settings from now on, with a new scaler."""
         super().use_execution(settings)

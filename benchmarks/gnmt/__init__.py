@@ -1,0 +1,1 @@
+"""gnmt: translation from English to German with a recurrent network."""
