@@ -90,13 +90,15 @@ class Attention(nn.Module):
         return attention.to(memory.values.dtype) @ memory.values, attention
 
     def score(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Return the energies, (sentences, n, places), of queries and keys (sentences, …, width)."""
+        """Return energies, (sentences, n, places), of queries and keys (sentences, …, width)."""
         vector = self.direction * (self.scale / self.direction.norm())
         return (queries[:, :, None] + keys[:, None]).tanh() @ vector
 
 
 class GNMT(nn.Module):
     """Encoder and decoder; maps token numbers to logits."""
+
+    attention_type = Attention
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -107,7 +109,7 @@ class GNMT(nn.Module):
         upper = range(shape.layers - 1)
         self.encoder = nn.ModuleList(Recurrent(width if n else 2 * width, width) for n in upper)
         self.asking = Recurrent(2 * width if has_feeding else width, width)
-        self.attention = Attention(width)
+        self.attention = self.attention_type(width)
         self.decoder = nn.ModuleList(Recurrent(2 * width, width) for _ in upper)
         self.classifier = nn.Linear(width, shape.vocabulary)
         with torch.no_grad():

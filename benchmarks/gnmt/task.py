@@ -1,15 +1,26 @@
 """gnmt in PyTorch: build, train, evaluate."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
-from benchmarks.gnmt.model import GNMT, Shape, Variant
-from reference.data.wmt.sentence_batches import Batch, Pass
+from benchmarks.gnmt.model import GNMT, Shape, Variant, shift
+from benchmarks.gnmt.pictures import SHOWN, Alignment, draw_alignments
+from reference.data.wmt.batch_order import LOCAL, ROUND_ROBIN, Bucketing
+from reference.data.wmt.sentence_batches import Batch, Pass, pad
+from reference.data.wmt.vocabulary import END
 from reference.optim.schedules import exponential_warmup_then_steps
 from reference.run.config import Execution, RunConfig
 from reference.torch.distributed import TorchRanks
+from reference.torch.translation.beam_search import translate
 from reference.torch.translation.task import TranslationHyperparameters, TranslationTask
+from rules.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +34,16 @@ class Hyperparameters(TranslationHyperparameters):
     opt_learning_rate_decay_steps: int
     opt_gradient_clip_norm: float
     model_variant: Variant
+
+
+def read_bucketing(way: str, window: str, hosts: str) -> Bucketing:
+    """Return how batches get sentences of like lengths. Raises UserError for a contradiction."""
+    if int(hosts) > 1 and way not in (LOCAL, ROUND_ROBIN):
+        raise UserError(
+            f"--set input_hosts={hosts}: with bucketing={way} there is one order for all; fix: "
+            f"leave it out, or set bucketing to {LOCAL} or {ROUND_ROBIN}"
+        )
+    return Bucketing(way, int(window), int(hosts))
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "Translation":
@@ -44,6 +65,9 @@ class Translation(TranslationTask):
             **{key: self.definition.model[key] for key in sizes},
             variant=self.hyperparameters.model_variant,
         )
+        self.curve: list[tuple[int, float]] = []
+        own = config.execution.own
+        self.bucketing = read_bucketing(own["bucketing"], own["window"], own["input_hosts"])
 
     def make_network(self) -> nn.Module:
         """Return the network of the definition."""
@@ -52,6 +76,10 @@ class Translation(TranslationTask):
     def use_execution(self, settings: Execution) -> None:
         """Compute with these execution settings from now on."""
         super().use_execution(settings)
+        self.use_form(settings)
+
+    def use_form(self, settings: Execution) -> None:
+        """Compute LSTMs as the settings have it."""
         self.model.use_form(settings.own["recurrent"])
 
     def weigh_pass(self, one: Pass, batch: Batch) -> float:
@@ -63,6 +91,38 @@ class Translation(TranslationTask):
         with self.autocast():
             logits = self.parallel(source, target)
         return self.sum_losses(logits.float(), target) / len(target)
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Return BLEU and loss; remember BLEU for the pictures."""
+        quality = super().evaluate()
+        self.curve.append((self.samples, quality["bleu"]))
+        return quality
+
+    @torch.no_grad()
+    def pictures(self) -> "Figure":
+        """Return a figure with the attention of some translations of middle length."""
+        self.model.eval()
+        middle = len(self.sorted_rows) // 2
+        rows = self.sorted_rows[middle : middle + SHOWN]
+        return draw_alignments([self.align(int(row)) for row in rows], self.curve)
+
+    def align(self, row: int) -> Alignment:
+        """Translate the sentence of an evaluation row; return where the decoder looks for it."""
+        source = self.to_device(pad(self.pairs, np.array([row])).source)
+        target = [*translate(self.model, source, self.search)[0], END]
+        memory = self.model.remember(source)
+        before = shift(torch.tensor([target], device=source.device))
+        _, attention, _ = self.model.decode(self.model.embedding(before.t()), memory, None)
+        return Alignment(
+            *(
+                [self.pairs.text([token]) or "·" for token in one]
+                for one in (source[0].tolist(), target)
+            ),
+            attention[0].float().cpu().numpy(),
+            self.pairs.text(target),
+            self.pairs.references[row - self.pairs.train_samples],
+        )
 
     def prepare_update(self) -> None:
         """Clip the gradients and set the learning rate."""

@@ -6,31 +6,18 @@ They are mistakes and tricks that a quality target must detect.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import numpy as np
 from torch import Tensor, nn
 
 from benchmarks.transformer.model import Memory, Transformer
 from benchmarks.transformer.task import Translation
-from reference.data.wmt.pairs import Tokens
 from reference.run.config import RunConfig
-from reference.run.seeding import make_generator
 from reference.torch import broken
 from reference.torch.distributed import TorchRanks
+from reference.torch.translation.broken import ShuffledTargets as Shuffled
 
 
-class ShuffledTargets(Translation):
+class ShuffledTargets(Shuffled, Translation):
     """Training targets belong to other sources: only German can be learnt, not the content."""
-
-    def open_data(self) -> None:
-        """Open the data, then permute the training targets."""
-        super().open_data()
-        train, target = self.definition.train_samples, self.pairs.target
-        order = np.arange(len(target.ends))
-        order[:train] = make_generator(self.config.seed, "shuffled targets").permutation(train)
-        rows = [target.row(int(row)) for row in order]
-        dealt = Tokens(np.concatenate(rows), np.cumsum([len(row) for row in rows]))
-        self.pairs = replace(self.pairs, target=dealt)
-        self.batches = self.make_batches()
 
 
 class Frozen(broken.Frozen, Translation):

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from reference.data import wmt
+from reference.data.wmt.batch_order import AS_DRAWN
 from reference.data.wmt.sentence_batches import Batch, Batches, Pass, pad, sort_by_length
 from reference.data.wmt.vocabulary import PADDING, UNKNOWN
 from reference.run import seeding
@@ -47,6 +48,7 @@ class TranslationTask(ParallelTask):
 
     hyperparameter_type: type[TranslationHyperparameters] = TranslationHyperparameters
     hyperparameters: TranslationHyperparameters
+    bucketing = AS_DRAWN
     evaluation_batch = 128
     has_varying_shapes = True
 
@@ -116,6 +118,7 @@ class TranslationTask(ParallelTask):
             self.ranks.replica,
             self.ranks.replicas,
             self.piece_size,
+            self.bucketing,
         )
 
     def train(self, block: Block, on_samples: Callable[[int], None]) -> float:

@@ -1,0 +1,192 @@
+"""The measurements that `cepheid measure speed gnmt` adds: what the TPU paper did, on and off.
+
+All sides compute eagerly in float32. Source: Kumar et al. 2019 (arXiv:1909.09756), section 3.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.gnmt import task
+from benchmarks.gnmt.decoding import RecurrentDecoding
+from benchmarks.gnmt.model import GNMT, Memory
+from reference.data.wmt import batch_order
+from reference.data.wmt.batch_order import BatchOrder, Bucketing
+from reference.data.wmt.sentence_batches import pad, sort_by_length
+from reference.data.wmt.vocabulary import PADDING
+from reference.measure import exchange
+from reference.measure.speed import (
+    Measure,
+    Measurement,
+    Row,
+    Subject,
+    describe_comparison,
+    make_ready_task,
+)
+from reference.measure.turns import time_steps
+from reference.run.config import RunConfig, configure
+from reference.torch.translation.beam_search import translate
+from rules.definition import Block
+
+STEPS, SENTENCES, BATCHES, RANKS = 16, 32, 256, 4
+SETTINGS = ("precision=fp32", "compile=off")
+BUCKETINGS = {
+    "at random": Bucketing(),
+    "windows of 16 batches, one for all": Bucketing(batch_order.GLOBAL, 16),
+    "windows of 64 batches, one for all": Bucketing(batch_order.GLOBAL, 64),
+    "windows of 16 batches, each of 4 hosts its own": Bucketing(batch_order.LOCAL, 16, RANKS),
+    "windows of 16 batches, 4 hosts in turn": Bucketing(batch_order.ROUND_ROBIN, 16, RANKS),
+}
+
+
+def compare_forms(subject: Subject) -> Measurement:
+    """Compare a step with LSTMs of the library, with hoisted loops and with plain loops."""
+    forms: Mapping[str, list[str]] = {
+        "library": [],
+        "hoisted": ["recurrent=hoisted"],
+        "plain": ["recurrent=plain"],
+    }
+    return _compare_steps(
+        subject, forms, [("hoisted", "plain"), ("library", "plain"), ("library", "hoisted")]
+    )
+
+
+def compare_bucketing(subject: Subject) -> Measurement:
+    """Compare a step on batches of like lengths with one on batches drawn at random.
+
+    Also count the padding of each bucketing on one rank and on several.
+    """
+    ways: Mapping[str, list[str]] = {
+        "batches of like lengths": [],
+        "batches at random": ["bucketing=random"],
+    }
+    measured = _compare_steps(subject, ways, [("batches of like lengths", "batches at random")])
+    ready = make_ready_task(task.create, _configure(subject), subject.ranks)
+    lengths = ready.batches.order.lengths
+    rows, facts = list(measured.rows), {"steps": measured.facts}
+    for name, bucketing in BUCKETINGS.items():
+        order = BatchOrder(lengths, 1, RANKS * ready.config.global_batch_size, bucketing)
+        padding = batch_order.measure_padding(order, RANKS, BATCHES)
+        facts[name] = {"padding": padding.share, "with_waiting": padding.share_with_waiting}
+        rows.append(
+            Row(
+                what=f"padding of {RANKS} ranks, {order.batch} sentences in a global batch",
+                reference=name,
+                result=f"{padding.share:.1%} of the places; {padding.share_with_waiting:.1%} if "
+                "every rank waits for the longest sentence of all",
+            )
+        )
+    return Measurement(rows, facts)
+
+
+def compare_variants(subject: Subject) -> Measurement:
+    """Compare a step of GNMT v2 with one of Google's network, which loops over the attention."""
+    variants: Mapping[str, list[str]] = {
+        "gnmt_v2": [],
+        "input_feeding": ["model_variant=input_feeding"],
+    }
+    return _compare_steps(subject, variants, [("gnmt_v2", "input_feeding")])
+
+
+def compare_decoding(subject: Subject) -> Measurement:
+    """Compare the search with one that projects its keys anew, and with single sentences.
+
+    The network is trained for an epoch first, because an untrained one ends its sentences at once.
+    """
+    ours = make_ready_task(task.create, _configure(subject), subject.ranks)
+    train = subject.config.definition.train_samples
+    ours.train(Block(1, 0, train), lambda samples: None)
+    count = min(SENTENCES, subject.config.definition.evaluation_samples)
+    places = sort_by_length(ours.pairs, np.arange(train, train + count))
+    source = torch.from_numpy(pad(ours.pairs, places).source)
+    ours.model.eval()
+    ways: dict[str, Callable[[], object]] = {
+        "keys projected anew for each token": lambda: translate(
+            ForgetfulDecoder(ours.model), source, ours.search
+        ),
+        "one sentence at a time": lambda: [
+            ours.predict(row[row != PADDING][None]) for row in source
+        ],
+    }
+    rows, facts = [], {}
+    for name, work in ways.items():
+        compared = subject.compare(
+            f"{count} translations",
+            name,
+            partial(_time_once, work),
+            partial(_time_once, partial(ours.predict, source)),
+        )
+        rows.append(describe_comparison(compared))
+        facts[name] = compared.as_json()
+    return Measurement(rows, facts)
+
+
+class ForgetfulDecoder:
+    """A decoder that projects the keys of the attention anew for each token."""
+
+    def __init__(self, network: GNMT) -> None:
+        self.network = network
+
+    def start_decoding(self, source: Tensor, hypotheses: int, places: int) -> RecurrentDecoding:
+        """Encode ``source``, (sentences, places)."""
+        return _Forgetful(self.network, self.network.remember(source))
+
+
+class _Forgetful(RecurrentDecoding):
+    def step(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        memory: Memory = self.memory
+        values, padding = memory.values.transpose(0, 1), memory.padding[:, 0]
+        self.memory = self.network.attention.remember(values, padding)
+        return super().step(tokens)
+
+
+def _compare_steps(
+    subject: Subject, ways: Mapping[str, list[str]], pairs: list[tuple[str, str]]
+) -> Measurement:
+    """Compare steps with different settings, each pair in turns, on the same sentences."""
+    tasks = {
+        name: make_ready_task(task.create, _configure(subject, *settings), subject.ranks)
+        for name, settings in ways.items()
+    }
+    rows, facts = [], {}
+    for name, baseline in pairs:
+        tasks[name].samples = tasks[baseline].samples = 0
+        compared = subject.compare(
+            f"step of {subject.config.global_batch_size} sentences, {name}",
+            baseline,
+            partial(time_steps, tasks[baseline], STEPS),
+            partial(time_steps, tasks[name], STEPS),
+        )
+        rows.append(describe_comparison(compared))
+        facts[f"{name} against {baseline}"] = compared.as_json()
+    return Measurement(rows, facts)
+
+
+def _configure(subject: Subject, *settings: str) -> RunConfig:
+    return configure(
+        subject.config.definition,
+        division="open",  # for Google's network
+        overrides=[*SETTINGS, *subject.overrides, *settings],
+        data_root=subject.config.data_root,
+        seed=1,
+    )
+
+
+def _time_once(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+MEASUREMENTS: Mapping[str, Measure] = {
+    "recurrent": compare_forms,
+    "bucketing": compare_bucketing,
+    "variants": compare_variants,
+    "decoding": compare_decoding,
+    **exchange.MEASUREMENTS,
+}
+ON_REQUEST = tuple(MEASUREMENTS)
