@@ -29,6 +29,7 @@ TRAINING = [
 # What the host decides by values, so that it has to wait for the device.
 HOST_DECIDES = {
     ("kfac", "update"): "which factors are stale, and whether a damped inverse exists",
+    ("gnmt", "prediction"): "beam search ends when all hypotheses have ended",
     ("transformer", "prediction"): "beam search ends when all hypotheses have ended",
 }
 SAMPLES = 8  # of a step: noise is drawn on the CPU before it is moved

@@ -92,7 +92,8 @@ class Attention(nn.Module):
     def score(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Return energies, (sentences, n, places), of queries and keys (sentences, …, width)."""
         vector = self.direction * (self.scale / self.direction.norm())
-        return (queries[:, :, None] + keys[:, None]).tanh() @ vector
+        energies: Tensor = (queries[:, :, None] + keys[:, None]).tanh() @ vector
+        return energies
 
 
 class GNMT(nn.Module):

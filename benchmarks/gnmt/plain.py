@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from benchmarks.gnmt.model import Shape, shift
 from benchmarks.gnmt.task import Translation
@@ -73,12 +73,13 @@ class Peer(nn.Module):
 
         def run(layer: nn.Module, inputs: Tensor) -> Tensor:
             packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
-            outputs: PackedSequence = layer(packed)[0]
-            return pad_packed_sequence(outputs, batch_first=True)[0]
+            padded: Tensor = pad_packed_sequence(layer(packed)[0], batch_first=True)[0]
+            return padded
 
         states = run(self.both, self.drop(self.embedding(source)))
         for number, layer in enumerate(self.encoder):
-            states = run(layer, self.drop(states)) + (states if number else 0)
+            result = run(layer, self.drop(states))
+            states = result + states if number else result
         return states
 
     def read(self, state: Tensor, encoded: Tensor, padding: Tensor) -> Tensor:
@@ -86,7 +87,8 @@ class Peer(nn.Module):
         vector = self.scale * self.direction / self.direction.norm()
         mixed = torch.tanh(self.query(state)[:, None] + self.key(encoded) + self.bias)
         energy = (mixed * vector).sum(-1).masked_fill(padding, float("-inf"))
-        return (energy.softmax(1)[:, :, None] * encoded).sum(1)
+        answer: Tensor = (energy.softmax(1)[:, :, None] * encoded).sum(1)
+        return answer
 
     def drop(self, inputs: Tensor) -> Tensor:
         """Return the input of an LSTM with dropout."""

@@ -29,18 +29,25 @@ class Recurrent(nn.LSTM):
 
         A state is output and cell; None is zeros.
         """
-        if self.form == "library":
-            outputs, (last, cell) = super().forward(inputs, state)
-            return outputs, (last, cell)
+        device = inputs.device.type
         if state is None:
             zeros = inputs.new_zeros(1, inputs.shape[1], self.hidden_size)
             state = zeros, zeros
-        weights = self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0 + self.bias_hh_l0
+        if self.form == "library":
+            has_autocast = torch.amp.is_autocast_available(device)
+            if has_autocast and torch.is_autocast_enabled(device):
+                # Of all arguments, oneDNN's autocast converts the weights alone.
+                kind = torch.get_autocast_dtype(device)
+                inputs, state = inputs.to(kind), (state[0].to(kind), state[1].to(kind))
+            outputs, (last, cell) = super().forward(inputs, state)
+            return outputs, (last, cell)
+        of_input, of_state, *biases = self.parameters()
+        weights = of_input, of_state, biases[0] + biases[1]
         if self.form == "plain":
             return run_plainly(inputs, state, *weights)
-        with torch.autocast(inputs.device.type, enabled=False):  # this loop is for float32 alone
+        with torch.autocast(device, enabled=False):  # this loop is for float32 alone
             exact = [part.float() for part in (inputs, *state, *weights)]
-            outputs, cell = HoistedLoop.apply(*exact)  # type: ignore[no-untyped-call]
+            outputs, cell = HoistedLoop.apply(*exact)
         return outputs, (outputs[-1:], cell)
 
 

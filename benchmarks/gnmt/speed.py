@@ -6,6 +6,7 @@ All sides compute eagerly in float32. Source: Kumar et al. 2019 (arXiv:1909.0975
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from benchmarks.gnmt import task
 from benchmarks.gnmt.decoding import RecurrentDecoding
 from benchmarks.gnmt.model import GNMT, Memory
+from benchmarks.gnmt.recurrent import Form, Recurrent
 from reference.data.wmt import batch_order
 from reference.data.wmt.batch_order import BatchOrder, Bucketing
 from reference.data.wmt.sentence_batches import pad, sort_by_length
@@ -33,6 +35,7 @@ from reference.torch.translation.beam_search import translate
 from rules.definition import Block
 
 STEPS, SENTENCES, BATCHES, RANKS = 16, 32, 256, 4
+LAYER_WIDTH, LAYER_PLACES, LAYER_SENTENCES = 1024, 25, (1, 4, 16)
 SETTINGS = ("precision=fp32", "compile=off")
 BUCKETINGS = {
     "at random": Bucketing(),
@@ -53,6 +56,40 @@ def compare_forms(subject: Subject) -> Measurement:
     return _compare_steps(
         subject, forms, [("hoisted", "plain"), ("library", "plain"), ("library", "hoisted")]
     )
+
+
+def compare_layers(subject: Subject) -> Measurement:
+    """Compare the forms of one layer of the published width, forward and backward.
+
+    The fewer sentences a rank has, the more hoisting brings: the products of a step then wait for
+    the weights.
+    """
+    rows, facts = [], {}
+    for sentences in LAYER_SENTENCES:
+        inputs = torch.randn(LAYER_PLACES, sentences, LAYER_WIDTH)
+        for form, baseline in (("hoisted", "plain"), ("library", "plain")):
+            compared = subject.compare(
+                f"layer of {LAYER_WIDTH} units, {LAYER_PLACES} places of {sentences} sentences, "
+                + form,
+                baseline,
+                partial(_time_once, make_layer_step(baseline, inputs)),
+                partial(_time_once, make_layer_step(form, inputs)),
+            )
+            rows.append(describe_comparison(compared))
+            facts[f"{form}, {sentences} sentences"] = compared.as_json()
+    return Measurement(rows, facts)
+
+
+def make_layer_step(form: str, inputs: Tensor) -> Callable[[], None]:
+    """Return what computes a layer and its gradients for ``inputs``, (places, sentences, width)."""
+    layer = Recurrent(inputs.shape[2], LAYER_WIDTH)
+    layer.form = cast(Form, form)
+
+    def step() -> None:
+        layer.zero_grad()
+        layer(inputs)[0].sum().backward()
+
+    return step
 
 
 def compare_bucketing(subject: Subject) -> Measurement:
@@ -184,6 +221,7 @@ def _time_once(work: Callable[[], object]) -> float:
 
 MEASUREMENTS: Mapping[str, Measure] = {
     "recurrent": compare_forms,
+    "layers": compare_layers,
     "bucketing": compare_bucketing,
     "variants": compare_variants,
     "decoding": compare_decoding,

@@ -1,7 +1,8 @@
 """gnmt in PyTorch: build, train, evaluate."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from benchmarks.gnmt.model import GNMT, Shape, Variant, shift
 from benchmarks.gnmt.pictures import SHOWN, Alignment, draw_alignments
+from benchmarks.gnmt.recurrent import Form
 from reference.data.wmt.batch_order import LOCAL, ROUND_ROBIN, Bucketing
 from reference.data.wmt.sentence_batches import Batch, Pass, pad
 from reference.data.wmt.vocabulary import END
@@ -80,7 +82,7 @@ class Translation(TranslationTask):
 
     def use_form(self, settings: Execution) -> None:
         """Compute LSTMs as the settings have it."""
-        self.model.use_form(settings.own["recurrent"])
+        self.model.use_form(cast(Form, settings.own["recurrent"]))
 
     def weigh_pass(self, one: Pass, batch: Batch) -> float:
         """Return the part of a pass in the mean loss of the global batch: that of its sentences."""
@@ -115,14 +117,16 @@ class Translation(TranslationTask):
         before = shift(torch.tensor([target], device=source.device))
         _, attention, _ = self.model.decode(self.model.embedding(before.t()), memory, None)
         return Alignment(
-            *(
-                [self.pairs.text([token]) or "·" for token in one]
-                for one in (source[0].tolist(), target)
-            ),
+            self.name_tokens(source[0].tolist()),
+            self.name_tokens(target),
             attention[0].float().cpu().numpy(),
             self.pairs.text(target),
             self.pairs.references[row - self.pairs.train_samples],
         )
+
+    def name_tokens(self, tokens: Sequence[int]) -> list[str]:
+        """Return the text of each token; END has none."""
+        return [self.pairs.text([token]) or "·" for token in tokens]
 
     def prepare_update(self) -> None:
         """Clip the gradients and set the learning rate."""

@@ -230,7 +230,12 @@ def test_bleu_and_the_beam() -> None:
 
 
 def test_learning_rates() -> None:
-    from reference.optim.schedules import Schedule, inverse_square_root, warmup_then_cosine
+    from reference.optim.schedules import (
+        Schedule,
+        exponential_warmup_then_steps,
+        inverse_square_root,
+        warmup_then_cosine,
+    )
 
     for s in (1, 100, 2000, 2001, 17_000, 30_000, 40_000):
         ours = warmup_then_cosine(
@@ -243,6 +248,18 @@ def test_learning_rates() -> None:
         ours = inverse_square_root(s, peak=5e-3, warmup_samples=8000)
         assert page.inverse_square_root_rate(s, 5e-3, 8000) == pytest.approx(ours)
     assert page.cosine_rate(5000, 1.0, 0.1, 2000, 0) == 1.0
+    for s in (16, 1599, 1600, 30_000, 30_016, 50_000, 50_016, 10**6):
+        for interval in (0, 20_000):
+            ours = exponential_warmup_then_steps(
+                s,
+                peak=4e-3,
+                warmup_samples=1600,
+                remain_samples=30_000,
+                interval_samples=interval,
+                factor=0.5,
+                decays=4,
+            )
+            assert page.stepwise_rate(s, 4e-3, 1600, 30_000, interval) == pytest.approx(ours)
 
 
 def test_the_schedules_of_resnet50_and_kfac_are_those_of_the_page() -> None:

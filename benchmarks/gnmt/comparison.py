@@ -1,0 +1,50 @@
+"""Train gnmt and transformer on the same sentences: `python -m benchmarks.gnmt.comparison`.
+
+The Transformer has its own mini network, batch size and rates; data and evaluations are gnmt's.
+One thread. Seconds are those of the processor, which other work changes less than the clock.
+"""
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from benchmarks.gnmt import task as gnmt
+from benchmarks.transformer import task as transformer
+from reference.run.config import configure
+from reference.torch.distributed import TorchRanks
+from rules import definition
+
+SETTINGS = ("precision=fp32", "compile=off", "threads=1")
+
+
+def main() -> None:
+    """Print quality and seconds after each evaluation."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    arguments = parser.parse_args()
+    ours = definition.load("gnmt", "mini")
+    theirs = definition.load("transformer", "mini")
+    theirs = replace(theirs, data=ours.data, timing=ours.timing)
+    for seed in arguments.seeds:
+        for module, chosen in ((gnmt, ours), (transformer, theirs)):
+            config = configure(chosen, overrides=SETTINGS, data_root=arguments.data, seed=seed)
+            task = module.create(config, TorchRanks(0, 1, torch.device("cpu")))
+            task.build()
+            task.open_data()
+            start = time.process_time()
+            for block in chosen.schedule(config.global_batch_size):
+                task.train(block, lambda samples: None)
+                bleu, seconds = task.evaluate()["bleu"], time.process_time() - start
+                print(
+                    f"{chosen.name}, seed {seed}: {block.samples:,} pairs, {bleu:.1f} BLEU, "
+                    f"{seconds:.0f} s",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

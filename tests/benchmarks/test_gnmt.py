@@ -1,0 +1,497 @@
+"""gnmt: the network against a plain one, loops against the library, the search against targets."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+pytest.importorskip("sentencepiece", reason="needs the extra translation")
+pytest.importorskip("sacrebleu", reason="needs the extra translation")
+
+from torch import Tensor
+
+from benchmarks.gnmt import speed
+from benchmarks.gnmt.broken import VARIANTS, Bottleneck, Forgetful
+from benchmarks.gnmt.model import GNMT, Shape, Variant, shift
+from benchmarks.gnmt.plain import Peer
+from benchmarks.gnmt.recurrent import Form, HoistedLoop, Recurrent, reverse
+from benchmarks.gnmt.task import Translation, create
+from reference.data.wmt.pairs import Tokens
+from reference.data.wmt.vocabulary import END, PADDING
+from reference.measure.speed import Subject, make_plain_task
+from reference.optim.schedules import exponential_warmup_then_steps
+from reference.run.config import RunConfig, configure
+from reference.torch import parallel_task
+from reference.torch.distributed import TorchRanks
+from reference.torch.translation.beam_search import Search, translate
+from rules import definition
+from rules.definition import Block
+from rules.errors import UserError
+from tests.benchmarks.several_ranks import Result, result_on_this_rank
+from tests.distributed import on_ranks
+from tests.prepared import prepare
+
+FULL, MINI = (definition.load("gnmt", scale) for scale in ("full", "mini"))
+ALONE = TorchRanks(0, 1, torch.device("cpu"))
+SMALL = Shape(vocabulary=23, width=8, layers=4)
+VARIANTS_OF_MODEL: tuple[Variant, ...] = ("gnmt_v2", "input_feeding")
+TRAIN, EVALUATION = 64, 21
+
+
+def tokens_of(*lengths: int, seed: int = 0) -> Tensor:
+    """Sentences of these lengths, END included, padded."""
+    noise = torch.Generator().manual_seed(seed)
+    block: Tensor = torch.full((len(lengths), max(lengths)), PADDING)
+    for row, length in zip(block, lengths, strict=True):
+        row[: length - 1] = torch.randint(3, SMALL.vocabulary, (length - 1,), generator=noise)
+        row[length - 1] = END
+    return block
+
+
+def network_of(
+    kind: Callable[[Shape], Any] = GNMT, variant: Variant = "gnmt_v2", seed: int = 1
+) -> Any:
+    torch.manual_seed(seed)
+    return kind(dataclasses.replace(SMALL, variant=variant)).eval()
+
+
+# One layer ---------------------------------------------------------------------------------------
+
+
+def run_layer(form: Form) -> list[Tensor]:
+    """Outputs, last state and all gradients of a layer that goes on from a state."""
+    torch.manual_seed(2)
+    layer = Recurrent(3, 5)
+    layer.form = form
+    inputs, last, cell = torch.randn(7, 2, 3), torch.randn(1, 2, 5), torch.randn(1, 2, 5)
+    leaves = [one.requires_grad_() for one in (inputs, last, cell)]
+    outputs, (after, cell_after) = layer(inputs, (last, cell))
+    (outputs.sin().sum() + after.sum() + cell_after.cos().sum()).backward()
+    leaves += list(layer.parameters())
+    return [outputs, after, cell_after, *(leaf.grad for leaf in leaves if leaf.grad is not None)]
+
+
+@pytest.mark.parametrize("form", ["hoisted", "plain"])
+def test_every_form_computes_the_same_layer(form: Form) -> None:
+    expected, found = run_layer("library"), run_layer(form)
+    assert len(expected) == len(found) == 10
+    for one, other in zip(expected, found, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_the_hoisted_loop_has_the_gradients_of_differences() -> None:
+    torch.manual_seed(3)
+    shapes = ((3, 2, 2), (1, 2, 3), (1, 2, 3), (12, 2), (12, 3), (12,))
+    arguments = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes]
+    assert torch.autograd.gradcheck(HoistedLoop.apply, arguments)
+
+
+def test_sentences_are_reversed_and_their_padding_stays() -> None:
+    states = torch.arange(8.0).view(4, 2, 1)
+    assert reverse(states, torch.tensor([4, 2]))[:, :, 0].t().tolist() == [
+        [6, 4, 2, 0],
+        [3, 1, 5, 7],
+    ]
+
+
+# The network -------------------------------------------------------------------------------------
+
+
+def parameters_by_hand(vocabulary: int, width: int, layers: int) -> int:
+    def lstm(inputs: int) -> int:
+        return 4 * width * (inputs + width) + 8 * width
+
+    encoder = 2 * lstm(width) + lstm(2 * width) + (layers - 2) * lstm(width)
+    decoder = lstm(width) + (layers - 1) * lstm(2 * width)
+    attention = 2 * width**2 + 2 * width + 1
+    return vocabulary * width + encoder + decoder + attention + (width + 1) * vocabulary
+
+
+@pytest.mark.parametrize(("chosen", "logged"), [(FULL, 160_671_297), (MINI, 419_433)])
+def test_it_has_as_many_parameters_as_published(chosen: Any, logged: int) -> None:
+    model = chosen.model
+    counted = parameters_by_hand(model["vocabulary"], model["width"], model["layers"])
+    assert counted == model["parameters"] == logged
+
+
+def test_initial_weights_grow_as_the_width_shrinks() -> None:
+    assert Shape(9, 1024, 4).initial_range == pytest.approx(0.1)
+    network = GNMT(Shape(500, 64, 3))
+    for name, weights in network.named_parameters():
+        if name == "attention.scale":
+            assert float(weights.detach()) == pytest.approx(1 / 8)
+        elif name == "attention.bias":
+            assert not weights.any()
+        else:
+            assert 0.3 < float(weights.detach().abs().max()) <= 0.4, name
+
+
+def copy_to_peer(ours: GNMT) -> Peer:
+    """The plain network with our weights."""
+    theirs = Peer(ours.shape).eval()
+    pairs: list[tuple[Any, Any]] = [(theirs.both, ours.forwards), (theirs.asking, ours.asking)]
+    pairs += [*zip(theirs.encoder, ours.encoder, strict=True)]
+    pairs += [*zip(theirs.decoder, ours.decoder, strict=True)]
+    with torch.no_grad():
+        for there, here in pairs:
+            for name, weights in here.named_parameters():
+                cell = name.removesuffix("_l0")
+                getattr(there, name if hasattr(there, name) else cell).copy_(weights)
+        for name, weights in ours.backwards.named_parameters():
+            getattr(theirs.both, f"{name}_reverse").copy_(weights)
+        for name in ("direction", "scale", "bias"):
+            getattr(theirs, name).copy_(getattr(ours.attention, name))
+    theirs.embedding.load_state_dict(ours.embedding.state_dict())
+    theirs.classifier.load_state_dict(ours.classifier.state_dict())
+    theirs.query.load_state_dict(ours.attention.query.state_dict())
+    theirs.key.load_state_dict(ours.attention.key.state_dict())
+    return theirs
+
+
+def test_forward_values_are_those_of_packed_sequences_and_cells() -> None:
+    ours = network_of()
+    source, target = tokens_of(5, 9, 3), tokens_of(7, 2, 8, seed=1)
+    with torch.no_grad():
+        here, there = ours(source, target), copy_to_peer(ours)(source, target)
+    is_token = target != PADDING
+    assert float(here.std()) > 0.1
+    assert torch.allclose(here[is_token], there[is_token], atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS_OF_MODEL)
+def test_padding_changes_nothing(variant: Variant) -> None:
+    network = network_of(variant=variant)
+    source, target = tokens_of(4), tokens_of(6, seed=1)
+    wider = [torch.nn.functional.pad(tokens, (0, 5)) for tokens in (source, target)]
+    assert torch.allclose(network(source, target), network(*wider)[:, :6], atol=1e-6)
+
+
+@pytest.mark.parametrize("variant", VARIANTS_OF_MODEL)
+def test_later_tokens_are_not_seen(variant: Variant) -> None:
+    network, source, target = network_of(variant=variant), tokens_of(4), tokens_of(6, seed=1)
+    changed = target.clone()
+    changed[0, 3] = 3 + (int(target[0, 3]) - 2) % 20
+    here, there = network(source, target), network(source, changed)
+    assert torch.equal(here[:, :4], there[:, :4])
+    assert not torch.allclose(here[:, 4:], there[:, 4:])
+
+
+def test_input_feeding_feeds_the_last_answer() -> None:
+    """Without the weights of the answers it is the usual network."""
+    usual, feeding = network_of(), network_of(variant="input_feeding")
+    weights = usual.state_dict()
+    name = "asking.weight_ih_l0"
+    weights[name] = torch.cat([weights[name], torch.zeros_like(weights[name])], dim=1)
+    feeding.load_state_dict(weights)
+    source, target = tokens_of(5, 9), tokens_of(7, 4, seed=1)
+    assert torch.allclose(usual(source, target), feeding(source, target), atol=1e-6)
+    feeding.asking.weight_ih_l0.data[:, SMALL.width :] = 0.5
+    here, there = usual(source, target), feeding(source, target)
+    assert torch.allclose(here[:, 0], there[:, 0], atol=1e-6)
+    assert not torch.allclose(here[:, 1], there[:, 1], atol=1e-3)
+
+
+# The search --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS_OF_MODEL)
+@torch.no_grad()
+def test_a_search_computes_the_logits_of_training_step_by_step(variant: Variant) -> None:
+    network = network_of(variant=variant)
+    source, target = tokens_of(5, 9, 3), tokens_of(6, 6, 6, seed=1)
+    expected, decoding = network(source, target), network.start_decoding(source, 1, 6)
+    for place, before in enumerate(shift(target).unbind(1)):
+        logits, attention = decoding.step(before[:, None])
+        assert torch.allclose(logits[:, 0], expected[:, place], atol=1e-5)
+        assert torch.allclose(attention.sum(-1), torch.ones(3, 1))
+        assert not attention[0, 0, 5:].any()
+        decoding.keep(torch.arange(3), None)
+
+
+def search_slowly(network: GNMT, source: Tensor, search: Search) -> list[int]:
+    """Search for one sentence as one writes it down: every hypothesis is computed anew."""
+    limit = source.shape[1] + search.extra_tokens
+    going: list[tuple[float, list[int]]] = [(0.0, [])]
+    ended: list[tuple[float, list[int]]] = []
+    memory = network.remember(source)
+    for length in range(1, limit + 1):
+        candidates = []
+        for score, tokens in going:
+            embedded = network.embedding(torch.tensor([[END], *([token] for token in tokens)]))
+            states, attention, _ = network.decode(embedded, memory, None)
+            coverage = search.coverage * float(attention[0].sum(0).clamp(max=1).log().sum())
+            for token, gain in enumerate(network.classifier(states[-1, 0]).log_softmax(0).tolist()):
+                candidates.append((score + gain, [*tokens, token], coverage))
+        candidates.sort(reverse=True)
+        best = candidates[: 2 * search.beam]
+        going = [(s, tokens) for s, tokens, _ in best if tokens[-1] != END][: search.beam]
+        norm = ((5 + length) / 6) ** search.alpha
+        ended += [(s / norm + c, tokens[:-1]) for s, tokens, c in best if tokens[-1] == END]
+        if ended and max(ended)[0] >= going[0][0] / ((5 + limit) / 6) ** search.alpha:
+            break
+    return [t for t in (max(ended)[1] if ended else going[0][1]) if t != PADDING]
+
+
+@pytest.mark.parametrize("variant", VARIANTS_OF_MODEL)
+@torch.no_grad()
+def test_the_search_finds_what_a_slow_one_finds(variant: Variant) -> None:
+    search, found = Search(beam=3, alpha=0.6, extra_tokens=3, coverage=0.3), []
+    for seed in range(3):
+        network, source = network_of(variant=variant, seed=seed), tokens_of(3, 7, 5, seed=seed)
+        network.classifier.weight.data *= 3  # as sure as one that has learnt
+        found += translate(network, source, search)
+        expected = [search_slowly(network, row[row != PADDING][None], search) for row in source]
+        assert found[-3:] == expected
+    assert len(set(map(len, found))) > 1
+
+
+# The task ----------------------------------------------------------------------------------------
+
+
+def small_config(data_root: Path, *overrides: str, division: str = "closed") -> RunConfig:
+    sizes = {"train_samples": TRAIN, "evaluation_samples": EVALUATION}
+    chosen = dataclasses.replace(MINI, data=MappingProxyType({**MINI.data, **sizes}))
+    prepare(chosen.data, data_root)
+    settings = ["global_batch_size=16", "compile=off", "precision=fp32", *overrides]
+    return configure(chosen, overrides=settings, data_root=data_root, seed=3, division=division)
+
+
+def build_task(config: RunConfig, ranks: TorchRanks = ALONE) -> Translation:
+    task = create(config, ranks)
+    task.build()
+    task.open_data()
+    return task
+
+
+def train_task(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 32) -> Translation:
+    task = build_task(config, ranks)
+    task.train(Block(1, 0, samples), lambda samples: None)
+    return task
+
+
+def test_the_loss_is_a_sum_over_tokens_and_a_mean_over_sentences(data_root: Path) -> None:
+    task = build_task(small_config(data_root, "pass_tokens=512"))
+    task.model.train()
+    (batch,) = [task.batches.make_batch(0)]
+    with torch.no_grad():
+        total = 0.0
+        for one in batch.passes:
+            source, target = task.move_pass(one)
+            shares = task.model(source, target).log_softmax(-1)
+            right = shares.gather(2, target[:, :, None])[:, :, 0]
+            smoothed = 0.9 * right + 0.1 * shares.mean(-1)
+            total -= float(smoothed[target != PADDING].sum())
+    assert float(task.loss_and_gradients()) == pytest.approx(total / 16, rel=1e-5)
+
+
+def test_passes_change_no_gradient(data_root: Path) -> None:
+    gradients = []
+    for tokens in (32768, 512):
+        rate = f"pass_tokens={tokens}"
+        task = build_task(small_config(data_root, rate, "global_batch_size=32"))
+        assert (len(task.batches.make_batch(0).passes) > 1) == (tokens == 512)
+        task.model.train()
+        task.loss_and_gradients()
+        gradients.append([p.grad for p in task.model.parameters() if p.grad is not None])
+    for whole, cut in zip(*gradients, strict=True):
+        assert torch.allclose(whole, cut, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_are_clipped_together(data_root: Path) -> None:
+    task = build_task(small_config(data_root))
+    task.model.train()
+    task.loss_and_gradients()
+    parameters = list(task.model.parameters())
+    before = [p.grad.clone() for p in parameters if p.grad is not None]
+    norm = float(torch.stack([one.norm() for one in before]).norm())
+    assert norm > 10
+    task.clip_gradients(2 * norm)
+    assert all(torch.equal(p.grad, one) for p, one in zip(parameters, before, strict=True))
+    task.prepare_update()
+    for parameter, one in zip(parameters, before, strict=True):
+        assert torch.allclose(parameter.grad, one * 5 / norm, rtol=1e-4)
+
+
+def test_learning_rates_are_those_of_the_reference() -> None:
+    """NVIDIA's at batch 2,048: 200 steps, decays at 6,453 and after each 809 steps more."""
+    task = create(configure(FULL), ALONE)
+    found = []
+    for step in (0, 99, 199, 6452, 6453, 6453 + 808, 6453 + 809, 6453 + 3 * 809, 10**5):
+        task.samples = 2048 * (step + 1)
+        found.append(task.learning_rate() / 2e-3)
+    expected = [0.01 ** (199 / 200), 0.1, 1, 1, 0.5, 0.5, 0.25, 0.0625, 0.0625]
+    assert found == pytest.approx(expected)
+
+
+def test_without_an_interval_the_rate_stays() -> None:
+    rate = exponential_warmup_then_steps(
+        10**6, peak=2.0, warmup_samples=0, remain_samples=9, interval_samples=0, factor=0.5,
+        decays=4,
+    )  # fmt: skip
+    assert rate == 2.0
+
+
+def test_an_evaluation_translates_without_targets(data_root: Path) -> None:
+    """Other targets change the loss, which is computed with them, and no translation."""
+    task = train_task(small_config(data_root))
+    first = [task.predict(task.move_pass(one)[0]) for one in task.batches.make_batch(0).passes]
+    before = task.evaluate()
+    values = task.pairs.target.values.copy()
+    values[values > END] = 5
+    task.pairs = dataclasses.replace(task.pairs, target=Tokens(values, task.pairs.target.ends))
+    after = task.evaluate()
+    assert after["bleu"] == before["bleu"]
+    assert after["loss"] != before["loss"]
+    again = [task.predict(task.move_pass(one)[0]) for one in task.batches.make_batch(0).passes]
+    assert first == again
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["recurrent=hoisted"],
+        ["recurrent=plain", "precision=bf16"],
+        ["precision=bf16"],
+        ["bucketing=random"],
+        ["bucketing=local", "input_hosts=2", "window=4"],
+        ["bucketing=round_robin", "input_hosts=2", "window=1"],
+        ["model_variant=input_feeding"],
+    ],
+    ids=",".join,
+)
+def test_every_setting_trains(data_root: Path, overrides: list[str]) -> None:
+    task = train_task(small_config(data_root, *overrides, division="open"))
+    assert all(map(math.isfinite, task.evaluate().values()))
+
+
+@pytest.mark.parametrize("form", ["hoisted", "plain"])
+def test_forms_lead_to_the_same_weights(data_root: Path, form: str) -> None:
+    usual, other = (
+        train_task(small_config(data_root, *settings)) for settings in ([], [f"recurrent={form}"])
+    )
+    for name, weights in usual.model.state_dict().items():
+        assert torch.allclose(weights, other.model.state_dict()[name], atol=2e-4), name
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["label_smoothing=0.0"], "label_smoothing"),
+        (["opt_gradient_clip_norm=1.0"], "opt_gradient_clip_norm"),
+        (["model_variant=input_feeding"], "model_variant"),
+        (["recurrent=fast"], "recurrent"),
+        (["window=3"], "window"),
+    ],
+)
+def test_what_closed_refuses(overrides: list[str], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        configure(FULL, overrides=overrides)
+
+
+def test_one_order_for_all_has_no_hosts(data_root: Path) -> None:
+    with pytest.raises(UserError, match=r"input_hosts=2.*leave it out"):
+        create(small_config(data_root, "input_hosts=2"), ALONE)
+
+
+def test_pictures_show_translations_and_progress(data_root: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra site")
+    task = train_task(small_config(data_root))
+    task.evaluate()
+    figure = task.pictures()
+    *alignments, curve = figure.axes
+    assert all("reference: " in place.get_title() for place in alignments)
+    image: Any = alignments[0].images[0].get_array()
+    assert image.sum(axis=1).tolist() == pytest.approx([1.0] * len(image), abs=1e-4)
+    samples: Any = curve.lines[0].get_xdata()
+    assert list(samples) == [32]
+
+
+# Broken variants ---------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_without_attention_the_source_is_one_vector() -> None:
+    network, source = network_of(Bottleneck), tokens_of(5, 3)
+    _, attention = network.start_decoding(source, 1, 4).step(torch.full((2, 1), END))
+    assert attention[:, 0].tolist()[1] == pytest.approx([1 / 3] * 3 + [0, 0])
+
+
+@torch.no_grad()
+def test_a_forgetful_decoder_sees_the_last_token_alone() -> None:
+    network, source, target = network_of(Forgetful), tokens_of(4), tokens_of(6, seed=1)
+    changed = target.clone()
+    changed[0, 2] = 3 + (int(target[0, 2]) - 2) % 20
+    here, there = network(source, target)[0], network(source, changed)[0]
+    same = [torch.allclose(one, other) for one, other in zip(here, there, strict=True)]
+    assert same == [True, True, True, False, True, True]
+    decoding = network.start_decoding(source, 1, 6)
+    for place, before in enumerate(shift(target).unbind(1)):
+        logits, _ = decoding.step(before[:, None])
+        assert torch.allclose(logits[0, 0], here[place], atol=1e-5)
+
+
+def test_reversed_targets_end_with_their_end(data_root: Path) -> None:
+    config = small_config(data_root)
+    usual, backwards = build_task(config), VARIANTS["reversed_targets"](config, ALONE)
+    backwards.build()
+    backwards.open_data()
+    for row in (0, TRAIN - 1):
+        *tokens, end = usual.pairs.target.row(row).tolist()
+        assert backwards.pairs.target.row(row).tolist() == [*reversed(tokens), end]
+    evaluated = usual.pairs.target.row(TRAIN)
+    assert evaluated.tolist() == backwards.pairs.target.row(TRAIN).tolist()
+
+
+# Speed -------------------------------------------------------------------------------------------
+
+
+def subject_of(config: RunConfig, task: Translation | None = None) -> Subject:
+    """What a measurement of this configuration begins with; it shows nothing."""
+    overrides = ["global_batch_size=16"]
+    return Subject(config, ALONE, task, overrides, 2, lambda chosen: nullcontext(print))
+
+
+def test_what_it_is_timed_against_trains_on_random_batches(data_root: Path) -> None:
+    task = build_task(small_config(data_root))
+    plain = make_plain_task(subject_of(task.config, task))
+    assert plain.batches.order.bucketing.input == "random"
+    assert isinstance(plain.model, Peer)
+    assert plain.step().isfinite()
+
+
+@pytest.mark.slow  # a dozen sides are timed
+def test_speed_of_what_the_paper_did(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "STEPS", 1)
+    monkeypatch.setattr(speed, "BATCHES", 1)
+    monkeypatch.setattr(speed, "LAYER_WIDTH", 8)
+    subject = subject_of(small_config(data_root))
+    own = ("recurrent", "layers", "bucketing", "variants", "decoding")
+    rows = [row for key in own for row in speed.MEASUREMENTS[key](subject).rows]
+    assert sum("times as fast" in row.result for row in rows) == 13
+    assert sum("of the places" in row.result for row in rows) == len(speed.BUCKETINGS)
+
+
+# Ranks -------------------------------------------------------------------------------------------
+
+
+def _on_this_rank(data_root: Path, overrides: list[str]) -> Result:
+    parallel_task.BUCKET_MIB = 1  # type: ignore[attr-defined]  # several, in this process
+    settings = ["opt_learning_rate_warmup_samples=0", "opt_base_learning_rate=0.002"]
+    config = small_config(data_root, *settings, *overrides)
+    return result_on_this_rank(lambda ranks: train_task(config, ranks, samples=48))
+
+
+def test_ranks_that_share_the_update_clip_as_one(data_root: Path) -> None:
+    small_config(data_root)
+    overrides = ["weight_update=sharded"]
+    (alone,) = on_ranks(1, _on_this_rank, data_root, overrides)
+    first, other = on_ranks(2, _on_this_rank, data_root, overrides)
+    assert other == first
+    assert first[0] == pytest.approx(alone[0], rel=1e-4)
+    assert first[1] == pytest.approx(alone[1], rel=1e-4, abs=1e-5)
