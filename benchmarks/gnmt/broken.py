@@ -79,7 +79,10 @@ class Forgetful(GNMT):
     def decode(
         self, states: Tensor, memory: Memory, before: Sequence[State] | None
     ) -> tuple[Tensor, Tensor, list[State]]:
-        """Return outputs, attention and states for embedded tokens, each alone."""
+        """Return outputs, attention and states for embedded tokens, each alone.
+
+        Shapes are those of ``GNMT.decode``: (places, sentences, …).
+        """
         places, sentences, width = states.shape
         if before is not None or places == 1:
             return super().decode(states, memory, None)

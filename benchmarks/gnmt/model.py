@@ -174,7 +174,10 @@ class GNMT(nn.Module):
     def ask_step_by_step(
         self, states: Tensor, memory: Memory, before: Sequence[State] | None
     ) -> tuple[Tensor, Tensor, Tensor, list[State]]:
-        """Return outputs and answers of the first layer, where each answer is its next input."""
+        """Return outputs and answers of the first layer, where each answer is its next input.
+
+        Both are (places, sentences, width), the attention is (sentences, places, source places).
+        """
         answer = before[-1][0] if before else torch.zeros_like(states[:1])
         state = before[0] if before else None
         results, answers, attentions = [], [], []
@@ -206,7 +209,7 @@ class GNMT(nn.Module):
         return RecurrentDecoding(self, self.remember(source))
 
     def drop(self, states: Tensor) -> Tensor:
-        """Return the input of an LSTM with dropout, where there is some."""
+        """Return the input of an LSTM, (places, sentences, channels), with dropout."""
         if self.training and self.shape.dropout:
             return dropout(states, self.shape.dropout)
         return states

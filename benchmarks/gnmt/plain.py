@@ -91,7 +91,7 @@ class Peer(nn.Module):
         return answer
 
     def drop(self, inputs: Tensor) -> Tensor:
-        """Return the input of an LSTM with dropout."""
+        """Return the input of an LSTM, (sentences, …), with dropout."""
         return dropout(inputs, self.shape.dropout, self.training)
 
 

@@ -54,7 +54,7 @@ class Recurrent(nn.LSTM):
 def run_plainly(
     inputs: Tensor, state: State, of_input: Tensor, of_state: Tensor, bias: Tensor
 ) -> tuple[Tensor, State]:
-    """Return outputs and last state of a loop whose steps do everything."""
+    """Return outputs, (places, sentences, width), and last state of steps that do everything."""
     (last, cell), outputs = state, []
     matrix = torch.cat([of_input, of_state], dim=1)
     for one in inputs:
@@ -100,7 +100,10 @@ class HoistedLoop(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_outputs: Tensor, by_cell: Tensor) -> tuple[Tensor, ...]:
-        """Return the gradients of all arguments; those of the matrices are one product each."""
+        """Return the gradients of all arguments; those of the matrices are one product each.
+
+        ``by_outputs`` is (places, sentences, width), ``by_cell`` (1, sentences, width).
+        """
         inputs, of_input, of_state, gates, outputs, cells = ctx.saved_tensors
         by_gates, width = torch.empty_like(gates), of_state.shape[1]
         by_last, by_cell = torch.zeros_like(by_cell[0]), by_cell[0].clone()
