@@ -20,7 +20,6 @@ from reference.machine.ranks import Ranks
 from reference.torch.distributed import TorchRanks, detect_lost_rank
 from rules.errors import UserError
 
-ALL_REDUCE = ("flat", "two_level", "mesh")
 AUTO = "auto"
 Step = Callable[[Tensor], "Future[Tensor]"]
 
