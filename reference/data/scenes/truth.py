@@ -23,7 +23,7 @@ def make_truth(scenes: Scenes, *, with_masks: bool = False) -> Truth:
         image_numbers=numbers,
         labels=labels[numbers, places],
         boxes=boxes[numbers, places] * [width, height, width, height],
-        areas=np.bitwise_count(packed).sum(axis=-1),
+        areas=np.unpackbits(packed, axis=-1).sum(axis=-1, dtype=np.int64),
         is_crowd=np.zeros(len(numbers), bool),
         area_limits=AREA_LIMITS,
         masks=encode_masks(packed, height, width) if with_masks else None,
