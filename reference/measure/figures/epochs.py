@@ -1,6 +1,7 @@
 """The figures of `cepheid measure epochs`: points by batch size, and points by setting."""
 
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from reference.measure.figures.drawing import OURS, REPORTED, draw_figure
 from rules.definition import Definition
 
 MARGIN = 1.1  # of an axis beyond the largest value
+TITLE_CHARACTERS = 60  # of a line, for each column of a figure
 
 
 def draw_by_batch_size(
@@ -65,4 +67,5 @@ def draw_by_setting(
             axes.set_ylim(len(arms) - 0.5, -0.5)
             axes.set_xlim(0, MARGIN * axes.get_xlim()[1])
             axes.set_xlabel("epochs to target")
-        figure.suptitle(f"{comparison.title} ({comparison.source})", fontsize=10)
+        title = f"{comparison.title} ({comparison.source})"
+        figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS * len(columns)), fontsize=10)
