@@ -65,20 +65,22 @@ class Memory:
 
 
 class Attention(nn.Module):
-    """Normalised Bahdanau attention: energy = g · v/|v| · tanh(query + key + b)."""
+    """Normalised Bahdanau attention: energy = g · v/|v| · tanh(query + key + b).
+
+    The bias b belongs to the layer of the keys.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.query = nn.Linear(width, width, bias=False)
-        self.key = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width)
         self.direction = nn.Parameter(torch.empty(width))
         self.scale = nn.Parameter(torch.empty(()))
-        self.bias = nn.Parameter(torch.empty(width))
 
     def remember(self, encoded: Tensor, padding: Tensor) -> Memory:
         """Project the keys of encoded sources, (places, sentences, width), once for all queries."""
         values = encoded.transpose(0, 1)
-        return Memory(self.key(values) + self.bias, values, padding[:, None])
+        return Memory(self.key(values), values, padding[:, None])
 
     def forward(self, states: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Return what ``states``, (sentences, n, width), read, in their shape, and the attention.
@@ -117,7 +119,7 @@ class GNMT(nn.Module):
             for parameter in self.parameters():
                 parameter.uniform_(-shape.initial_range, shape.initial_range)
             self.attention.scale.fill_(1 / math.sqrt(width))
-            self.attention.bias.zero_()
+            self.attention.key.bias.zero_()
 
     def use_form(self, form: Form) -> None:
         """Compute all LSTMs in this way from now on."""

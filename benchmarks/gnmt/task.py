@@ -38,8 +38,16 @@ class Hyperparameters(TranslationHyperparameters):
     model_variant: Variant
 
 
-def read_bucketing(way: str, window: str, hosts: str) -> Bucketing:
+def read_bucketing(config: RunConfig) -> Bucketing:
     """Return how batches get sentences of like lengths. Raises UserError for a contradiction."""
+    way, window, hosts = (
+        config.execution.own[key] for key in ("bucketing", "window", "input_hosts")
+    )
+    if way == LOCAL and int(hosts) > config.global_batch_size:
+        raise UserError(
+            f"--set input_hosts={hosts}: with bucketing={way} each host draws a part of the "
+            f"{config.global_batch_size} sentences of a global batch; fix: choose fewer hosts"
+        )
     if int(hosts) > 1 and way not in (LOCAL, ROUND_ROBIN):
         raise UserError(
             f"--set input_hosts={hosts}: with bucketing={way} there is one order for all; fix: "
@@ -68,8 +76,7 @@ class Translation(TranslationTask):
             variant=self.hyperparameters.model_variant,
         )
         self.curve: list[tuple[int, float]] = []
-        own = config.execution.own
-        self.bucketing = read_bucketing(own["bucketing"], own["window"], own["input_hosts"])
+        self.bucketing = read_bucketing(config)
 
     def make_network(self) -> nn.Module:
         """Return the network of the definition."""

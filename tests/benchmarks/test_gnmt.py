@@ -126,7 +126,7 @@ def test_initial_weights_grow_as_the_width_shrinks() -> None:
     for name, weights in network.named_parameters():
         if name == "attention.scale":
             assert float(weights.detach()) == pytest.approx(1 / 8)
-        elif name == "attention.bias":
+        elif name == "attention.key.bias":
             assert not weights.any()
         else:
             assert 0.3 < float(weights.detach().abs().max()) <= 0.4, name
@@ -145,12 +145,13 @@ def copy_to_peer(ours: GNMT) -> Peer:
                 getattr(there, name if hasattr(there, name) else cell).copy_(weights)
         for name, weights in ours.backwards.named_parameters():
             getattr(theirs.both, f"{name}_reverse").copy_(weights)
-        for name in ("direction", "scale", "bias"):
+        for name in ("direction", "scale"):
             getattr(theirs, name).copy_(getattr(ours.attention, name))
+        theirs.bias.copy_(ours.attention.key.bias)
     theirs.embedding.load_state_dict(ours.embedding.state_dict())
     theirs.classifier.load_state_dict(ours.classifier.state_dict())
     theirs.query.load_state_dict(ours.attention.query.state_dict())
-    theirs.key.load_state_dict(ours.attention.key.state_dict())
+    theirs.key.weight.data.copy_(ours.attention.key.weight)
     return theirs
 
 
@@ -394,9 +395,16 @@ def test_what_closed_refuses(overrides: list[str], says: str) -> None:
         configure(FULL, overrides=overrides)
 
 
-def test_one_order_for_all_has_no_hosts(data_root: Path) -> None:
-    with pytest.raises(UserError, match=r"input_hosts=2.*leave it out"):
-        create(small_config(data_root, "input_hosts=2"), ALONE)
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["input_hosts=2"], r"input_hosts=2.*leave it out"),
+        (["input_hosts=16", "bucketing=local", "global_batch_size=8"], r"8 sentences.*fewer hosts"),
+    ],
+)
+def test_hosts_that_make_no_sense(data_root: Path, overrides: list[str], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        create(small_config(data_root, *overrides), ALONE)
 
 
 def test_pictures_show_translations_and_progress(data_root: Path) -> None:
@@ -487,9 +495,11 @@ def _on_this_rank(data_root: Path, overrides: list[str]) -> Result:
     return result_on_this_rank(lambda ranks: train_task(config, ranks, samples=48))
 
 
-def test_ranks_that_share_the_update_clip_as_one(data_root: Path) -> None:
+@pytest.mark.slow  # the contract suite has two ranks, too
+@pytest.mark.parametrize("way", ["sharded", "overlapped"])
+def test_ranks_that_share_the_update_clip_as_one(data_root: Path, way: str) -> None:
     small_config(data_root)
-    overrides = ["weight_update=sharded"]
+    overrides = [f"weight_update={way}"]
     (alone,) = on_ranks(1, _on_this_rank, data_root, overrides)
     first, other = on_ranks(2, _on_this_rank, data_root, overrides)
     assert other == first
