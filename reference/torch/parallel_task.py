@@ -130,6 +130,7 @@ class ParallelTask(ModelParallelTask):
         With a sharded update each rank has a part of them. What the loss was scaled with is still
         in them.
         """
+        assert self.shared is None, "the ranks of a replica would clip their own gradients alone"
         groups = self.optimizer.param_groups
         gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
         norm = torch.stack(torch._foreach_norm(gradients)).norm()
@@ -147,8 +148,9 @@ class ParallelTask(ModelParallelTask):
             from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler  # slow
 
             self.scaler = ShardedGradScaler(self.ranks.device.type)
-        if self.sharded and settings.compile == "on":  # a compiled model cannot wait inside
-            self.sharded.is_ahead = False
+        if self.sharded:  # a compiled model cannot wait inside
+            is_wanted = self.config.execution.own["weight_update"] == "overlapped"
+            self.sharded.is_ahead = is_wanted and settings.compile != "on"
 
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs, at any number of ranks; all ranks call it together."""

@@ -177,7 +177,8 @@ class TorchTask(BenchmarkTask):
             for number, piece in enumerate(united, 1):
                 is_last = number == len(pieces) and not is_alone
                 with self.sync_gradients() if is_last else self.no_sync():
-                    with self.phase("forward"):
+                    # DistributedDataParallel sends messages in its second forward pass.
+                    with self.phase("forward"), detect_lost_rank():
                         loss: Tensor = self.compiled_loss(piece.inputs, piece.targets)
                         if piece.weight != 1:
                             loss = loss * piece.weight

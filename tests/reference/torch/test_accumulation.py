@@ -199,6 +199,9 @@ def _train_with_shared_updates(data_root: Path) -> list[list[float]]:
             settings = [SPAN, GENTLE, f"weight_update={update}", f"micro_batch={size}"]
             task = build(narrow("resnet50", data_root, *settings), ranks)
             assert (task.sharded is None) == (update == "replicated")
+            for compiling in ("on", "off"):  # as autotuning does, which may choose the latter
+                task.use_execution(task.execution.with_setting("compile", compiling))
+            assert task.sharded is None or task.sharded.is_ahead == (update == "overlapped")
             train(task, 16)
             weights = torch.cat([value.flatten() for value in weights_of(task).values()])
             found.append(weights[::29].tolist())
