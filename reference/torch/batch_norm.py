@@ -204,8 +204,12 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
         weight, bias = self.weight, self.bias
         results = [self._normalize_part(part, weight, bias, self.eps, self.over) for part in parts]
         normalized, means, variances = zip(*results, strict=True)
-        self.batch_moments = torch.stack(means), torch.stack(variances)
-        mean, variance = (each.mean(0) if groups > 1 else each[0] for each in self.batch_moments)
+        if groups > 1:
+            self.batch_moments = torch.stack(means), torch.stack(variances)
+            mean, variance = (each.mean(0) for each in self.batch_moments)
+        else:  # fewer operations, which count where maps are small
+            (mean,), (variance,) = means, variances
+            self.batch_moments = mean[None], variance[None]
         count = self.over.count_values(parts[0].numel() // images.shape[1])
         self._update_running_statistics(mean, variance * (count / max(1, count - 1)))
         whole = torch.cat(normalized) if groups > 1 else normalized[0]

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from reference.torch import shared_memory
 from reference.torch.distributed import TorchRanks, detect_lost_rank
 from reference.torch.mesh import RankMesh, average_bucket
 
@@ -23,7 +24,8 @@ def make_data_parallel(
 
     On one rank the model itself is returned. If ``shape``, rows and columns, has several rows, the
     ranks of each row sum and scatter the gradients, the parts are summed between the rows, and
-    gathered in each row. Buffers stay as they are.
+    gathered in each row. Ranks on one machine add in memory that they share, if they have no GPUs.
+    Buffers stay as they are.
     """
     if ranks.world_size == 1:
         return model
@@ -38,4 +40,6 @@ def make_data_parallel(
         parallel = DistributedDataParallel(model, **options)
     if shape[0] > 1:
         parallel.register_comm_hook(RankMesh(ranks, shape), average_bucket)
+    elif ranks.device.type == "cpu":
+        parallel.register_comm_hook(ranks.world_size, shared_memory.average_bucket)
     return parallel
