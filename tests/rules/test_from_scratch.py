@@ -88,6 +88,24 @@ def test_images(data_root: Path) -> None:
     check_digest(folder)
 
 
+def test_scenes(data_root: Path) -> None:
+    pytest.importorskip("galsim", reason="scenes need the extra galsim")
+    from reference.data import scenes
+    from reference.data.scenes import sky
+
+    folder, _ = prepare("ssd", data_root)
+    ours = scenes.load(folder)
+    for name in ("images", "boxes", "labels"):
+        read = page.read_fixed(folder, name, range(3, 11))
+        assert np.array_equal(read, getattr(ours, name)[3:11])
+    assert ours.images.shape[1:] == (64, 64, 3)
+    assert ours.boxes.shape[1:] == (8, 4)
+    levels = np.array([0, 78, 255])
+    assert 2 * np.sinh(6.5 * levels / 255 - 2) == pytest.approx(sky.compute_sky_noises(levels))
+    assert sky.BANDS == "irg"
+    check_digest(folder)
+
+
 def test_sentences(data_root: Path) -> None:
     pytest.importorskip("sentencepiece", reason="sentences need the extra translation")
     from reference.data import wmt
@@ -217,6 +235,35 @@ def test_metrics_of_images() -> None:
         assert f"= ({', '.join(map(str, values))})" in PAGE
 
 
+def test_metrics_of_detections() -> None:
+    pytest.importorskip("faster_coco_eval", reason="needs the extra detection")
+    from reference.data.detection.average_precision import compute_average_precision
+    from reference.data.detection.truth import Detections, Truth
+
+    side, images, classes = 50, 20, 3
+    corners = RANDOM.uniform(0, side / 2, (60, 2))
+    boxes = np.concatenate([corners, corners + RANDOM.uniform(5, side / 2, (60, 2))], axis=1)
+    numbers, labels = RANDOM.integers(0, images, 60), RANDOM.integers(1, classes + 1, 60)
+    near = np.concatenate([boxes + RANDOM.normal(size=(60, 4)), boxes[::-1] + 1])
+    found = Detections(
+        np.concatenate([numbers, numbers[::-1]]),
+        np.concatenate([labels, RANDOM.integers(1, classes + 1, 60)]),
+        RANDOM.uniform(size=120),
+        near / side,
+    )
+    sides = np.full(images, side)
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+    truth = Truth(classes, sides, sides, numbers, labels, boxes, areas, np.zeros(60, bool))
+    ours = compute_average_precision(truth, found)
+    true = [[*row] for row in zip(numbers, labels, *boxes.T, strict=True)]
+    columns = (found.image_numbers, found.labels, *(found.boxes * side).T, found.scores)
+    rows = [[*row] for row in zip(*columns, strict=True)]
+    values = [page.average_precision(true, rows, 0.5 + 0.05 * step) for step in range(10)]
+    assert 0.1 < values[5] < values[0] < 0.99
+    assert (values[0], values[5]) == pytest.approx((ours.ap50, ours.ap75))
+    assert np.mean(values) == pytest.approx(ours.ap)
+
+
 def test_bleu_and_the_beam() -> None:
     pytest.importorskip("torch", reason="needs the extra torch")
     pytest.importorskip("sacrebleu", reason="needs the extra translation")
@@ -235,6 +282,7 @@ def test_learning_rates() -> None:
         exponential_warmup_then_steps,
         inverse_square_root,
         warmup_then_cosine,
+        warmup_then_drops,
     )
 
     for s in (1, 100, 2000, 2001, 17_000, 30_000, 40_000):
@@ -247,6 +295,9 @@ def test_learning_rates() -> None:
         assert rate == pytest.approx(schedule.rate(s))
         ours = inverse_square_root(s, peak=5e-3, warmup_samples=8000)
         assert page.inverse_square_root_rate(s, 5e-3, 8000) == pytest.approx(ours)
+        drops = [17_000, 35_000]
+        ours = warmup_then_drops(s, base=0.1, warmup_samples=2000, warmup_factor=1, drops=drops)
+        assert page.dropping_rate(s, 0.1, 2000, 1, drops) == pytest.approx(ours)
     assert page.cosine_rate(5000, 1.0, 0.1, 2000, 0) == 1.0
     for s in (16, 1599, 1600, 30_000, 30_016, 50_000, 50_016, 10**6):
         for interval in (0, 20_000):

@@ -1,0 +1,363 @@
+"""ssd: the network, its schedule, what it finds and refuses; the contract tests have the rest."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from torch import Tensor
+
+from benchmarks.ssd import broken, pictures
+from benchmarks.ssd.model import SSD, compute_cells, join_maps
+from benchmarks.ssd.task import Detection, create
+from reference.data.scenes.truth import make_truth
+from reference.run.config import RunConfig, configure
+from reference.torch.detection.boxes import encode
+from reference.torch.detection.default_boxes import Level, make_default_boxes
+from reference.torch.distributed import TorchRanks, start_ranks
+from rules import definition
+from rules.definition import Block
+from rules.errors import UserError
+from tests.benchmarks.several_ranks import (
+    Result,
+    assert_four_ranks_do_what_one_does,
+    result_on_this_rank,
+)
+from tests.distributed import on_ranks
+from tests.prepared import prepare
+
+FULL, MINI = (definition.load("ssd", scale) for scale in ("full", "mini"))
+ALONE = TorchRanks(0, 1, torch.device("cpu"))
+TRAIN, EVALUATION = 48, 21
+EPOCH = 117_266  # training images of COCO 2017 that have boxes
+
+# Network -----------------------------------------------------------------------------------------
+
+
+def make_network(facts: Any, pixels: int) -> tuple[SSD, tuple[Level, ...]]:
+    levels = Level.list_levels(facts, compute_cells(facts, pixels))
+    return SSD(facts, levels), levels
+
+
+def test_the_full_network_is_the_published_one() -> None:
+    with torch.device("meta"):
+        network, levels = make_network(FULL.model, 300)
+        codes, logits = network(torch.empty(2, 3, 300, 300))
+    counts = {
+        name: sum(parameter.numel() for parameter in part.parameters())
+        for name, part in network.named_children()
+    }
+    assert counts["backbone"] == 8_170_304
+    assert counts["extras"] == 3_574_400
+    assert counts["box_heads"] + counts["class_heads"] == 8_227_830
+    assert [each.shape[2] for each in codes] == [38, 19, 10, 5, 3, 1]
+    assert [level.cells for level in levels] == [38, 19, 10, 5, 3, 1]
+    assert join_maps(codes, 4).shape == (2, 8732, 4)
+    assert join_maps(logits, 81).shape == (2, 8732, 81)
+    with torch.device("cpu"):
+        assert len(make_default_boxes(300, levels)) == 8732
+
+
+def test_the_backbone_has_the_names_and_shapes_of_torchvision() -> None:
+    with torch.device("meta"):
+        network, _ = make_network(FULL.model, 300)
+    shapes = {name: tuple(p.shape) for name, p in network.backbone.named_parameters()}
+    expected: dict[str, tuple[int, ...]] = {"conv1.weight": (64, 3, 7, 7)}
+    expected |= {f"bn1.{kind}": (64,) for kind in ("weight", "bias")}
+    before = 64
+    for stage, (channels, blocks) in enumerate(((64, 3), (128, 4), (256, 6)), 1):
+        for block in range(blocks):
+            name = f"layer{stage}.{block}"
+            expected[f"{name}.conv1.weight"] = (channels, before, 3, 3)
+            expected[f"{name}.conv2.weight"] = (channels, channels, 3, 3)
+            norms = ["bn1", "bn2"]
+            if before != channels:
+                expected[f"{name}.downsample.0.weight"] = (channels, before, 1, 1)
+                norms.append("downsample.1")
+            for norm in norms:
+                expected |= {f"{name}.{norm}.{kind}": (channels,) for kind in ("weight", "bias")}
+            before = channels
+    assert shapes == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "pixels"), [(FULL.model, 257), (MINI.model, 64), (MINI.model, 75)]
+)
+def test_cells_are_those_of_the_maps(facts: Any, pixels: int) -> None:
+    with torch.device("meta"):
+        network, _ = make_network(facts, pixels)
+        codes, _ = network(torch.empty(1, 3, pixels, pixels))
+    assert [each.shape[2] for each in codes] == compute_cells(facts, pixels)
+
+
+def test_images_that_leave_nothing_of_a_map_are_refused() -> None:
+    with pytest.raises(UserError, match="200 × 200 pixels are too small for the 6 maps"):
+        compute_cells(FULL.model, 200)
+
+
+def test_what_a_place_of_a_map_says_belongs_to_its_default_boxes() -> None:
+    """The first code of each is its own row, the second its column, the third its shape."""
+    levels = (Level(3, 10, 8, 16, (2.0,)), Level(2, 15, 16, 28, (2.0, 3.0)))
+    maps = []
+    for level in levels:
+        values = torch.zeros(1, level.per_place, 4, level.cells, level.cells)
+        values[0, :, 0] = (torch.arange(level.cells)[:, None] + 0.5) * level.step
+        values[0, :, 1] = (torch.arange(level.cells) + 0.5) * level.step
+        values[0, :, 2] = torch.tensor([width for width, _ in level.list_shapes()])[:, None, None]
+        maps.append(values.flatten(1, 2))
+    said = join_maps(maps, 4)[0] / 30
+    boxes = make_default_boxes(30, levels)
+    assert torch.allclose(said[:, 0], boxes[:, 1])
+    assert torch.allclose(said[:, 1], boxes[:, 0])
+    assert torch.allclose(said[:, 2].clamp(max=1), boxes[:, 2])
+
+
+# Settings ----------------------------------------------------------------------------------------
+
+
+def rate_at(samples: float, *overrides: str) -> float:
+    task = create(configure(FULL, overrides=overrides), ALONE)
+    task.samples = round(samples)
+    return task.learning_rate()
+
+
+def test_the_schedule_of_the_full_scale() -> None:
+    batch = 896
+    rates = [rate_at(batch * step) for step in (1, 325, 650, 651)]
+    assert rates == pytest.approx([0.09 / 650, 0.045, 0.09, 0.09])
+    drops = [rate_at(samples) for samples in (5_120_000, 5_121_000, 6_400_000, 6_401_000)]
+    assert drops == pytest.approx([0.09, 0.009, 0.009, 0.0009])
+    later = [f"opt_learning_rate_drop_stretch={3}"]
+    assert rate_at(1.3 * 5_120_000, *later) == pytest.approx(0.09)
+    assert rate_at(1.3 * 5_120_000 + 1, *later) == pytest.approx(0.009)
+    # The MLPerf reference: base - (steps left) × base / (steps × 2 ** factor).
+    half = rate_at(batch * 100, "opt_learning_rate_warmup_factor=1")
+    assert half == pytest.approx(0.09 - 550 * 0.09 / (650 * 2))
+
+
+def test_the_full_scale_is_evaluated_wherever_the_published_one_was() -> None:
+    ends = [block.samples for block in FULL.schedule(32)]
+    thousand_steps = (120, 160, 180, 200, 220, 240)
+    assert {32_000 * steps for steps in thousand_steps} <= set(ends)
+    assert FULL.data["train_samples"] == EPOCH
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "opt_momentum=0.95",
+        "opt_name=lars",
+        "opt_learning_rate_first_drop_samples=1",
+        "opt_learning_rate_drop_stretch=11",
+        "max_samples=7",
+        "data_augmentation=none",
+    ],
+)
+def test_what_closed_refuses(override: str) -> None:
+    with pytest.raises(UserError, match=override.partition("=")[0]):
+        configure(FULL, overrides=[override])
+
+
+# Training on a few images ------------------------------------------------------------------------
+
+
+def small_config(data_root: Path, *overrides: str, **facts: Any) -> RunConfig:
+    sizes = {"train_samples": TRAIN, "evaluation_samples": EVALUATION}
+    chosen = dataclasses.replace(
+        MINI,
+        data=MappingProxyType({**MINI.data, **sizes}),
+        model=MappingProxyType({**MINI.model, **facts}),
+    )
+    prepare(chosen.data, data_root)
+    settings = ["global_batch_size=8", "compile=off", "precision=fp32", *overrides]
+    return configure(chosen, division="open", overrides=settings, data_root=data_root, seed=3)
+
+
+def make_task(
+    config: RunConfig, make: Callable[[RunConfig, TorchRanks], Detection] = create
+) -> Detection:
+    task = make(config, ALONE)
+    task.build()
+    task.open_data()
+    return task
+
+
+def train_task(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 24) -> Detection:
+    task = create(config, ranks)
+    task.build()
+    task.open_data()
+    task.train(Block(1, 0, samples), lambda samples: None)
+    return task
+
+
+def test_other_precision_and_spans_train(data_root: Path) -> None:
+    task = train_task(small_config(data_root, "precision=bf16", "model_bn_span=4"))
+    assert all(map(math.isfinite, task.evaluate().values()))
+
+
+def test_all_parameters_are_decayed(data_root: Path) -> None:
+    task = make_task(small_config(data_root))
+    (group,) = task.optimizer.param_groups
+    assert group["weight_decay"] == 5e-4
+    assert sum(p.numel() for p in group["params"]) == MINI.model["parameters"]
+
+
+def test_given_weights_are_those_after_the_initialisation(data_root: Path, tmp_path: Path) -> None:
+    given = make_task(small_config(data_root, "opt_base_learning_rate=0.01"))
+    given.model.backbone.get_buffer("bn1.running_mean").fill_(2)
+    torch.save(given.model.backbone.state_dict(), tmp_path / "given.pth")
+    facts = {"file": str(tmp_path / "given.pth"), "digest": ""}
+    task = make_task(dataclasses.replace(small_config(data_root, given_weights=facts), seed=4))
+    weight = task.model.backbone.conv1.weight.detach().clone()
+    assert not torch.equal(weight, given.model.backbone.conv1.weight)
+    task.warm_up()
+    for name, value in given.model.backbone.state_dict().items():
+        assert torch.equal(task.model.backbone.state_dict()[name], value), name
+    facts["file"] = "absent.pth"
+    with pytest.raises(UserError, match=r"absent\.pth: the training starts from these weights"):
+        make_task(small_config(data_root, given_weights=facts)).warm_up()
+
+
+# What it finds -----------------------------------------------------------------------------------
+
+
+def say_the_truth(task: Detection, shift: float = 0.0) -> Callable[[Tensor], Any]:
+    """A prediction that knows the boxes of the evaluation set; ``shift`` is in shares of a side."""
+    train, images = task.definition.train_samples, task.images
+    known = {images.images[train + k].tobytes(): train + k for k in range(EVALUATION)}
+
+    def predict(batch: Tensor) -> tuple[Tensor, Tensor]:
+        boxes = torch.zeros(len(batch), 8, 4)
+        scores = torch.zeros(len(batch), 8, 3)
+        for place, image in enumerate(batch):
+            row = known[image.numpy().tobytes()]
+            boxes[place] = torch.from_numpy(images.boxes[row]) + shift
+            for number, label in enumerate(images.labels[row]):
+                scores[place, number, label - 1] = 0.9 if label else 0.0
+        return boxes, scores
+
+    return predict
+
+
+def test_who_knows_all_boxes_has_a_precision_of_one(data_root: Path) -> None:
+    task: Any = make_task(small_config(data_root))
+    task.evaluation_batch = 4  # the last batch is filled up with images that do not count
+    task.compiled_predict = say_the_truth(task)
+    assert task.evaluate() == pytest.approx({"ap": 1, "ap50": 1, "ap75": 1})
+    objects = int((task.images.labels[TRAIN:] > 0).sum())
+    assert len(task.detections.scores) == objects
+    task.compiled_predict = say_the_truth(task, shift=0.03)
+    quality = task.evaluate()
+    assert 0.1 < quality["ap"] < 0.9
+    assert quality["ap75"] < quality["ap50"]
+
+
+def test_codes_of_the_targets_are_decoded_to_the_targets(data_root: Path) -> None:
+    task: Any = make_task(small_config(data_root))
+    images, targets = task.next_batch()
+    matches = task.match(targets)
+    logits = torch.nn.functional.one_hot(matches.labels, 4) * 20.0
+    task.join = lambda maps: (matches.codes, logits)
+    boxes, scores = task.predict(images)
+    found = scores.amax(dim=2) > 0.99
+    assert torch.equal(found, matches.labels > 0)
+    for image in range(len(images)):
+        true = targets[image][targets[image, :, 4] > 0]
+        distances = (boxes[image][found[image]][:, None] - true[None, :, :4]).abs().amax(2)
+        assert distances.amin(1).max() < 1e-5  # each positive box is one of the image's
+        assert distances.amin(0).max() < 1e-5  # and none is missing
+
+
+def test_the_picture_shows_true_and_found_boxes(data_root: Path) -> None:
+    task: Any = make_task(small_config(data_root))
+    task.compiled_predict = say_the_truth(task)
+    task.evaluate()
+    figure = task.pictures()
+    numbers = pictures.choose_images(make_truth(task.images))
+    assert len(set(numbers.tolist())) == len(figure.axes) == 8
+    shown = [int((task.images.labels[TRAIN + k] > 0).sum()) for k in numbers]
+    assert [len(axes.patches) for axes in figure.axes] == [2 * count for count in shown]
+    (table,) = task.report(lambda done, total: None)
+    assert {row["objects"]: row["ap"] for row in table.rows}["arc"] == pytest.approx(1)
+
+
+# Broken variants ---------------------------------------------------------------------------------
+
+
+def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
+    config = small_config(data_root)
+    correct = make_task(config)
+    images, targets = correct.next_batch()
+    _, shifted = make_task(config, broken.ShiftedBoxes).next_batch()
+    sizes = targets[..., 2:4] - targets[..., :2]
+    assert torch.allclose(shifted[..., :2] - targets[..., :2], sizes / 2)
+    assert torch.allclose(shifted[..., 2:4] - shifted[..., :2], sizes)
+    mixed: Any = make_task(config, broken.ShuffledClasses)
+    _, labels = mixed.loader.pictures.read_boxes(np.arange(TRAIN))
+    true = correct.images.labels[:TRAIN]
+    assert np.array_equal(np.sort(labels), np.sort(true))
+    assert (labels != true).any(axis=1).mean() > 0.5
+    other: Any = make_task(config, broken.ShuffledTargets)
+    _, labels = other.loader.pictures.read_boxes(np.arange(TRAIN))
+    assert sorted(labels.tolist()) == sorted(true.tolist()) != labels.tolist()
+    coarse = make_task(config, broken.CoarseFeatures)
+    assert len(coarse.defaults) == coarse.predict(images)[0].shape[1] == 64
+    fixed = make_task(config, broken.NoLocalization)
+    boxes, _ = fixed.predict(images)
+    assert encode(boxes, fixed.defaults).abs().max() < 1e-3
+
+
+# Several ranks -----------------------------------------------------------------------------------
+
+
+def _on_this_rank(data_root: Path, overrides: list[str]) -> Result:
+    return result_on_this_rank(lambda ranks: train_task(small_config(data_root, *overrides), ranks))
+
+
+@pytest.mark.slow
+def test_ranks_that_share_the_update_and_norm_in_groups(data_root: Path) -> None:
+    overrides = ["model_bn_span=4", "weight_update=sharded", "all_reduce=two_level"]
+    small_config(data_root)
+    assert_four_ranks_do_what_one_does(_on_this_rank, data_root, overrides)
+
+
+def _train_in_parts(data_root: Path, overrides: list[str]) -> tuple[list[float], dict[str, float]]:
+    torch.set_num_threads(1)
+    with start_ranks() as ranks:
+        task = create(small_config(data_root, *overrides), ranks)
+        task.build()
+        task.warm_up()
+        task.open_data()
+        task.evaluation_batch = 4
+        losses = [
+            task.train(Block(number, 8 * number - 8, 8 * number), lambda _: None)
+            for number in (1, 2, 3)
+        ]
+        return losses, task.evaluate()
+
+
+@pytest.mark.parametrize(
+    ("world_size", "overrides"),
+    [
+        (2, ["spatial_partitions=2"]),
+        pytest.param(4, ["spatial_partitions=4"], marks=pytest.mark.slow),
+        pytest.param(4, ["spatial_partitions=2x2"], marks=pytest.mark.slow),
+        pytest.param(4, ["spatial_partitions=2", "model_bn_span=4"], marks=pytest.mark.slow),
+    ],
+)
+def test_ranks_that_share_images_do_what_one_does(
+    world_size: int, overrides: list[str], data_root: Path
+) -> None:
+    overrides = [*overrides, "opt_base_learning_rate=0.002"]  # so that rounding stays rounding
+    small_config(data_root)  # data are prepared before the ranks start
+    alone = _train_in_parts(data_root, [each for each in overrides if "spatial" not in each])
+    for losses, quality in on_ranks(world_size, _train_in_parts, data_root, overrides):
+        assert losses == pytest.approx(alone[0], rel=1e-4)
+        assert quality == pytest.approx(alone[1], rel=1e-3, abs=1e-4)
