@@ -17,7 +17,8 @@ from torch import Tensor
 from benchmarks.ssd import broken, pictures
 from benchmarks.ssd.model import SSD, compute_cells, join_maps
 from benchmarks.ssd.task import Detection, create
-from reference.data.scenes.truth import make_truth
+from reference.data import coco
+from reference.data.scenes import make_truth
 from reference.run.config import RunConfig, configure
 from reference.torch.detection.boxes import encode
 from reference.torch.detection.default_boxes import Level, make_default_boxes
@@ -32,6 +33,7 @@ from tests.benchmarks.several_ranks import (
 )
 from tests.distributed import on_ranks
 from tests.prepared import prepare
+from tests.reference.data.coco import replica
 
 FULL, MINI = (definition.load("ssd", scale) for scale in ("full", "mini"))
 ALONE = TorchRanks(0, 1, torch.device("cpu"))
@@ -286,6 +288,32 @@ def test_the_picture_shows_true_and_found_boxes(data_root: Path) -> None:
     assert [len(axes.patches) for axes in figure.axes] == [2 * count for count in shown]
     (table,) = task.report(lambda done, total: None)
     assert {row["objects"]: row["ap"] for row in table.rows}["arc"] == pytest.approx(1)
+
+
+def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> None:
+    """A narrow network; images, boxes, augmentation and maps are those of full scale."""
+    replica.write_replica(tmp_path)
+    narrow = {
+        "classes": len(replica.CATEGORIES),
+        "stem": {"channels": 4, "kernel": 7, "pooled": True},
+        "stages": [[4, 1, 1], [8, 1, 2], [8, 1, 1]],
+        "extras": [[4, 8, stride, padding] for _, _, stride, padding in FULL.model["extras"]],
+    }
+    chosen = dataclasses.replace(
+        FULL,
+        data=MappingProxyType({**FULL.data, **dataclasses.asdict(replica.PARAMETERS)}),
+        model=MappingProxyType({**FULL.model, **narrow}),
+    )
+    coco.prepare(coco.folder(chosen.data, tmp_path), replica.PARAMETERS, processes=1)
+    settings = ["global_batch_size=4", "model_bn_span=0", "compile=off", "precision=fp32"]
+    task: Any = train_task(configure(chosen, overrides=settings, data_root=tmp_path), samples=4)
+    assert len(task.defaults) == 8732
+    assert task.loader.augmentation.strengths.all == (0.125, 0.5, 0.5, 0.05)
+    quality = task.evaluate()
+    assert 0 <= quality["ap"] <= quality["ap50"] <= 1
+    assert len(pictures.compose_images(task.images, np.arange(9, 13), chosen.data)) == 4
+    with pytest.raises(UserError, match=r"resnet34-b627a593\.pth: the training starts from"):
+        task.warm_up()
 
 
 # Broken variants ---------------------------------------------------------------------------------
