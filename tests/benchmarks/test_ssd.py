@@ -306,7 +306,8 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
     )
     coco.prepare(coco.folder(chosen.data, tmp_path), replica.PARAMETERS, processes=1)
     settings = ["global_batch_size=4", "model_bn_span=0", "compile=off", "precision=fp32"]
-    task: Any = train_task(configure(chosen, overrides=settings, data_root=tmp_path), samples=4)
+    config = configure(chosen, division="open", overrides=settings, data_root=tmp_path)
+    task: Any = train_task(config, samples=4)
     assert len(task.defaults) == 8732
     assert task.loader.augmentation.strengths.all == (0.125, 0.5, 0.5, 0.05)
     quality = task.evaluate()

@@ -13,23 +13,37 @@ from rules.definition import ROOT
 PAGES = ("README.md", "docs/tutorial.md")
 
 
-def find_packages(folder: Path) -> set[str]:
-    """The packages that the modules of a folder import."""
+def find_modules(folder: Path) -> set[str]:
+    """What the modules of a folder import."""
     found: set[str] = set()
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
-                found |= {alias.name.partition(".")[0] for alias in node.names}
+                found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
-                found.add((node.module or "").partition(".")[0])
+                found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
+
+
+def find_packages(folders: set[Path]) -> set[str]:
+    """The packages that the modules of folders import, and of the datasets that they use."""
+    seen: set[Path] = set()
+    modules: set[str] = set()
+    while waiting := folders - seen:
+        folder = waiting.pop()
+        seen.add(folder)
+        modules |= (found := find_modules(folder))
+        names = {module.split(".")[2] for module in found if module.startswith("reference.data.")}
+        folders |= {path for name in names if (path := ROOT / "reference/data" / name).is_dir()}
+    return {module.partition(".")[0] for module in modules}
 
 
 @pytest.mark.parametrize("name", definition.names())
 def test_a_definition_names_the_extras_that_its_data_and_metrics_import(name: str) -> None:
     chosen = definition.load(name, "mini")
-    folders = [ROOT / "benchmarks" / name, ROOT / "reference/data" / chosen.data["generator"]]
-    packages = set().union(*map(find_packages, folders))
+    scales = [definition.load(name, scale) for scale in definition.scales(name)]
+    folders = {ROOT / "reference/data" / each.data["generator"] for each in scales}
+    packages = find_packages({ROOT / "benchmarks" / name, *folders})
     needed = {extras.EXTRA_OF[package] for package in packages & set(extras.EXTRA_OF)}
     assert needed - {"torch", "keras", extras.SITE} == set(chosen.extras)
 
