@@ -162,11 +162,10 @@ class Detection(ImageTask):
         codes, logits = self.join(maps)
         return decode(codes, self.defaults), logits.softmax(dim=2)[:, :, 1:]
 
-    def detect(self, images: Tensor, valid: Tensor | None = None) -> suppression.Detections:
+    def detect(self, images: Tensor, valid: Tensor) -> suppression.Detections:
         """Return the detections in images; there are none in those not ``valid``, (n,)."""
         boxes, scores = self.compiled_predict(images)
-        if valid is not None:
-            scores = scores.where(valid[:, None, None], 0.0)
+        scores = scores.where(valid[:, None, None], 0.0)
         limits = ("least_score", "largest_overlap", "most_per_class")
         return suppression.select_detections(
             boxes,
@@ -174,10 +173,6 @@ class Detection(ImageTask):
             **{limit: self.facts[limit] for limit in limits},
             most=self.facts["most_per_image"],
         )
-
-    def predict_noise(self) -> None:
-        """Detect something in the shapes of an evaluation."""
-        self.detect(self.draw_noise(self.evaluation_batch)[0])
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
