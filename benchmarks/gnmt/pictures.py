@@ -39,6 +39,7 @@ def draw_alignments(
         place.set_title(f"{one.text}\nreference: {one.reference}", fontsize=8, wrap=True)
     samples, bleu = zip(*curve, strict=True) if curve else ((), ())
     places[-1].plot(samples, bleu, marker="o", color="black")
-    places[-1].set(xlabel="sentence pairs trained", ylabel="BLEU", ylim=(0, 100))
+    places[-1].set(xlabel="thousand sentence pairs trained", ylabel="BLEU", ylim=(0, 100))
+    places[-1].set_xticks(samples, [f"{count / 1000:g}" for count in samples])
     figure.suptitle("What the decoder reads of the source (columns) for each token (rows)")
     return figure

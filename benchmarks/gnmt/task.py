@@ -132,8 +132,8 @@ class Translation(TranslationTask):
         )
 
     def name_tokens(self, tokens: Sequence[int]) -> list[str]:
-        """Return the text of each token; END has none."""
-        return [self.pairs.text([token]) or "·" for token in tokens]
+        """Return the text of each token."""
+        return [self.pairs.text([token]) or ("END" if token == END else "·") for token in tokens]
 
     def prepare_update(self) -> None:
         """Clip the gradients and set the learning rate."""
