@@ -140,7 +140,7 @@ def _add_legend(figure: "Figure", names: Sequence[str]) -> None:
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], color=COLOURS[k % len(COLOURS)], label=f"found: {name}")
+        Line2D([], [], color=COLOURS[k % len(COLOURS)], label=f"found: {name.replace('_', ' ')}")
         for k, name in enumerate(names[: len(COLOURS)])
     ]
     handles.append(Line2D([], [], color="#777777", linestyle="--", label="truth"))
