@@ -34,7 +34,27 @@ def _exchange(rank: int) -> list[Any]:
         if turn % 7 == rank:
             time.sleep(0.002)
         results += [gather(values).tolist(), add(values).tolist(), str(add(values).dtype)]
-    return results
+    return [*results, *_average(rank)]
+
+
+class _Bucket:
+    """A bucket of gradients as DDP hands it over, of several pieces, the last of which is short."""
+
+    def __init__(self, rank: int) -> None:
+        count = 2 * shared_memory.MOST_BYTES // 4 + 5
+        self.gradients = torch.arange(count, dtype=torch.float32) * 6 * (rank + 1)
+
+    def buffer(self) -> Any:
+        return self.gradients
+
+
+def _average(rank: int) -> list[float]:
+    """Return every 997th gradient, averaged, and the last one."""
+    bucket = _Bucket(rank)
+    size = torch.distributed.get_world_size()
+    mean = shared_memory.average_bucket(size, bucket).value()
+    assert torch.equal(mean, torch.arange(len(mean)) * 3.0 * (size + 1))
+    return [*mean[::997].tolist(), float(mean[-1])]
 
 
 def _exchange_both_ways(folder: str) -> tuple[Any, Any, int]:
