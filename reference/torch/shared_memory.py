@@ -55,7 +55,10 @@ def gather(values: Tensor, group: Any = None) -> Tensor:
 
 
 def add(values: Tensor, group: Any = None) -> Tensor:
-    """Return the sum of ``values`` over all ranks, or those of ``group``; else as ``gather``."""
+    """Return the sum of ``values``, (…), over all ranks, or those of ``group``.
+
+    All ranks call it with the same shape and type. It is fast where ``gather`` is.
+    """
     board = _find_board(values, group)
     if board is None:
         return all_reduce(values.clone(), group)
