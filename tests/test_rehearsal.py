@@ -20,8 +20,12 @@ from reference.run.config import configure
 from reference.torch.distributed import TorchRanks
 from rules import definition
 
+# The loops of its layers take half a minute; the mini scale has the same code.
+SLOW = {("gnmt", "full")}
 TRAINING = [
-    pytest.param(name, scale, id=f"{name}-{scale}")
+    pytest.param(
+        name, scale, id=f"{name}-{scale}", marks=[pytest.mark.slow] * ((name, scale) in SLOW)
+    )
     for name in definition.names()
     for scale in definition.scales(name)
     if definition.load(name, scale).kind == "train"

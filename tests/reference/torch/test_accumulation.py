@@ -109,10 +109,8 @@ def test_a_run_goes_on_in_pieces_bit_for_bit(data_root: Path) -> None:
     assert_same(weights_of(straight), weights_of(resumed), "going on in pieces")
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [pytest.param("galaxy_shape", [], marks=pytest.mark.slow), ("resnet50", [SPAN])],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "settings"), [("galaxy_shape", []), ("resnet50", [SPAN])])
 def test_a_compiled_step_takes_pieces(
     name: str, settings: list[str], data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
