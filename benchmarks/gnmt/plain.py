@@ -5,7 +5,6 @@ after the other through cells of LSTMs and projects the keys of its attention ea
 drawn at random, and each rank's share is one padded block. Adam is torch's default.
 """
 
-import sys
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from reference.data.wmt.batch_order import AS_DRAWN
 from reference.data.wmt.vocabulary import PADDING
 from reference.run.config import Execution, RunConfig
 from reference.torch.distributed import TorchRanks
+from reference.torch.translation.plain import PlainTranslation
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PeerTranslation":
@@ -95,29 +95,16 @@ class Peer(nn.Module):
         return dropout(inputs, self.shape.dropout, self.training)
 
 
-class PeerTranslation(Translation):
+class PeerTranslation(PlainTranslation, Translation):
     """The task with this network, random batches in one pass and torch's default Adam."""
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
         self.bucketing = AS_DRAWN
 
-    @property
-    def pass_tokens(self) -> int:
-        """The most tokens of a pass: no limit."""
-        return sys.maxsize
-
     def make_network(self) -> nn.Module:
         """Return the plain network of the same sizes."""
         return Peer(self.shape)
 
-    def make_optimizer(self) -> torch.optim.Optimizer:
-        """Return Adam with all parameters in one group."""
-        self.parallel = self.model
-        return torch.optim.Adam(self.model.parameters())
-
     def use_form(self, settings: Execution) -> None:
         """Do nothing: there is one form."""
-
-    def predict_noise(self) -> None:
-        """Do nothing: only steps are compared."""

@@ -5,10 +5,8 @@ it, Adam is torch's default. ``create_marian`` is the same with the `MarianMTMod
 `transformers`, a network with more biases.
 """
 
-import sys
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
@@ -17,6 +15,7 @@ from benchmarks.transformer.task import Translation
 from reference.data.wmt.vocabulary import END, PADDING
 from reference.run.config import RunConfig
 from reference.torch.distributed import TorchRanks
+from reference.torch.translation.plain import PlainTranslation
 from rules.errors import UserError
 
 
@@ -115,25 +114,12 @@ class Marian(nn.Module):
         return logits
 
 
-class PeerTranslation(Translation):
+class PeerTranslation(PlainTranslation, Translation):
     """The task with this network, all sentences in one pass and torch's default Adam."""
-
-    @property
-    def pass_tokens(self) -> int:
-        """The most tokens of a pass: no limit."""
-        return sys.maxsize
 
     def make_network(self) -> nn.Module:
         """Return torch's network of the same sizes."""
         return Peer(self.shape)
-
-    def make_optimizer(self) -> torch.optim.Optimizer:
-        """Return Adam with all parameters in one group."""
-        self.parallel = self.model
-        return torch.optim.Adam(self.model.parameters())
-
-    def predict_noise(self) -> None:
-        """Do nothing: only steps are compared."""
 
 
 class MarianTranslation(PeerTranslation):

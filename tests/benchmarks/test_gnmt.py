@@ -36,6 +36,7 @@ from rules.errors import UserError
 from tests.benchmarks.several_ranks import Result, result_on_this_rank
 from tests.distributed import on_ranks
 from tests.prepared import prepare
+from tests.reference.torch.translation.slow_search import search_slowly
 
 FULL, MINI = (definition.load("gnmt", scale) for scale in ("full", "mini"))
 ALONE = TorchRanks(0, 1, torch.device("cpu"))
@@ -215,28 +216,16 @@ def test_a_search_computes_the_logits_of_training_step_by_step(variant: Variant)
         decoding.keep(torch.arange(3), None)
 
 
-def search_slowly(network: GNMT, source: Tensor, search: Search) -> list[int]:
-    """Search for one sentence as one writes it down: every hypothesis is computed anew."""
-    limit = source.shape[1] + search.extra_tokens
-    going: list[tuple[float, list[int]]] = [(0.0, [])]
-    ended: list[tuple[float, list[int]]] = []
+def translate_slowly(network: GNMT, source: Tensor, search: Search) -> list[int]:
+    """Translate one sentence, (1, places), by the slow search."""
     memory = network.remember(source)
-    for length in range(1, limit + 1):
-        candidates = []
-        for score, tokens in going:
-            embedded = network.embedding(torch.tensor([[END], *([token] for token in tokens)]))
-            states, attention, _ = network.decode(embedded, memory, None)
-            coverage = search.coverage * float(attention[0].sum(0).clamp(max=1).log().sum())
-            for token, gain in enumerate(network.classifier(states[-1, 0]).log_softmax(0).tolist()):
-                candidates.append((score + gain, [*tokens, token], coverage))
-        candidates.sort(reverse=True)
-        best = candidates[: 2 * search.beam]
-        going = [(s, tokens) for s, tokens, _ in best if tokens[-1] != END][: search.beam]
-        norm = ((5 + length) / 6) ** search.alpha
-        ended += [(s / norm + c, tokens[:-1]) for s, tokens, c in best if tokens[-1] == END]
-        if ended and max(ended)[0] >= going[0][0] / ((5 + limit) / 6) ** search.alpha:
-            break
-    return [t for t in (max(ended)[1] if ended else going[0][1]) if t != PADDING]
+
+    def predict(tokens: list[int]) -> tuple[Tensor, Tensor]:
+        embedded = network.embedding(torch.tensor([[token] for token in tokens]))
+        states, attention, _ = network.decode(embedded, memory, None)
+        return network.classifier(states[-1, 0]), attention[0].sum(0)
+
+    return search_slowly(predict, source.shape[1], search)
 
 
 @pytest.mark.parametrize("variant", VARIANTS_OF_MODEL)
@@ -247,7 +236,7 @@ def test_the_search_finds_what_a_slow_one_finds(variant: Variant) -> None:
         network, source = network_of(variant=variant, seed=seed), tokens_of(3, 7, 5, seed=seed)
         network.classifier.weight.data *= 3  # as sure as one that has learnt
         found += translate(network, source, search)
-        expected = [search_slowly(network, row[row != PADDING][None], search) for row in source]
+        expected = [translate_slowly(network, row[row != PADDING][None], search) for row in source]
         assert found[-3:] == expected
     assert len(set(map(len, found))) > 1
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from reference.data.wmt.vocabulary import END, PADDING
 from reference.torch.translation.beam_search import Search, translate
+from tests.reference.torch.translation.slow_search import search_slowly
 
 VOCABULARY, WIDTH = 11, 6
 
@@ -57,30 +58,16 @@ class Going:
         self.states = self.states[hypotheses]
 
 
-def search_slowly(network: Recurrent, source: Tensor, search: Search) -> list[int]:
-    """Search for one sentence, (places,): every hypothesis is computed anew, none in a batch."""
-    limit = len(source) + search.extra_tokens
-    going: list[tuple[float, list[int]]] = [(0.0, [])]
-    ended: list[tuple[float, list[int]]] = []
-    for length in range(1, limit + 1):
-        candidates = []
-        for score, tokens in going:
-            decoding = network.start_decoding(source[None], 1, limit)
-            covered = torch.zeros(len(source))
-            for token in [END, *tokens]:
-                logits, attention = decoding.step(torch.tensor([[token]]))
-                covered += attention[0, 0]
-            coverage = search.coverage * float(covered.clamp(max=1).log().sum())
-            for token, gain in enumerate(logits[0, 0].log_softmax(-1).tolist()):
-                candidates.append((score + gain, [*tokens, token], coverage))
-        candidates.sort(reverse=True)
-        best = candidates[: 2 * search.beam]
-        going = [(s, tokens) for s, tokens, _ in best if tokens[-1] != END][: search.beam]
-        norm = ((5 + length) / 6) ** search.alpha
-        ended += [(s / norm + c, tokens[:-1]) for s, tokens, c in best if tokens[-1] == END]
-        if ended and max(ended)[0] >= going[0][0] / ((5 + limit) / 6) ** search.alpha:
-            break
-    return [t for t in (max(ended)[1] if ended else going[0][1]) if t != PADDING]
+def translate_slowly(network: Recurrent, source: Tensor, search: Search) -> list[int]:
+    """Translate one sentence, (places,), by the slow search."""
+
+    def predict(tokens: list[int]) -> tuple[Tensor, Tensor]:
+        decoding = network.start_decoding(source[None], 1, len(tokens))
+        steps = [decoding.step(torch.tensor([[token]])) for token in tokens]
+        covered = torch.stack([attention[0, 0] for _, attention in steps]).sum(0)
+        return steps[-1][0][0, 0], covered
+
+    return search_slowly(predict, len(source), search)
 
 
 def draw_sources(seed: int) -> Tensor:
@@ -99,7 +86,7 @@ def test_it_finds_what_a_slow_search_finds(coverage: float) -> None:
     for seed in range(6):
         network, source = Recurrent(seed, scale=0.7), draw_sources(seed)
         found = translate(network, source, search)
-        assert found == [search_slowly(network, row[row != PADDING], search) for row in source]
+        assert found == [translate_slowly(network, row[row != PADDING], search) for row in source]
         lengths |= set(map(len, found))
     assert len(lengths) > 3
 

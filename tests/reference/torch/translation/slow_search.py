@@ -1,0 +1,34 @@
+"""A beam search as one writes it down: what the fast one must find, for any network."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from reference.data.wmt.vocabulary import END, PADDING
+from reference.torch.translation.beam_search import Search
+
+Predict = Callable[[list[int]], tuple[Tensor, Tensor]]
+"""From the tokens so far, END first: logits of the next one (vocabulary,), and the attention of all
+steps so far, summed (places,)."""
+
+
+def search_slowly(predict: Predict, places: int, search: Search) -> list[int]:
+    """Search for one sentence of ``places``: every hypothesis is computed anew, none in a batch."""
+    limit = places + search.extra_tokens
+    going: list[tuple[float, list[int]]] = [(0.0, [])]
+    ended: list[tuple[float, list[int]]] = []
+    for length in range(1, limit + 1):
+        candidates = []
+        for score, tokens in going:
+            logits, covered = predict([END, *tokens])
+            coverage = search.coverage * float(covered.clamp(max=1).log().sum())
+            for token, gain in enumerate(logits.log_softmax(0).tolist()):
+                candidates.append((score + gain, [*tokens, token], coverage))
+        candidates.sort(reverse=True)
+        best = candidates[: 2 * search.beam]
+        going = [(s, tokens) for s, tokens, _ in best if tokens[-1] != END][: search.beam]
+        norm = ((5 + length) / 6) ** search.alpha
+        ended += [(s / norm + c, tokens[:-1]) for s, tokens, c in best if tokens[-1] == END]
+        if ended and max(ended)[0] >= going[0][0] / ((5 + limit) / 6) ** search.alpha:
+            break
+    return [t for t in (max(ended)[1] if ended else going[0][1]) if t != PADDING]
