@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from compliance.leaderboard.row import Row
 from compliance.score.kinds import format_minutes, format_number
+from compliance.score.ranking import Rank, rank_levels
 from rules.generation import METRICS
 
 __all__ = [
@@ -73,7 +74,8 @@ def format_update(row: Row) -> str:
     return "" if ratio is None else f"{ratio:.2f}×"
 
 
-def rank_rows(members: Sequence[Row]) -> list[tuple[Row, int | None]]:
-    """Return each row with its rank among those with a score, or None."""
-    ranks = {id(row): rank for rank, row in enumerate((r for r in members if r.has_score), 1)}
-    return [(row, ranks.get(id(row))) for row in members]
+def rank_rows(members: Sequence[Row]) -> list[tuple[Row, Rank | None]]:
+    """Return each row with its rank among those with a score, or None; the fastest are first."""
+    levels = [row.level for row in members if row.level is not None]
+    ranks = iter(rank_levels(levels))
+    return [(row, None if row.level is None else next(ranks)) for row in members]

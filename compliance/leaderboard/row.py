@@ -4,7 +4,8 @@ A row has a number only where nothing stands against it: a rejected result shows
 with too few runs its count. Results are ranked only within one benchmark, scale and division (T22).
 """
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from compliance.judge.judgement import JudgedResult, Judgement
 from compliance.leaderboard.hardware import Hardware, read_hardware
 from compliance.leaderboard.rounds import Names, RoundKind, find_round_kind
 from compliance.leaderboard.runs import Energy, Progress, RunCounts, count_runs, measure_energy
+from compliance.read.summary import RunSummary
+from compliance.score.comparison import Level, measure_level
 from compliance.score.kinds import BenchmarkKind, find_kind
 from compliance.score.standing import Standing
+from rules.definition import Runs
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class Row:
 
     ``reasons`` are the errors, then the warnings, each once, with the number of files that it is
     about. ``energy`` is None unless it was measured and the result has a score.
-    ``provisional_targets`` says why the targets of the benchmark may still change.
+    ``provisional_targets`` says why the targets of the benchmark may still change. ``level`` is
+    what the result is compared by, None without a score.
     """
 
     names: Names
@@ -51,6 +56,7 @@ class Row:
     reasons: tuple[str, ...]
     findings: tuple[Finding, ...]
     provisional_targets: str
+    level: Level | None
     judged: JudgedResult
 
     @property
@@ -92,11 +98,12 @@ def group_rows(table: Iterable[Row]) -> dict[tuple[str, str, str], list[Row]]:
 def make_row(result: JudgedResult) -> Row:
     """Make the row of one result."""
     definition, round_kind = result.definition, find_round_kind(result.judged_in)
-    standing = round_kind.find_standing(result)
+    standing, kind = round_kind.find_standing(result), find_kind(definition)
     judged_by = definition or result.benchmark
+    is_scored = judged_by is not None and standing.score is not None
     return Row(
         names=round_kind.find_names(result),
-        kind=find_kind(definition),
+        kind=kind,
         round_kind=round_kind,
         hardware=read_hardware(round_kind.find_machine(result)),
         runs=count_runs(result.runs, judged_by.runs.required if judged_by else 0),
@@ -107,8 +114,16 @@ def make_row(result: JudgedResult) -> Row:
         reasons=tuple(_list_reasons(result.findings)),
         findings=result.findings,
         provisional_targets=(definition.provisional or "") if definition else "",
+        level=_measure_level(kind, result.runs, judged_by.runs) if is_scored else None,
         judged=result,
     )
+
+
+def _measure_level(kind: BenchmarkKind, runs: Sequence[RunSummary], held: Runs) -> Level | None:
+    """Measure what a result is compared by: time to train, or seconds per image."""
+    values = [kind.measure(run) for run in runs]
+    costs = [math.inf if value is None else kind.cost(value) for value in values]
+    return measure_level(costs, held.drop_fastest, held.drop_slowest)
 
 
 def _compare(result: JudgedResult, standing: Standing) -> Comparison:

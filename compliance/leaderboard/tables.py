@@ -15,6 +15,7 @@ from compliance.leaderboard.numbers import (
 )
 from compliance.leaderboard.row import Row, group_rows
 from compliance.score.kinds import GENERATION, MINUTES, TRAINING, BenchmarkKind
+from compliance.score.ranking import Rank
 from rules.generation import METRICS
 
 TABLE_WIDTH = 100  # columns of a terminal
@@ -102,8 +103,8 @@ def _make_title(group: tuple[str, str, str], members: Sequence[Row]) -> str:
     )
 
 
-def _make_cells(row: Row, rank: int | None, members: Sequence[Row]) -> list[str]:
-    begin = [str(rank or ""), str(row.names), str(row.hardware)]
+def _make_cells(row: Row, rank: Rank | None, members: Sequence[Row]) -> list[str]:
+    begin = [str(rank.value) if rank else "", str(row.names), str(row.hardware)]
     begin += [str(row.runs), str(row.runs.converged)]
     return begin + COLUMNS[row.kind].cells(row, members)
 
@@ -178,9 +179,15 @@ def write_markdown(table: Sequence[Row]) -> str:
     return "\n\n".join(parts)
 
 
-def _make_markdown_cells(row: Row, rank: int | None, members: Sequence[Row]) -> list[str]:
+def _make_markdown_cells(row: Row, rank: Rank | None, members: Sequence[Row]) -> list[str]:
     rest = _make_cells(row, rank, members)[3:]
-    cells = [str(rank or ""), row.names.submitter, row.names.system, str(row.hardware), *rest]
+    cells = [
+        str(rank.value) if rank else "",
+        row.names.submitter,
+        row.names.system,
+        str(row.hardware),
+        *rest,
+    ]
     if row.standing.text:
         cells[6] = f"{row.standing.text} {cells[6]}".strip()
     return cells

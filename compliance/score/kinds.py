@@ -18,6 +18,18 @@ from rules.generation import METRICS
 MINUTES = "minutes"
 
 
+@dataclass(frozen=True)
+class Unit:
+    """A unit that suits a value. ``factor`` of them are one unit of the metric that ranks."""
+
+    name: str
+    factor: float = 1.0
+
+    def format(self, value: float) -> str:
+        """Format a value of the metric in this unit, without its name."""
+        return format_number(value * self.factor)
+
+
 class BenchmarkKind(ABC):
     """What the runs of a kind of benchmark are compared by.
 
@@ -59,6 +71,10 @@ class BenchmarkKind(ABC):
     def format(self, value: float) -> str:
         """Format a value of the metric that ranks results."""
 
+    @abstractmethod
+    def choose_unit(self, value: float) -> Unit:
+        """Choose the unit in which people read a value of the metric that ranks results."""
+
 
 class _Training(BenchmarkKind):
     """A benchmark that trains: the time of a run in minutes."""
@@ -85,6 +101,9 @@ class _Training(BenchmarkKind):
 
     def format(self, value: float) -> str:
         return format_minutes(value)
+
+    def choose_unit(self, value: float) -> Unit:
+        return Unit("s", 60) if value < 1 else Unit("min")
 
 
 class _Generation(BenchmarkKind):
@@ -120,6 +139,9 @@ class _Generation(BenchmarkKind):
 
     def format(self, value: float) -> str:
         return format_number(value)
+
+    def choose_unit(self, value: float) -> Unit:
+        return Unit("images/s")
 
 
 TRAINING: BenchmarkKind = _Training()

@@ -1,7 +1,6 @@
 """What the site shows of a result: its row, its runs, its picture and the code that made it."""
 
 import hashlib
-import math
 import os
 import re
 from collections import Counter
@@ -15,9 +14,8 @@ from compliance.leaderboard import Row, make_row, place_in_table
 from compliance.read.attached import PNG
 from compliance.read.log.course import Course
 from compliance.read.summary import RunSummary
-from compliance.score.comparison import Level, measure_level
+from compliance.score.comparison import Level
 from compliance.score.convergence import Convergence
-from compliance.score.kinds import BenchmarkKind
 from compliance.score.trimmed import trim
 from rules.definition import Definition, Runs
 
@@ -37,15 +35,13 @@ class Run:
 class Entry:
     """One result. ``id`` is its permalink: submitter, system, benchmark, scale and division.
 
-    ``twin`` counts results of the same name from 2 on, in the order of their folders. ``level`` is
-    what it is compared by, None without a score.
+    ``twin`` counts results of the same name from 2 on, in the order of their folders.
     """
 
     id: str
     row: Row
     definition: Definition | None
     runs: tuple[Run, ...]
-    level: Level | None
     convergence: Convergence | None
     availability: str
     batch_size: int | None
@@ -53,6 +49,11 @@ class Entry:
     picture: Path | None = None
     code: Path | None = None
     system: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def level(self) -> Level | None:
+        """What the result is compared by, None without a score."""
+        return self.row.level
 
     @property
     def page(self) -> str:
@@ -143,7 +144,6 @@ def _make_entry(judged: JudgedResult) -> Entry:
         row=row,
         definition=judged.definition,
         runs=tuple(_make_run(run, place in kept) for place, run in enumerate(judged.runs)),
-        level=_measure_level(row.kind, judged.runs, held) if held else None,
         convergence=judged.convergence,
         availability=_read_availability(judged.system),
         batch_size=batch_sizes.pop() if len(batch_sizes) == 1 else None,
@@ -171,13 +171,6 @@ def _read_availability(system: Mapping[str, object]) -> str:
 
 def _find_kept(runs: Sequence[RunSummary], held: Runs) -> frozenset[int]:
     return frozenset(trim([run.minutes for run in runs], held.drop_fastest, held.drop_slowest))
-
-
-def _measure_level(kind: BenchmarkKind, runs: Sequence[RunSummary], held: Runs) -> Level | None:
-    """Measure what a result is compared by: time to train, or seconds per image."""
-    values = [kind.measure(run) for run in runs]
-    costs = [math.inf if value is None else kind.cost(value) for value in values]
-    return measure_level(costs, held.drop_fastest, held.drop_slowest)
 
 
 def _find_picture(runs: Sequence[RunSummary]) -> Path | None:

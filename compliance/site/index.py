@@ -9,6 +9,7 @@ from typing import Any
 
 from compliance.leaderboard import describe_row
 from compliance.leaderboard.numbers import format_number, rank_rows
+from compliance.score.ranking import Rank
 from compliance.site.entry import Entry, Run
 from compliance.site.view import Site, make_link
 from rules.documents import SCHEMAS, find_schema_problem, parse_json
@@ -37,22 +38,23 @@ def read_schema() -> str:
     return (SCHEMAS / SCHEMA_FILE).read_text(encoding="utf-8").rstrip()
 
 
-def _find_ranks(entries: Sequence[Entry]) -> dict[str, int | None]:
+def _find_ranks(entries: Sequence[Entry]) -> dict[str, Rank | None]:
     groups: dict[tuple[str, str, str], list[Entry]] = {}
     for entry in entries:
         groups.setdefault(entry.row.group, []).append(entry)
-    found: dict[str, int | None] = {}
+    found: dict[str, Rank | None] = {}
     for members in groups.values():
         for entry, (_, rank) in zip(members, rank_rows([e.row for e in members]), strict=True):
             found[entry.id] = rank
     return found
 
 
-def _describe_result(site: Site, entry: Entry, rank: int | None) -> dict[str, Any]:
+def _describe_result(site: Site, entry: Entry, rank: Rank | None) -> dict[str, Any]:
     return {
         "id": entry.id,
         "page": entry.page,
-        "rank": rank,
+        "rank": rank.value if rank else None,
+        "rank_interval": [rank.best, rank.worst] if rank else None,
         "availability": entry.availability,
         "batch_size": entry.batch_size,
         **_drop_infinite(describe_row(entry.row)),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from compliance.finding import escape
-from compliance.leaderboard.numbers import format_interval, format_minutes, format_number
+from compliance.leaderboard.numbers import format_minutes, format_number
 from compliance.leaderboard.row import Row
 from compliance.score.kinds import BenchmarkKind
 from compliance.site.entry import Entry, Run
@@ -167,7 +167,6 @@ class ScoreCell:
     entry: Entry
     value: float | None
     text: str
-    unit: str
     interval: str
     spread: Spread | None
     so_far: str
@@ -184,12 +183,26 @@ def make_score_cell(entry: Entry, half_width: float) -> ScoreCell:
     return ScoreCell(
         entry,
         value,
-        "" if value is None else kind.format(value),
-        kind.unit,
-        format_interval(row),
+        "" if value is None else format_value(kind, value),
+        format_range(row),
         draw_spread(entry, half_width),
-        "" if so_far is None else kind.format(so_far),
+        "" if so_far is None else format_value(kind, so_far),
     )
+
+
+def format_value(kind: BenchmarkKind, value: float) -> str:
+    """Format a value of the metric that ranks results, with a unit that suits it: ``18.1 s``."""
+    unit = kind.choose_unit(value)
+    return f"{unit.format(value)} {unit.name}"
+
+
+def format_range(row: Row) -> str:
+    """Format the 95% interval of what ranks the result, in the unit of its mean."""
+    found = row.standing.score.main if row.standing.score else None
+    if found is None or found.low is None or found.high is None:
+        return ""
+    unit = row.kind.choose_unit(found.mean)
+    return f"{unit.format(found.low)} to {unit.format(found.high)}"
 
 
 def find_half_width(entries: Iterable[Entry]) -> float:
@@ -231,7 +244,7 @@ def draw_spread(entry: Entry, half_width: float) -> Spread | None:
         find_place(mean if low is None else low),
         find_place(mean if high is None else high),
         _SPREAD_WIDTH / 2,
-        f"{len(dots)} runs around {format_number(mean)} {kind.unit}",
+        f"{len(dots)} runs around {format_value(kind, mean)}",
     )
 
 
@@ -244,7 +257,7 @@ def _draw_dot(
         return Dot(_SPREAD_WIDTH, "missed", f"{name} did not converge")
     is_dropped = kind.has_one_order and not run.counts
     note = ", dropped from the mean" if is_dropped else ""
-    title = f"{name}: {format_number(value)} {kind.unit}{note}"
+    title = f"{name}: {format_value(kind, value)}{note}"
     return Dot(find_place(value), "dropped" if is_dropped else "counted", title)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from compliance.leaderboard.numbers import format_number, format_reference, rank_rows
 from compliance.score.comparison import Ratio, ratio
+from compliance.score.ranking import Rank
 from compliance.site.entry import Entry
 from compliance.site.kinds import PAGES
 from compliance.site.pages.elsewhere_page import find_sets_about
@@ -28,7 +29,7 @@ class Line:
     """A result in its table. ``behind`` compares it with the first of the table."""
 
     entry: Entry
-    rank: int | None
+    rank: Rank | None
     name: str
     colour: int | None
     cell: ScoreCell

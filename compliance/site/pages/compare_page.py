@@ -39,7 +39,7 @@ def _describe_result(entry: Entry) -> dict[str, Any]:
         ),
         "framework": row.hardware.framework,
         "batch": entry.batch_size,
-        "score": f"{cell.text} {row.kind.unit}",
+        "score": cell.text,
         "mean": level.log_mean,
         "variance": level.variance,
         "degrees": level.degrees,

@@ -1,6 +1,6 @@
 """The round: for each scale and division a table with a row for each system, and every result."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from compliance.score.comparison import Ratio
@@ -12,6 +12,7 @@ from compliance.site.plots.aggregate import (
     get_key,
     plot_profiles,
 )
+from compliance.site.plots.ranking import Ranking, VendorMark, choose_marks, make_ranking
 from compliance.site.view import (
     ScoreCell,
     Site,
@@ -35,6 +36,7 @@ class Column:
     targets: str
     provisional: str
     spread_percent: str
+    ranking: Ranking | None
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ def _render_page(site: Site, tab: Tab, page: str) -> str:
     for entry in known:
         members.setdefault(entry.row.names.benchmark, []).append(entry)
     widths = {name: find_half_width(found) for name, found in members.items()}
-    columns = [_make_column(found, widths[name]) for name, found in sorted(members.items())]
+    marks = choose_marks(known)
+    columns = [_make_column(found, widths[name], marks) for name, found in sorted(members.items())]
     total = compute_aggregate(tab, site.reference)
     return render(
         site,
@@ -73,6 +76,7 @@ def _render_page(site: Site, tab: Tab, page: str) -> str:
         page,
         tab=tab,
         columns=columns,
+        marks=marks,
         rows=list(_make_rows(known, [column.name for column in columns], widths, total)),
         aggregate=total,
         profiles=plot_profiles(tab),
@@ -83,7 +87,9 @@ def _render_page(site: Site, tab: Tab, page: str) -> str:
     )
 
 
-def _make_column(entries: Sequence[Entry], half_width: float) -> Column:
+def _make_column(
+    entries: Sequence[Entry], half_width: float, marks: Mapping[str, VendorMark]
+) -> Column:
     row, definition = entries[0].row, entries[0].definition
     return Column(
         name=row.names.benchmark,
@@ -94,6 +100,7 @@ def _make_column(entries: Sequence[Entry], half_width: float) -> Column:
         targets=" and ".join(map(str, definition.quality)) if definition else "",
         provisional=row.provisional_targets,
         spread_percent=f"{100 * half_width:.0f}",
+        ranking=make_ranking(entries, marks),
     )
 
 

@@ -39,18 +39,44 @@ function sort(table, name, turned) {
   table.tBodies[0].append(...rows.map((pair) => pair[1]));
 }
 
+// What a reader sees of a row: neither titles of drawings nor what is folded away.
+const seenWords = new Map();
+function visible(row) {
+  if (!seenWords.has(row)) {
+    const walk = document.createTreeWalker(row, NodeFilter.SHOW_TEXT);
+    const texts = [];
+    while (walk.nextNode()) if (!walk.currentNode.parentElement.closest("title, details")) texts.push(walk.currentNode.data);
+    seenWords.set(row, texts.join(" ").toLowerCase());
+  }
+  return seenWords.get(row);
+}
+
+const rankings = [...document.querySelectorAll("table.ranking")];
+
 function filter() {
   const words = (state.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
+  const chosen = ["accelerator", "availability"].filter((name) => state.get(name));
+  const matches = (row) => words.every((word) => visible(row).includes(word))
+    && chosen.every((name) => row.dataset[name] === state.get(name));
   let shown = 0, all = 0;
-  for (const table of tables) {
-    for (const row of table.tBodies[0].rows) {
-      const text = row.textContent.toLowerCase();
-      row.hidden = !(words.every((word) => text.includes(word))
-        && ["accelerator", "availability"].every((name) => !state.get(name) || row.dataset[name] === state.get(name)));
-      shown += !row.hidden; all += 1;
+  for (const table of [...tables, ...rankings]) {
+    for (const row of [...table.tBodies].flatMap((body) => [...body.rows])) {
+      row.hidden = !matches(row);
+      if (tables.includes(table)) { shown += !row.hidden; all += 1; }
     }
   }
+  for (const folded of document.querySelectorAll(".folded")) folded.hidden = !folded.dataset.open && !words.length && !chosen.length;
   controls.querySelector("output").value = shown < all ? `${shown} of ${all} rows` : "";
+}
+
+function foldRankings() {
+  for (const button of document.querySelectorAll("[data-unfold]")) {
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      const folded = button.closest("section").querySelector(".folded");
+      folded.dataset.open = "yes"; folded.hidden = false; button.hidden = true;
+    });
+  }
 }
 
 function columns() {
@@ -94,6 +120,7 @@ function picked() {
 
 function showTables() {
   controls.hidden = false;
+  foldRankings();
   for (const name of ["q", "accelerator", "availability"]) {
     const field = controls.elements[name];
     field.value = state.get(name) ?? "";
