@@ -100,7 +100,7 @@ def make_row(result: JudgedResult) -> Row:
     definition, round_kind = result.definition, find_round_kind(result.judged_in)
     standing, kind = round_kind.find_standing(result), find_kind(definition)
     judged_by = definition or result.benchmark
-    is_scored = judged_by is not None and standing.score is not None
+    held = judged_by.runs if judged_by and standing.score else None
     return Row(
         names=round_kind.find_names(result),
         kind=kind,
@@ -114,7 +114,7 @@ def make_row(result: JudgedResult) -> Row:
         reasons=tuple(_list_reasons(result.findings)),
         findings=result.findings,
         provisional_targets=(definition.provisional or "") if definition else "",
-        level=_measure_level(kind, result.runs, judged_by.runs) if is_scored else None,
+        level=_measure_level(kind, result.runs, held) if held else None,
         judged=result,
     )
 
