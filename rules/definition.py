@@ -108,6 +108,8 @@ class Definition:
     ``kind`` is ``generate``. ``execution`` are settings that only this benchmark's reference has
     and that do not change the mathematics, each with its choices, the default first. ``extras`` are
     those of the installation that its data and metrics need, besides that of a framework.
+    ``summary`` says in a sentence what runs at this scale, ``meanings`` what the metrics are; no
+    rule reads them.
     """
 
     name: str
@@ -128,6 +130,8 @@ class Definition:
     data_digest: str | None = None
     execution: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     extras: tuple[str, ...] = ()
+    summary: str = ""
+    meanings: Mapping[str, str] = field(default_factory=dict)
     digest: str = field(default="", compare=False)
 
     @property
@@ -268,6 +272,8 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
         data_digest=facts.get("data_digest"),
         execution=_freeze(facts.get("execution", {})),
         extras=tuple(facts.get("extras", ())),
+        summary=facts.get("summary", ""),
+        meanings=_freeze(facts.get("meanings", {})),
         digest=_digest(facts, targets, scale),
     )
 

@@ -156,6 +156,9 @@ def test_definition_is_valid(name: str, scale: str) -> None:
         assert "global_batch_size" in chosen.hyperparameters, f"{name}: no global_batch_size"
     dropped = chosen.runs.drop_fastest + chosen.runs.drop_slowest
     assert chosen.runs.required > dropped + 1, f"{name}: too few runs for an interval"
+    assert chosen.summary, f"{name}: scales.{scale}.summary must say in a sentence what runs"
+    unexplained = {target.metric for target in chosen.quality} - set(chosen.meanings)
+    assert not unexplained, f"{name}: `meanings` does not say what {unexplained} means"
 
 
 @pytest.mark.parametrize(("name", "scale"), SCALED)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -183,6 +184,20 @@ def test_an_offset_moves_every_evaluation(offset: int, batch: int) -> None:
     shift = offset * parse().train_samples
     goals = {*range(shift or every, budget + 1, every), budget}
     assert ends == {-(-goal // batch) * batch for goal in goals}
+
+
+def test_words_for_readers_are_not_in_the_digest() -> None:
+    told = parse(meanings={"nll": "how surprising the truth is"})
+    assert told.meanings == {"nll": "how surprising the truth is"}
+    assert told.digest == parse().digest
+
+
+def test_the_summary_of_a_scale_is_not_in_the_digest() -> None:
+    document = yaml.safe_load((definition.BENCHMARKS / "resnet50/benchmark.yaml").read_text())
+    before = definition.parse(document, "mini")
+    assert "not ImageNet" in before.summary
+    del document["scales"]["mini"]["summary"]
+    assert definition.parse(document, "mini").digest == before.digest
 
 
 def test_settings_of_execution_are_not_in_the_digest() -> None:
