@@ -9,7 +9,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from reference.torch.distributed import Span
-from reference.torch.shared_memory import add, gather
+from reference.torch.shared_memory import gather_rows
+
+_normalize_backward = torch.ops.aten.native_batch_norm_backward.default  # not looked up each time
 
 
 def normalize_over_ranks(
@@ -26,46 +28,53 @@ def normalize_over_ranks(
     of ResNet-50 take 1.5 times the processor time. The maps of the mini network are so small that
     each further operation counts, also one on a number for each channel.
     """
-    normalized, mean, variance = _NormalizeOverRanks.apply(images, weight, bias, epsilon, over)
+    moments = gather_rows(_compute_moments(images.detach()), over.group)
+    mean, variance = map(torch.as_tensor, _combine_moments(moments, over.shares))
+    normalized = _NormalizeByMoments.apply(images, weight, bias, mean, variance, epsilon, over)
     return normalized, mean, variance
 
 
-class _NormalizeOverRanks(torch.autograd.Function):
-    """``normalize_over_ranks`` with its gradient."""
+class _NormalizeByMoments(torch.autograd.Function):
+    """Normalisation by the moments of the images of several ranks, with its gradient."""
 
     @staticmethod
     def forward(
-        context: Any, images: Tensor, weight: Tensor, bias: Tensor, epsilon: float, over: Span
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        moments = gather(torch.stack(_compute_moments(images)), over.group)
-        mean, variance = _combine_moments(moments, over.shares)
+        context: Any,
+        images: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        mean: Tensor,
+        variance: Tensor,
+        epsilon: float,
+        over: Span,
+    ) -> Tensor:
         context.save_for_backward(images, weight, mean, variance)
-        context.epsilon, context.group = epsilon, over.group
-        share = over.shares[dist.get_rank(over.group)] if over.shares else 1 / over.ranks
-        context.value_share = share * len(mean) / images.numel()
-        context.mark_non_differentiable(mean, variance)
-        normalized = functional.batch_norm(
-            images, mean, variance, weight, bias, False, 0.0, epsilon
-        )
-        return normalized, mean, variance
+        context.epsilon, context.over = epsilon, over
+        return functional.batch_norm(images, mean, variance, weight, bias, False, 0.0, epsilon)
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         images, weight, mean, variance = context.saved_tensors
-        epsilon = context.epsilon
+        epsilon, over = context.epsilon, context.over
         # As if the moments were constants. The gradient through them follows.
-        direct, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
-            gradient, images, weight, mean, variance, None, None, False, epsilon, [True] * 3
+        direct, of_weight, of_bias = _normalize_backward(
+            gradient, images, weight, mean, variance, None, None, False, epsilon, (True,) * 3
         )
-        sums = add(torch.stack((of_weight, of_bias)), context.group)
-        inverse = torch.rsqrt(variance + epsilon)
-        slope, level = (sums * (weight * inverse)).unbind()
-        slope = slope * inverse
-        level = level.addcmul(slope, mean, value=-1)
-        share = -context.value_share
-        direct.addcmul_(images, slope.view(-1, 1, 1), value=share)
-        of_images = direct.add_(level.view(-1, 1, 1), alpha=share)
-        return of_images, of_weight, of_bias, None, None
+        of_weights, of_biases = gather_rows((of_weight, of_bias), over.group).sum(0)
+        weight, mean, variance = map(_choose_arithmetic, (weight, mean, variance))
+        inverse = (variance + epsilon) ** -0.5
+        share = over.shares[dist.get_rank(over.group)] if over.shares else 1 / over.ranks
+        scale = weight * inverse * (-share * len(mean) / images.numel())
+        slope = scale * inverse * of_weights
+        level = scale * of_biases - slope * mean
+        slope, level = (torch.as_tensor(each).view(-1, 1, 1) for each in (slope, level))
+        of_images = direct.addcmul_(images, slope).add_(level)
+        return of_images, of_weight, of_bias, None, None, None, None
+
+
+def _choose_arithmetic(values: Tensor) -> Any:
+    """Return ``values`` as what ``gather_rows`` would: on processors a NumPy array."""
+    return values.detach().numpy() if values.is_cpu else values
 
 
 def _compute_moments(images: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,17 +89,16 @@ def _compute_moments(images: Tensor) -> tuple[Tensor, Tensor]:
     return mean, variance
 
 
-def _combine_moments(moments: Tensor, shares: Sequence[float]) -> tuple[Tensor, Tensor]:
+def _combine_moments(moments: Any, shares: Sequence[float]) -> tuple[Any, Any]:
     """Return the mean and the variance of all ranks' values, of (ranks, 2, channels).
 
-    ``shares`` are the ranks' weights, if they are not equal.
+    ``moments`` are an array or a tensor; ``shares`` are the ranks' weights, if they are not equal.
     """
 
-    def average(values: Tensor) -> Tensor:
+    def average(values: Any) -> Any:
         if not shares:
-            return values.mean(0)
-        weights = values.new_tensor(shares).view(-1, *[1] * (values.ndim - 1))
-        return (weights * values).sum(0)
+            return values.sum(0) / len(values)
+        return sum(share * each for share, each in zip(shares, values, strict=True))
 
-    mean, within = average(moments).unbind()
-    return mean, within + average((moments[:, 0] - mean).square())
+    mean, within = average(moments)
+    return mean, within + average((moments[:, 0] - mean) ** 2)

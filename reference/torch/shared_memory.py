@@ -12,12 +12,13 @@ import platform
 import secrets
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -50,8 +51,21 @@ def gather(values: Tensor, group: Any = None) -> Tensor:
     board = _find_board(values, group)
     if board is None:
         return all_gather(values, group)
-    with detect_lost_rank():
-        return board.exchange(values).clone()
+    return board.exchange(values).clone()
+
+
+def gather_rows(rows: Sequence[Tensor], group: Any = None) -> Any:
+    """Return the ``rows`` of all ranks, (channels,) each, as (ranks, rows, channels).
+
+    All ranks call it with the same number, shape and type of rows. On processors the result is a
+    NumPy array, because there an operation on a few numbers takes a fraction of the time of a
+    tensor's; it lasts until the next call but one. On other devices it is a tensor.
+    """
+    board = None if len(rows) * rows[0].nbytes > MOST_BYTES else _find_board(rows[0], group)
+    if board is None:
+        gathered = all_gather(torch.stack(tuple(rows)), group)
+        return gathered.numpy() if gathered.is_cpu else gathered
+    return board.exchange_rows([row.numpy() for row in rows])
 
 
 def add(values: Tensor, group: Any = None) -> Tensor:
@@ -62,8 +76,7 @@ def add(values: Tensor, group: Any = None) -> Tensor:
     board = _find_board(values, group)
     if board is None:
         return all_reduce(values.clone(), group)
-    with detect_lost_rank():
-        return board.exchange(values).sum(0)
+    return board.exchange(values).sum(0)
 
 
 def average_bucket(
@@ -123,38 +136,57 @@ class Board:
         places = torch.frombuffer(memory, dtype=torch.uint8, offset=ranks * LINE_BYTES)
         self._places = places.view(2, ranks, MOST_BYTES)
         self._views: dict[tuple[torch.Size, torch.dtype], tuple[Tensor, ...]] = {}
+        self._arrays: dict[tuple[int, int, np.dtype], np.ndarray] = {}
         self._seconds = read_rank_timeout().seconds
 
     def exchange(self, values: Tensor) -> Tensor:
         """Return the ``values`` of all ranks, (ranks, …), until the next exchange but one.
 
-        Raises RuntimeError if a rank is lost.
+        Raises RankEndedError if a rank is lost.
         """
-        self._turn += 1
-        whole = self._view_as(values)[self._turn % 2]
-        whole[self._rank] = values
-        self._turns[self._rank * LINE_BYTES // 8] = self._turn
-        for other in self._others:
-            self._wait_for(other)
-        return whole
-
-    def _view_as(self, values: Tensor) -> tuple[Tensor, ...]:
-        """Return the two places as tensors (ranks, …) of the type of ``values``."""
         key = values.shape, values.dtype
         if key not in self._views:
             places = self._places[:, :, : values.nbytes].view(values.dtype)
             self._views[key] = places.view(*places.shape[:2], *values.shape).unbind()
-        return self._views[key]
+        self._turn += 1
+        whole = self._views[key][self._turn % 2]
+        whole[self._rank] = values
+        self._wait_for_others()
+        return whole
+
+    def exchange_rows(self, rows: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the ``rows`` of all ranks, (n,) each, as (ranks, rows, n), for as long."""
+        key = len(rows), len(rows[0]), rows[0].dtype
+        if key not in self._arrays:
+            places = self._places.numpy()[:, :, : len(rows) * rows[0].nbytes].view(rows[0].dtype)
+            self._arrays[key] = places.reshape(*places.shape[:2], *key[:2])
+        self._turn += 1
+        whole: np.ndarray = self._arrays[key][self._turn % 2]
+        for place, row in zip(whole[self._rank], rows, strict=True):
+            place[:] = row
+        self._wait_for_others()
+        return whole
+
+    def _wait_for_others(self) -> None:
+        """Tell the others that this rank has written, and wait until they have."""
+        self._turns[self._rank * LINE_BYTES // 8] = self._turn
+        for other in self._others:
+            self._wait_for(other)
 
     def _wait_for(self, rank: int) -> None:
         place = rank * LINE_BYTES // 8
         if self._turns[place] >= self._turn:
             return
-        start = looked = now = time.monotonic()
+        start = time.monotonic()
         while self._turns[place] < self._turn:
-            if now - start > SPIN_SECONDS:  # the core and Python's lock to others
-                is_early = now - start < PATIENCE_SECONDS
-                time.sleep(SHORT_NAP_SECONDS if is_early else LONG_NAP_SECONDS)
+            if time.monotonic() - start > SPIN_SECONDS:  # the core and Python's lock to others
+                with detect_lost_rank():
+                    self._nap_until_written(rank, place, start)
+
+    def _nap_until_written(self, rank: int, place: int, start: float) -> None:
+        looked = now = time.monotonic()
+        while self._turns[place] < self._turn:
+            time.sleep(SHORT_NAP_SECONDS if now - start < PATIENCE_SECONDS else LONG_NAP_SECONDS)
             if now - looked > SECONDS_BETWEEN_LOOKS:
                 looked = now
                 self._look_after(rank, now - start)

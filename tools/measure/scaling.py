@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Measure how many samples per second ranks train together, and where the time of a step goes.
 
-The ranks are started here, each with one thread. In every turn they train together, the first one
-trains alone, and all train at once without any communication; so other work on the machine disturbs
-all three alike. Efficiency is the rate together over the number of ranks times the rate alone.
+The ranks are started here, each with one thread and its own share of the processors. In every turn
+they train together, the first one trains alone, and all train at once without any communication; so
+other work on the machine disturbs all three alike. Efficiency is the rate together over the number
+of ranks times the rate alone.
 "Ceiling" is the same without communication: what is missing there, the ranks take from each other
 (processors, memory, caches).
 
@@ -106,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     definition = definitions.load(arguments.benchmark, arguments.scale)
     launched = find_placement().world_size
     counts = _pick_ranks(arguments.ranks, launched)
-    jobs = _plan(definition, arguments, counts)
+    jobs = _plan(definition, arguments, counts, launched > 1)
     output = find_measurement(arguments, "scaling")
     if launched > 1:
         _measure_launched(jobs[0], output)
@@ -148,7 +149,10 @@ def _count_places() -> tuple[int, str]:
 
 
 def _plan(
-    definition: Definition, arguments: argparse.Namespace, counts: Sequence[int]
+    definition: Definition,
+    arguments: argparse.Namespace,
+    counts: Sequence[int],
+    launched: bool,
 ) -> list[Job]:
     """Return the measurements to make; raise UserError for what cannot be measured."""
     from reference.run.config import parse_override
@@ -199,6 +203,7 @@ def _plan(
             arguments.data,
             arguments.rounds,
             arguments.turn_seconds,
+            0 if launched else max(1, usable_processors() // counts[-1]),
         )
         for count in counts
     ]

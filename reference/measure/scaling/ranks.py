@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from reference.machine.placement import find_placement
 from reference.measure.scaling.companion import Companion
 from reference.measure.scaling.points import (
     ALONE,
@@ -50,6 +51,8 @@ def measure_ranks(
     UserError where the ranks cannot train so.
     """
     load = os.getloadavg()[0]
+    if job.processors_per_rank:
+        keep_to_processors(job.processors_per_rank)
     alone = Companion()
     try:
         from reference.torch.distributed import start_ranks
@@ -66,6 +69,13 @@ def measure_ranks(
             return _measure(job, alone, execution, ranks, load)
     finally:
         alone.close()
+
+
+def keep_to_processors(count: int) -> None:
+    """Keep this rank, and the process beside it, to ``count`` processors that no other rank has."""
+    if hasattr(os, "sched_setaffinity"):  # Linux
+        first = (find_placement().local_rank or 0) * count
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[first : first + count])
 
 
 def _measure(

@@ -42,6 +42,7 @@ def prepare_scaling(job: Job, ranks: "TorchRanks", observer: Observer) -> dict[s
         "batch_size": job.batch_size,
         "rounds": job.rounds,
         "turn_seconds": job.turn_seconds,
+        "processors_per_rank": job.processors_per_rank,
     }
 
 

@@ -26,7 +26,9 @@ PROFILED_STEPS = 6
 class Job:
     """One number of ranks to measure, with all that their processes need to know.
 
-    ``batch_size`` is that of each rank, or with ``mode`` strong that of all ranks together.
+    ``batch_size`` is that of each rank, or with ``mode`` strong that of all ranks together. Each
+    rank keeps to ``processors_per_rank`` processors of its own, also while it trains alone, so that
+    the threads that read its data do not use those of the others; with 0 the launcher decides.
     """
 
     benchmark: str
@@ -39,6 +41,7 @@ class Job:
     data_root: Path
     rounds: int
     turn_seconds: float
+    processors_per_rank: int = 0
 
     @property
     def size(self) -> int:

@@ -1,14 +1,18 @@
 """Numbers of a measurement of scaling, from turns that were made up."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reference.measure.scaling.points import INPUTS, STRONG, WEAK, LinkTimes, Point, spread
+from reference.measure.scaling.ranks import keep_to_processors
 from reference.measure.scaling.records import read_scaling
 from reference.measure.scaling.tasks import Job
 from rules.errors import UserError
+from rules.host import usable_processors
+from tests.distributed import on_ranks
 
 LINK = LinkTimes(4096, 2e-4, 2**23, 2**23 / 1e9 + 2e-4, 3)
 
@@ -93,6 +97,18 @@ def test_a_rank_alone_shares_its_images_with_no_other() -> None:
     both = job.configure(chosen).execution
     assert (both.precision, both.own["spatial_partitions"]) == ("bf16", "2")
     assert replace(job, mode=STRONG).configure().global_batch_size == 8
+
+
+def _keep_to_one() -> set[int]:
+    keep_to_processors(1)
+    return os.sched_getaffinity(0)
+
+
+@pytest.mark.skipif(usable_processors() < 2, reason="needs two processors")
+def test_ranks_share_no_processor() -> None:
+    first, second = on_ranks(2, _keep_to_one)
+    assert len(first) == len(second) == 1
+    assert not first & second
 
 
 @pytest.mark.parametrize("setting", ["pipeline_stages=2", "tensor_ranks=2"])

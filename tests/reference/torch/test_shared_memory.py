@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from reference.machine.placement import RankEndedError
 from reference.torch import shared_memory
 from reference.torch.batch_norm import SpanBatchNorm2d
 from reference.torch.distributed import TorchRanks, start_ranks
@@ -107,7 +108,7 @@ def test_a_lost_rank_is_an_error(
     try:
         while not path.with_suffix(".ready").exists():
             time.sleep(0.01)
-        with pytest.raises(RuntimeError, match=reason):
+        with pytest.raises(RankEndedError, match=reason):
             Board(os.open(path, os.O_RDWR), 0, 2).exchange(torch.zeros(3))
     finally:
         process.kill()
