@@ -41,15 +41,18 @@ def train_all(
     """Make runs one after the other, on data that are prepared first.
 
     Yields each run with its quality curve and the facts about what it ran on. Starts nothing if
-    there are no runs to make.
+    there are no runs to make. Raises UserError for what a task refuses, such as an uneven
+    ``micro_batch``, before data are prepared.
     """
     if not trainings:
         return
     from reference.machine import system
     from reference.torch.distributed import start_ranks
 
-    prepare_data(definition, data_root, observer)
     with start_ranks() as ranks:
+        for training in trainings:
+            training.create(training.config, ranks)
+        prepare_data(definition, data_root, observer)
         description = system.describe("local", ranks)
         hardware = {key: description[key] for key in HARDWARE}
         for number, training in enumerate(trainings, 1):

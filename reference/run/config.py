@@ -1,6 +1,6 @@
 """The configuration of a run: everything that it needs, validated once, before anything starts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -184,6 +184,22 @@ def configure(
         seed_origin="derived" if seed is None else "given",
     )
     return config.select_run(0)
+
+
+def refuse_without_effect(config: RunConfig, settings: Iterable[str], needed: str) -> None:
+    """Raise UserError if one of the execution ``settings``, which need another, is not its default.
+
+    ``needed`` says what would give them an effect, such as "all_reduce=mesh". Settings that the
+    benchmark does not have are left out.
+    """
+    for setting in settings:
+        choices = config.definition.execution.get(setting)
+        value = config.execution.own.get(setting)
+        if choices and value != choices[0]:
+            raise UserError(
+                f"{setting}={value}: it has no effect without {needed}; "
+                f"fix: set {needed} too, or leave {setting} out"
+            )
 
 
 def _make_default_execution(definition: Definition) -> Execution:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from reference.run.config import Execution, RunConfig
+from reference.run.config import RunConfig, refuse_without_effect
 from reference.torch.distributed import TorchRanks, all_reduce, detect_lost_rank
 from rules.errors import UserError
 
@@ -44,9 +44,9 @@ class Sharing:
         return self.stages * self.tensor_ranks
 
 
-def read_sharing(execution: Execution) -> Sharing:
+def read_sharing(config: RunConfig) -> Sharing:
     """Return how the settings share a model; raise UserError where they contradict each other."""
-    own = execution.own
+    own = config.execution.own
     stages, tensor_ranks = int(own.get(STAGES, "1")), int(own.get(TENSOR_RANKS, "1"))
     if stages > 1 and tensor_ranks > 1:
         raise UserError(
@@ -54,6 +54,7 @@ def read_sharing(execution: Execution) -> Sharing:
             f"or matrices; fix: leave one of them at 1"
         )
     if stages == 1:
+        refuse_without_effect(config, (MICRO_BATCHES, SCHEDULE), f"{STAGES} of 2 or more")
         return Sharing(tensor_ranks=tensor_ranks)
     sharing = Sharing(stages, 1, int(own[MICRO_BATCHES]), own[SCHEDULE])
     if sharing.schedule == "1f1b" and sharing.micro_batches < stages:

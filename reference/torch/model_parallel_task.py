@@ -30,7 +30,7 @@ class ModelParallelTask(TorchTask):
     shared: SharedModel | None = None
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
-        self.sharing = model_parallel.read_sharing(config.execution)
+        self.sharing = model_parallel.read_sharing(config)
         config = model_parallel.prepare(config, self.sharing)
         if self.sharing.ranks > 1:
             ranks = ranks.partition(self.sharing.ranks, self.sharing.setting)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from reference.run.config import Execution, RunConfig
+from reference.run.config import Execution, RunConfig, refuse_without_effect
 from reference.torch.distributed import TorchRanks, detect_lost_rank
 from reference.torch.mesh import AUTO, RankMesh, find_shape
 from reference.torch.model_parallel_task import ModelParallelTask
@@ -36,6 +36,8 @@ class ParallelTask(ModelParallelTask):
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
         own = config.execution.own
+        if own["all_reduce"] != "mesh":
+            refuse_without_effect(config, ("mesh_rows",), "all_reduce=mesh")
         self.mesh_shape = find_shape(own["all_reduce"], own.get("mesh_rows", AUTO), ranks)
 
     def make_parallel_optimizer(

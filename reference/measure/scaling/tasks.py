@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 BATCH_SIZE = "global_batch_size"
 SHARING = ("pipeline_stages", "tensor_ranks")  # settings with which ranks share a model
+OF_STAGES = ("pipeline_schedule", "pipeline_micro_batches")  # without effect on a rank alone
 PARTITIONS = "spatial_partitions"
 LEAD_IN_STEPS = 3  # of each turn are not timed: the loader has that many batches ready
 PROFILED_STEPS = 6
@@ -76,7 +77,7 @@ class Job:
 
     def configure_alone(self, execution: "Execution | None" = None) -> "RunConfig":
         """Return the configuration of a rank by itself, which shares images and model with none."""
-        shared = tuple(f"{setting}=" for setting in (PARTITIONS, *SHARING))
+        shared = tuple(f"{setting}=" for setting in (PARTITIONS, *SHARING, *OF_STAGES))
         overrides = [each for each in self.overrides if not each.startswith(shared)]
         config = self._configure(self.batch_size, overrides)
         return replace(config, execution=execution) if execution else config

@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 import yaml
@@ -223,3 +224,18 @@ def test_the_share_of_another_setting_is_paired_by_seed() -> None:
     # 0.5, 0.6, 0.5: mean 0.533, standard deviation 0.0577, Student's t of 2 degrees 4.303
     assert measure_epochs._compare_by_seed(arms[0], arms[1], runs) == "0.53 (0.39 to 0.68)"
     assert measure_epochs._compare_by_seed(arms[0], arms[0], runs) == ""
+
+
+def test_what_a_task_refuses_is_refused_before_data_are_prepared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*arguments: Any) -> NoReturn:
+        raise UserError("micro_batch=7: …")
+
+    def prepare(*arguments: object) -> NoReturn:
+        raise AssertionError("data were prepared")
+
+    monkeypatch.setattr(trainings, "prepare_data", prepare)
+    training = Training("run", "correct", refuse, configure(MINI))
+    with pytest.raises(UserError, match="micro_batch=7"):
+        list(trainings.train_all(MINI, [training], Path(), Terminal()))
