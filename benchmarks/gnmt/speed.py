@@ -3,12 +3,10 @@
 All sides compute eagerly in float32. Source: Kumar et al. 2019 (arXiv:1909.09756), section 3.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,8 +16,6 @@ from benchmarks.gnmt.model import GNMT, Memory
 from benchmarks.gnmt.recurrent import Form, Recurrent
 from reference.data.wmt import batch_order
 from reference.data.wmt.batch_order import BatchOrder, Bucketing
-from reference.data.wmt.sentence_batches import pad, sort_by_length
-from reference.data.wmt.vocabulary import PADDING
 from reference.measure import exchange
 from reference.measure.speed import (
     Measure,
@@ -30,13 +26,12 @@ from reference.measure.speed import (
     make_ready_task,
 )
 from reference.measure.turns import time_steps
-from reference.run.config import RunConfig, configure
+from reference.torch.translation import speed
 from reference.torch.translation.beam_search import translate
-from rules.definition import Block
+from reference.torch.translation.speed import configure_eager, time_once, train_to_translate
 
-STEPS, SENTENCES, BATCHES, RANKS = 16, 32, 256, 4
+STEPS, BATCHES, RANKS = 16, 256, 4
 LAYER_WIDTH, LAYER_PLACES, LAYER_SENTENCES = 1024, 25, (1, 4, 16)
-SETTINGS = ("precision=fp32", "compile=off")
 BUCKETINGS = {
     "at random": Bucketing(),
     "windows of 16 batches, one for all": Bucketing(batch_order.GLOBAL, 16),
@@ -72,8 +67,8 @@ def compare_layers(subject: Subject) -> Measurement:
                 f"layer of {LAYER_WIDTH} units, {LAYER_PLACES} places of {sentences} sentences, "
                 + form,
                 baseline,
-                partial(_time_once, make_layer_step(baseline, inputs)),
-                partial(_time_once, make_layer_step(form, inputs)),
+                partial(time_once, make_layer_step(baseline, inputs)),
+                partial(time_once, make_layer_step(form, inputs)),
             )
             rows.append(describe_comparison(compared))
             facts[f"{form}, {sentences} sentences"] = compared.as_json()
@@ -102,7 +97,7 @@ def compare_bucketing(subject: Subject) -> Measurement:
         "batches at random": ["bucketing=random"],
     }
     measured = _compare_steps(subject, ways, [("batches of like lengths", "batches at random")])
-    ready = make_ready_task(task.create, _configure(subject), subject.ranks)
+    ready = make_ready_task(task.create, configure_eager(subject), subject.ranks)
     lengths = ready.batches.order.lengths
     rows, facts = list(measured.rows), {"steps": measured.facts}
     for name, bucketing in BUCKETINGS.items():
@@ -130,36 +125,13 @@ def compare_variants(subject: Subject) -> Measurement:
 
 
 def compare_decoding(subject: Subject) -> Measurement:
-    """Compare the search with one that projects its keys anew, and with single sentences.
-
-    The network is trained for an epoch first, because an untrained one ends its sentences at once.
-    """
-    ours = make_ready_task(task.create, _configure(subject), subject.ranks)
-    train = subject.config.definition.train_samples
-    ours.train(Block(1, 0, train), lambda samples: None)
-    count = min(SENTENCES, subject.config.definition.evaluation_samples)
-    places = sort_by_length(ours.pairs, np.arange(train, train + count))
-    source = torch.from_numpy(pad(ours.pairs, places).source)
-    ours.model.eval()
-    ways: dict[str, Callable[[], object]] = {
-        "keys projected anew for each token": lambda: translate(
-            ForgetfulDecoder(ours.model), source, ours.search
-        ),
-        "one sentence at a time": lambda: [
-            ours.predict(row[row != PADDING][None]) for row in source
-        ],
-    }
-    rows, facts = [], {}
-    for name, work in ways.items():
-        compared = subject.compare(
-            f"{count} translations",
-            name,
-            partial(_time_once, work),
-            partial(_time_once, partial(ours.predict, source)),
-        )
-        rows.append(describe_comparison(compared))
-        facts[name] = compared.as_json()
-    return Measurement(rows, facts)
+    """Compare the search with one that projects its keys anew, and with single sentences."""
+    ours = make_ready_task(task.create, configure_eager(subject), subject.ranks)
+    source = train_to_translate(ours)
+    forgetful = partial(translate, ForgetfulDecoder(ours.model), source, ours.search)
+    return speed.compare_decoding(
+        subject, ours, source, {"keys projected anew for each token": forgetful}
+    )
 
 
 class ForgetfulDecoder:
@@ -186,7 +158,7 @@ def _compare_steps(
 ) -> Measurement:
     """Compare steps with different settings, each pair in turns, on the same sentences."""
     tasks = {
-        name: make_ready_task(task.create, _configure(subject, *settings), subject.ranks)
+        name: make_ready_task(task.create, configure_eager(subject, *settings), subject.ranks)
         for name, settings in ways.items()
     }
     rows, facts = [], {}
@@ -201,22 +173,6 @@ def _compare_steps(
         rows.append(describe_comparison(compared))
         facts[f"{name} against {baseline}"] = compared.as_json()
     return Measurement(rows, facts)
-
-
-def _configure(subject: Subject, *settings: str) -> RunConfig:
-    return configure(
-        subject.config.definition,
-        division="open",  # for Google's network
-        overrides=[*SETTINGS, *subject.overrides, *settings],
-        data_root=subject.config.data_root,
-        seed=1,
-    )
-
-
-def _time_once(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 MEASUREMENTS: Mapping[str, Measure] = {

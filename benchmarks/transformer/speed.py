@@ -4,19 +4,16 @@ All sides compute eagerly in float32, on the same sentences. Tokens are counted 
 """
 
 import importlib.util
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks.transformer import plain, task
 from benchmarks.transformer.model import Transformer
-from reference.data.wmt.sentence_batches import pad, sort_by_length
-from reference.data.wmt.vocabulary import END, PADDING
+from reference.data.wmt.vocabulary import END
 from reference.measure import exchange, shared_models
 from reference.measure.speed import (
     Measure,
@@ -27,20 +24,19 @@ from reference.measure.speed import (
     make_ready_task,
 )
 from reference.measure.turns import Comparison, Timing, time_steps
-from reference.run.config import RunConfig, configure
-from rules.definition import Block
+from reference.torch.translation import speed
+from reference.torch.translation.speed import configure_eager, train_to_translate
 
-STEPS, SENTENCES = 3, 32
-SETTINGS = ("precision=fp32", "compile=off")
+STEPS = 3
 ONE_PASS = "pass_tokens=32768"
 TORCH = "torch.nn.Transformer"
 
 
 def compare_networks(subject: Subject) -> Measurement:
     """Compare a training step with torch.nn.Transformer and MarianMTModel, same sentences."""
-    config = _configure(subject)
+    config = configure_eager(subject)
     ours = make_ready_task(task.create, config, subject.ranks)
-    at_once = make_ready_task(task.create, _configure(subject, ONE_PASS), subject.ranks)
+    at_once = make_ready_task(task.create, configure_eager(subject, ONE_PASS), subject.ranks)
     torchs = make_ready_task(plain.create, config, subject.ranks)
     pairs = [
         (TORCH, torchs, ours),
@@ -67,37 +63,18 @@ def compare_networks(subject: Subject) -> Measurement:
 
 
 def compare_decoding(subject: Subject) -> Measurement:
-    """Compare the beam search with one without a cache, and with one sentence at a time.
-
-    The network is trained for an epoch first, because an untrained one ends its sentences at once.
-    """
-    ours = make_ready_task(task.create, _configure(subject), subject.ranks)
-    train = subject.config.definition.train_samples
-    ours.train(Block(1, 0, train), lambda samples: None)
-    count = min(SENTENCES, subject.config.definition.evaluation_samples)
-    places = sort_by_length(ours.pairs, np.arange(train, train + count))
-    source = torch.from_numpy(pad(ours.pairs, places).source)
-    ours.model.eval()
+    """Compare the beam search with one without a cache, and with one sentence at a time."""
+    ours = make_ready_task(task.create, configure_eager(subject), subject.ranks)
+    source = train_to_translate(ours)
     lengths = [len(tokens) + 1 for tokens in ours.predict(source)]  # END too
-    ways: dict[str, Callable[[], object]] = {
-        "without a cache, as many steps": partial(
-            translate_without_cache, ours.model, source, max(lengths)
-        ),
-        "one sentence at a time": lambda: [
-            ours.predict(row[row != PADDING][None]) for row in source
-        ],
-    }
-    rows, facts = [], {}
-    for name, work in ways.items():
-        compared = subject.compare(
-            f"{count} translations of {min(lengths)} to {max(lengths)} tokens",
-            name,
-            partial(_time_once, work),
-            partial(_time_once, partial(ours.predict, source)),
-        )
-        rows.append(_describe_rates(compared, sum(lengths)))
-        facts[name] = compared.as_json()
-    return Measurement(rows, facts)
+    slow = partial(translate_without_cache, ours.model, source, max(lengths))
+    return speed.compare_decoding(
+        subject,
+        ours,
+        source,
+        {"without a cache, as many steps": slow},
+        partial(_describe_rates, tokens=sum(lengths)),
+    )
 
 
 @torch.no_grad()
@@ -115,21 +92,6 @@ def translate_without_cache(network: Transformer, source: Tensor, steps: int) ->
         last = network.decode(target, memory)[:, -1:]
         target = torch.cat([target, network.logits(last).argmax(-1)], dim=1)
     return target
-
-
-def _configure(subject: Subject, *settings: str) -> RunConfig:
-    return configure(
-        subject.config.definition,
-        overrides=[*SETTINGS, *subject.overrides, *settings],
-        data_root=subject.config.data_root,
-        seed=1,
-    )
-
-
-def _time_once(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def _describe_rates(compared: Comparison, tokens: float) -> Row:
