@@ -108,8 +108,8 @@ class Definition:
     ``kind`` is ``generate``. ``execution`` are settings that only this benchmark's reference has
     and that do not change the mathematics, each with its choices, the default first. ``extras`` are
     those of the installation that its data and metrics need, besides that of a framework.
-    ``summary`` says in a sentence what runs at this scale, ``meanings`` what the metrics are; no
-    rule reads them.
+    ``summary`` says in a sentence what runs at this scale, ``meanings`` what the metrics are, and
+    ``units`` the units of those that are no plain numbers; no rule reads them.
     """
 
     name: str
@@ -132,6 +132,7 @@ class Definition:
     extras: tuple[str, ...] = ()
     summary: str = ""
     meanings: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
     digest: str = field(default="", compare=False)
 
     @property
@@ -274,6 +275,7 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
         extras=tuple(facts.get("extras", ())),
         summary=facts.get("summary", ""),
         meanings=_freeze(facts.get("meanings", {})),
+        units=_freeze(facts.get("units", {})),
         digest=_digest(facts, targets, scale),
     )
 

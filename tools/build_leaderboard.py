@@ -13,7 +13,7 @@ from compliance import site
 from compliance.judge import parallel
 from compliance.judge.judgement import judge
 from compliance.read import package
-from compliance.site import index
+from compliance.site import evidence, index
 from rules import rounds
 from rules.errors import UserError
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
@@ -25,11 +25,13 @@ examples:
   cepheid leaderboard submissions --output site    all submissions, to put on a web server
   cepheid leaderboard results/a results/b --output both     two folders side by side
   cepheid leaderboard training_results_v4.0 --round mlperf-training-4.0 --output v4.0
+  cepheid leaderboard submissions --output site --logs copy     with logs and code, to move
   cepheid diff site.old site                       what changed between two builds
 
-The folder needs nothing but the logs and the code that it links to: it opens from a disk and from
-any web server. results.json holds the same for programs. A folder of an earlier call is replaced;
-any other folder is refused. The same results give the same bytes.
+The folder links to logs and code where they lie; with --logs copy it holds them as text and needs
+nothing else. It opens from a disk and from any web server. results.json holds the same for
+programs. A folder of an earlier call is replaced; any other folder is refused. The same results
+give the same bytes.
 
 A site without results, or without a result of the site that it replaces, is not written: a folder
 may be incomplete or misread. --allow-removal says that results were removed on purpose.
@@ -64,6 +66,14 @@ def make_parser() -> argparse.ArgumentParser:
         help="the system to compare with (default: that of the reference implementation)",
     )
     add(
+        "--logs",
+        default="link",
+        metavar="copy|link|URL",
+        help="where readers find logs and code: as text in the site itself, beside it (default), "
+        "or at an address that stands for PATH",
+    )
+    add("--commit", default="", help="the commit of the submissions, for results.json")
+    add(
         "--allow-removal",
         action="store_true",
         help="write the site although results of the one that it replaces are gone, or none is "
@@ -89,7 +99,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.allow_removal:
         _refuse_removal(output, entries, arguments.paths)
     _check_reference(arguments.reference, entries)
-    _write(output, site.build(site.Site(judgement.round, entries, output, arguments.reference)))
+    logs = evidence.find_evidence(arguments.logs, output, entries, arguments.paths)
+    made = site.Site(
+        judgement.round, entries, output, arguments.reference, arguments.commit[:64], logs
+    )
+    _write(output, site.build(made))
     print(output / "index.html")
     is_rejected = any(entry.row.standing.has_failed for entry in entries)
     return EXIT_FINDINGS if is_rejected else EXIT_FINE
@@ -103,7 +117,7 @@ def _refuse_removal(output: Path, entries: Sequence[site.Entry], paths: Sequence
     if not (output / index.FILE).exists():
         return
     try:
-        before = {result["id"] for result in index.read(output)["results"]}
+        before = index.read_ids(output)
     except UserError as error:
         raise UserError(f"{error}; {fix}") from error
     gone = sorted(before - {entry.id for entry in entries})

@@ -11,8 +11,9 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from compliance.finding import escape
 from compliance.report import formats as report
-from compliance.site import index
+from compliance.site import changes, index
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from tools.console.arguments import make_command_parser
 
@@ -22,7 +23,10 @@ examples:
   cepheid diff old.json site --format json         an index that you kept, as data for a program
 
 Results are matched by their permalinks. Added and removed results are listed, and changes of
-verdict, scores, rank, runs, hardware, versions and reasons.
+verdict, scores, intervals, rank, runs, quality, hyperparameters, hardware, versions and reasons.
+Whether a result is really faster is tested as two results are compared: it is said only where the
+95% interval of the ratio leaves out 1. Where the definition of a benchmark has changed, no times
+are compared. --format json has the old and the new value of everything.
 
 exit codes: 0 nothing changed; 1 something did; 2 wrong use
 """
@@ -48,14 +52,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compare two builds. Exit code 1 where they differ."""
     arguments = make_parser().parse_args(argv)
     old, new = index.read(arguments.old), index.read(arguments.new)
-    found = list(index.find_changes(old, new))
+    found = list(changes.find_changes(old, new))
     if arguments.format == "json":
-        text = json.dumps([asdict(change) for change in found], indent=2)
+        text = json.dumps([asdict(change) for change in found], indent=2, allow_nan=False)
     else:
         counts = Counter(change.kind for change in found)
         summary = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         rounds = {old["round"], new["round"]}
-        other = f"rounds: {old['round']} → {new['round']}\n" if len(rounds) > 1 else ""
+        names = escape(f"{old['round']} → {new['round']}")
+        other = f"rounds: {names}\n" if len(rounds) > 1 else ""
         text = other + "\n".join([*map(str, found), summary or "nothing changed"])
     report.write_report(text, arguments.output)
     return EXIT_FINDINGS if found else EXIT_FINE

@@ -49,9 +49,10 @@ class JudgedUnit:
 def judge_unit(unit: Unit) -> JudgedUnit:
     """Parse each log of a result once, run every check, and keep a summary."""
     logs = read_logs(unit.folder, unit.with_digests)
+    definition = find_definition(logs.runs, unit.place)
     return JudgedUnit(
         tuple(_find(unit, logs)),
-        summarize(logs, unit.with_course),
+        summarize(logs, unit.with_course, definition.hyperparameters if definition else ()),
         _compare_with_reference(logs, unit.place),
         _trace(logs, unit.place),
     )

@@ -6,12 +6,25 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from compliance.finding import escape
+from compliance.leaderboard.dates import find_dates
 from compliance.leaderboard.row import Row
 from compliance.score.kinds import MINUTES
 from compliance.score.trimmed import Estimate
 from rules.generation import METRICS
 
 Column = Callable[[Row], Any]
+
+
+def _find_code(row: Row) -> str | None:
+    """Return what the logs say of the code that made the result, if they agree."""
+    said = {run.text("code_digest") for run in row.judged.runs}
+    (code,) = said if len(said) == 1 else (None,)
+    return None if code is None else escape(code)
+
+
+def _find_dates(row: Row) -> tuple[str | None, str | None]:
+    return find_dates(run.started_ms for run in row.judged.runs) or (None, None)
 
 
 def _columns_of_score(metric: str, name: str, prefix: str) -> dict[str, Column]:
@@ -54,6 +67,14 @@ COLUMNS: Mapping[str, Column] = {
     "not_measured": lambda row: row.energy.not_measured if row.energy else "",
     "update_time_ratio": lambda row: row.progress.update_time_ratio,
     "seeds": lambda row: row.runs.seeds,
+    "round": lambda row: row.judged.judged_in.name,
+    "definition_digest": lambda row: row.judged.definition and row.judged.definition.digest,
+    "code_digest": lambda row: _find_code(row),
+    "first_run": lambda row: _find_dates(row)[0],
+    "last_run": lambda row: _find_dates(row)[1],
+    "log_mean": lambda row: row.level and row.level.log_mean,
+    "log_variance": lambda row: row.level and row.level.variance,
+    "log_degrees": lambda row: row.level and row.level.degrees,
     **dict(
         column
         for metric in METRICS
@@ -73,22 +94,32 @@ def describe_row(row: Row) -> dict[str, Any]:
     return {
         **{name: find(row) for name, find in COLUMNS.items()},
         "quality": dict(row.progress.quality),
+        "codes": _list_codes(row),
         "reasons": list(row.reasons),
         "findings": [finding.as_json() for finding in row.findings],
     }
 
 
 def write_csv(table: Sequence[Row]) -> str:
-    """Write one line for each row, with all reasons in one column; empty without a number."""
+    """Write one line for each row; empty without a number.
+
+    Each metric has a column of its own, ``quality_<metric>``. All reasons stand in one column.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*COLUMNS, "quality", "reasons"])
+    metrics = sorted({name for row in table for name in row.progress.quality})
+    writer.writerow([*COLUMNS, *(f"quality_{name}" for name in metrics), "codes", "reasons"])
     for row in table:
-        quality = " ".join(f"{name}={value!r}" for name, value in row.progress.quality.items())
         values = [find(row) for find in COLUMNS.values()]
-        cells = ["" if value is None else value for value in values]
-        writer.writerow([_defuse(cell) for cell in (*cells, quality, "; ".join(row.reasons))])
+        values += [row.progress.quality.get(name) for name in metrics]
+        values += [" ".join(_list_codes(row)), "; ".join(row.reasons)]
+        writer.writerow([_defuse("" if value is None else value) for value in values])
     return text.getvalue().rstrip("\n")
+
+
+def _list_codes(row: Row) -> list[str]:
+    """List the codes of the errors and warnings, each once."""
+    return sorted({found.code for found in row.findings if found.severity != "note"})
 
 
 def _defuse(cell: object) -> object:

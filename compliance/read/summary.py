@@ -5,7 +5,7 @@ site work on these summaries, so no log is parsed a second time.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from compliance.read.log.course import Course, read_count, trace_course
 from compliance.read.log.runlog import RunLog
 from compliance.read.logs import ResultLogs
 from compliance.read.powerlog import PowerLog
-from rules.events import CHOICES, STATUS_SUCCESS
+from rules.events import CHOICES, STATUS_SUCCESS, is_number
 
 TEXT_MAX = 200  # characters of a text that are kept: no name that we accept is as long
 STATUS_MAX = 40
@@ -22,8 +22,10 @@ BATCH_SIZE = "global_batch_size"
 ORIGINS = CHOICES["origin"]
 _TEXTS = (
     "submission_org", "submission_platform", "submission_benchmark", "submission_scale",
-    "submission_division", "definition_digest",
+    "submission_division", "definition_digest", "code_digest",
 )  # fmt: skip
+Scalar = str | int | float | bool | None
+NUMBER_MAX = 2**53  # beyond it, JSON readers round integers
 _NODES = ("number_of_nodes", "accelerators_per_node")
 
 
@@ -40,17 +42,20 @@ class CodeDigest:
 class RunSummary:
     """One run as its log tells it.
 
-    ``number`` is k of ``result_<k>.txt``, else the place of the log in its result. ``seconds`` is
-    the time from run_start to run_stop. ``samples`` and ``epochs`` are those to the target.
+    ``number`` is k of ``result_<k>.txt``, else the place of the log in its result. ``started_ms``
+    is the time of run_start since 1970, ``seconds`` the time from there to run_stop. ``samples`` and
+    ``epochs`` are those to the target.
     ``metrics`` are those of the last evaluation, ``generation`` the scores of rule T26 of a run
     that converged. ``joules`` is the energy of the run by its power log. ``nodes`` is what logs of
-    MLPerf HPC say of their machine. ``course`` is there only where it is to be drawn.
+    MLPerf HPC say of their machine. ``course`` and ``hyperparameters`` are there only where the run
+    is to be shown.
     """
 
     path: Path
     number: int
     status: str | None
     seconds: float | None
+    started_ms: float | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
     batch_size: int | None = None
     seed: int | None = None
@@ -63,6 +68,7 @@ class RunSummary:
     joules: float | None = None
     nodes: Mapping[str, int | str | None] = field(default_factory=dict)
     code: CodeDigest | None = None
+    hyperparameters: Mapping[str, Scalar] = field(default_factory=dict)
     course: Course | None = None
 
     def text(self, key: str) -> str | None:
@@ -103,12 +109,17 @@ class ResultSummary:
     digests: Mapping[str, str] = field(default_factory=dict)
 
 
-def summarize(logs: ResultLogs, with_course: bool = False) -> ResultSummary:
-    """Summarize the logs of a result; ``with_course`` keeps what is needed to draw the runs."""
+def summarize(
+    logs: ResultLogs, with_course: bool = False, hyperparameters: Collection[str] = ()
+) -> ResultSummary:
+    """Summarize the logs of a result.
+
+    ``with_course`` keeps what is needed to show the runs, with the values of ``hyperparameters``.
+    """
     power_of: dict[int | None, PowerLog] = {power.index: power for power in logs.power}
     return ResultSummary(
         tuple(
-            summarize_run(run, place, power_of.get(run.index), with_course)
+            summarize_run(run, place, power_of.get(run.index), with_course, hyperparameters)
             for place, run in enumerate(logs.runs)
         ),
         escape(logs.power[0].not_measured) if logs.power else None,
@@ -117,16 +128,22 @@ def summarize(logs: ResultLogs, with_course: bool = False) -> ResultSummary:
 
 
 def summarize_run(
-    run: RunLog, place: int = 0, power: PowerLog | None = None, with_course: bool = False
+    run: RunLog,
+    place: int = 0,
+    power: PowerLog | None = None,
+    with_course: bool = False,
+    hyperparameters: Collection[str] = (),
 ) -> RunSummary:
     """Summarize one log. ``place`` numbers a log whose name has no number."""
     seed, code = run.first("seed"), run.first("task_digest")
     origin = seed.metadata.get("origin") if seed else None
+    start = run.first("run_start")
     return RunSummary(
         path=run.path,
         number=place if run.index is None else run.index,
         status=None if run.status is None else run.status[:STATUS_MAX],
         seconds=run.seconds,
+        started_ms=start.time_ms if start else None,
         texts={key: text[:TEXT_MAX] for key in _TEXTS if (text := run.text(key)) is not None},
         batch_size=read_count(run.value(BATCH_SIZE)) or None,
         seed=read_count(seed.value) if seed else None,
@@ -141,6 +158,11 @@ def summarize_run(
         code=CodeDigest(code.line, _keep_text(code.value), format_value(code.value))
         if code
         else None,
+        hyperparameters={
+            name: read_scalar(run.value(name)) for name in hyperparameters if run.first(name)
+        }
+        if with_course
+        else {},
         course=trace_course(run) if with_course else None,
     )
 
@@ -157,6 +179,15 @@ def measure_joules(run: RunLog, power: PowerLog | None) -> float | None:
 
 def _keep_text(value: object) -> str | None:
     return value[:TEXT_MAX] if isinstance(value, str) else None
+
+
+def read_scalar(value: object) -> Scalar:
+    """Return a plain value of a log within bounds, or None for what is no such value."""
+    if isinstance(value, str):
+        return escape(value[:TEXT_MAX])
+    if isinstance(value, bool):
+        return value
+    return value if is_number(value) and abs(value) < NUMBER_MAX else None
 
 
 def _keep_scalar(value: object) -> int | str | None:

@@ -14,6 +14,7 @@ from compliance.site.pages import (
     benchmark_page,
     compare_page,
     elsewhere_page,
+    files_page,
     result_page,
     round_page,
     system_page,
@@ -41,6 +42,7 @@ def _write_files(site: Site) -> Iterator[tuple[str, bytes]]:
     for kind in _PAGES:
         for name, text in kind.make_pages(site):
             yield name, _encode(text)
+    yield from files_page.make_files(site)
     yield from _read_pictures(site.entries)
     for name in ("site.css", "site.js"):
         yield name, (HERE / "static" / name).read_bytes()

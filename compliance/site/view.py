@@ -1,18 +1,17 @@
 """What all pages share: the site as a whole, links, templates, the spread of a result's runs."""
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from compliance.finding import escape
 from compliance.leaderboard.numbers import format_minutes, format_number
 from compliance.leaderboard.row import Row
 from compliance.score.kinds import BenchmarkKind
 from compliance.site.entry import Entry, Run
+from compliance.site.evidence import Beside, Evidence
 from compliance.site.plots.plot import pick_colour
 
 if TYPE_CHECKING:
@@ -49,13 +48,26 @@ class Tab:
 class Site:
     """Everything that pages are made of.
 
-    ``folder`` is where the site will stand, so that links to the logs can be relative to it.
+    ``folder`` is where the site will stand, so that links to the logs can be relative to it, unless
+    ``elsewhere`` says where a reader finds them. ``commit`` is that of the repository of the
+    submissions, as whoever publishes them says.
     """
 
     round: str
     entries: tuple[Entry, ...]
     folder: Path
     reference: str = ""
+    commit: str = ""
+    elsewhere: Evidence | None = None
+
+    @property
+    def evidence(self) -> Evidence:
+        """Where a reader finds the submitted files."""
+        return self.elsewhere or Beside(self.folder)
+
+    def link(self, page: str, path: Path) -> str:
+        """Return the link from a page to a submitted file or folder, empty without one."""
+        return self.evidence.link(page, path)
 
     @cached_property
     def tabs(self) -> tuple[Tab, ...]:
@@ -123,16 +135,6 @@ def render(site: Site, template: str, page: str, **context: Any) -> str:
     depth = page.count("/")
     made = load_templates().get_template(template)
     return made.render(site=site, page=page, root="../" * depth, **context) + "\n"
-
-
-def make_link(page: str, folder: Path, path: Path) -> str:
-    """Make the relative link from a page of the site to a file beside it.
-
-    It is quoted, so that no folder's name can be taken for a scheme or for markup.
-    """
-    here = os.path.dirname(os.path.join(os.path.abspath(folder), page))
-    relative = os.path.relpath(os.path.abspath(path), here)
-    return quote(Path(relative).as_posix(), errors="surrogateescape")
 
 
 def describe_standing(row: Row) -> str:

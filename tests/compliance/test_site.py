@@ -13,7 +13,7 @@ import pytest
 from compliance import site
 from compliance.judge.judgement import judge
 from compliance.read import package
-from compliance.site import index
+from compliance.site import changes, index
 from compliance.site.entry import make_slug
 from compliance.site.reported import load_scores, load_sets
 from rules import definition, rounds
@@ -350,17 +350,20 @@ def test_there_is_no_aggregate_of_one_benchmark(mixed: dict[str, str]) -> None:
 def test_what_changed_between_two_builds(star_shape: Definition) -> None:
     write_mixed(Path("out"), star_shape)
     old = json.loads(build_site(Path("out"))["results.json"])
-    assert list(index.find_changes(old, old)) == []
+    assert list(changes.find_changes(old, old)) == []
     write_result(Path("out"), star_shape, block_ms=15_000)
     write_result(Path("out"), star_shape, system={**SYSTEM, "system": "new"})
     new = json.loads(build_site(Path("out"))["results.json"])
     new["results"] = [r for r in new["results"] if r["division"] != "open"]
-    found = {change.id: change for change in index.find_changes(old, new)}
+    found = {change.id: change for change in changes.find_changes(old, new)}
     assert found["acme/new/star_shape-mini-closed"].kind == "added"
     assert found["acme/box/star_shape-mini-open"].kind == "removed"
     changed = found["acme/box/star_shape-mini-closed"]
     assert changed.kind == "changed"
-    assert any(re.match(r"score minutes: 1\.\d+ → 0\.\d+ \(-", line) for line in changed.what)
+    text = str(changed)
+    assert re.search(r"score minutes: 1\.\d+ → 0\.\d+ \(-", text)
+    assert re.search(r"really faster: 1\.\d+× as fast, 95% interval 1\.\d+–1\.\d+\n", text)
+    assert re.search(r"run 0 minutes: 1\.\d+ → ", text)
     assert "acme/odd/star_shape-mini-closed" not in found
 
 

@@ -15,7 +15,6 @@ from compliance.site.plots.plot import Scale, Tick
 from compliance.site.view import (
     Site,
     find_half_width,
-    make_link,
     make_score_cell,
     name_entry,
     render,
@@ -101,8 +100,8 @@ def _render_page(site: Site, entry: Entry) -> str:
         findings=row.findings[:FINDINGS_MAX],
         findings_left=max(0, len(row.findings) - FINDINGS_MAX),
         place=_find_places(site, entry),
-        code=make_link(entry.page, site.folder, entry.code) if entry.code else "",
-        folder=make_link(entry.page, site.folder, row.judged.folder.path),
+        code=site.link(entry.page, entry.code) if entry.code else "",
+        folder=site.link(entry.page, row.judged.folder.path),
         picture=f"{entry.id.rsplit('/', 1)[-1]}.png" if entry.picture else "",
     )
 
@@ -113,7 +112,7 @@ def _find_places(site: Site, entry: Entry) -> "dict[int, tuple[str, str]]":
     root = entry.row.judged.folder.path
     for number, finding in enumerate(entry.row.findings[:FINDINGS_MAX]):
         place = _find_nearest(finding.path)  # a file may be what is missing
-        found[number] = (_shorten_place(finding, root), make_link(entry.page, site.folder, place))
+        found[number] = (_shorten_place(finding, root), site.link(entry.page, place))
     return found
 
 
@@ -133,7 +132,7 @@ def _make_run_line(site: Site, entry: Entry, run: Run, metrics: list[str]) -> Ru
     fate = "dropped" if is_dropped else ""
     return RunLine(
         run,
-        make_link(entry.page, site.folder, run.summary.path),
+        site.link(entry.page, run.summary.path),
         fate,
         "" if run.summary.seconds is None else format_minutes(run.summary.seconds / 60),
         "" if run.summary.samples is None else f"{run.summary.samples:,}",
