@@ -43,8 +43,8 @@ class RunSummary:
     """One run as its log tells it.
 
     ``number`` is k of ``result_<k>.txt``, else the place of the log in its result. ``started_ms``
-    is the time of run_start since 1970, ``seconds`` the time from there to run_stop. ``samples`` and
-    ``epochs`` are those to the target.
+    is the time of run_start since 1970, ``seconds`` the time from there to run_stop. ``samples``
+    and ``epochs`` are those to the target.
     ``metrics`` are those of the last evaluation, ``generation`` the scores of rule T26 of a run
     that converged. ``joules`` is the energy of the run by its power log. ``nodes`` is what logs of
     MLPerf HPC say of their machine. ``course`` and ``hyperparameters`` are there only where the run

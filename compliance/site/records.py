@@ -38,6 +38,7 @@ def _describe_benchmark(entry: Entry, definition: Definition | None) -> dict[str
         "benchmark": row.names.benchmark,
         "scale": row.names.scale,
         "title": definition.title if definition else "",
+        "summary": definition.summary if definition else "",
         "page": entry.benchmark_page,
         "definition_digest": definition.digest if definition else None,
         "provisional_targets": row.provisional_targets,
@@ -57,6 +58,7 @@ def _describe_benchmark(entry: Entry, definition: Definition | None) -> dict[str
                 "better": target.better,
                 "target": target.target,
                 "unit": units.get(target.metric, ""),
+                "meaning": definition.meanings.get(target.metric, "") if definition else "",
             }
             for target in (definition.quality if definition else ())
         ],
