@@ -11,6 +11,7 @@ from rules.errors import UserError
 from tests.compliance.builder import SYSTEM, write_result
 from tests.compliance.mixed import write_mixed
 from tools import build_leaderboard, diff_leaderboards
+from tools.leaderboard import folder
 
 Printed = pytest.CaptureFixture[str]
 
@@ -44,7 +45,7 @@ def test_a_rejected_result_is_on_the_page_and_exit_code_1(star_shape: Definition
 def test_a_page_of_the_version_before_the_site_is_replaced(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
     Path("site").mkdir()
-    for name in build_leaderboard.BEFORE:
+    for name in folder.BEFORE:
         Path("site", name).write_text('<meta name="generator" content="cepheid leaderboard">')
     assert build_leaderboard.main(["out", "--output", "site"]) == 0
     assert not Path("site/leaderboard.csv").exists()

@@ -1,0 +1,1 @@
+"""The parts of `cepheid leaderboard`: the folder of a site, its server, and what it watches."""

@@ -1,0 +1,98 @@
+"""The folder of a site: what may be replaced, and replacing all of it at once."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from compliance import site
+from compliance.site import index
+from rules.errors import UserError
+
+# What earlier versions wrote: one page and two files.
+BEFORE = {"index.html", "leaderboard.csv", "leaderboard.json"}
+
+
+def refuse_removal(output: Path, entries: Sequence[site.Entry], paths: Sequence[Path]) -> None:
+    """Raise UserError where the site would have no result, or lose one of the site it replaces."""
+    fix = "fix: restore the results, or pass --allow-removal if they were removed on purpose"
+    if not entries:
+        raise UserError(f"{', '.join(map(str, paths))}: the site would have no result; {fix}")
+    if not (output / index.FILE).exists():
+        return
+    try:
+        before = index.read_ids(output)
+    except UserError as error:
+        raise UserError(f"{error}; {fix}") from error
+    gone = sorted(before - {entry.id for entry in entries})
+    if gone:
+        shown = ", ".join(gone[:5]) + (", …" if len(gone) > 5 else "")
+        raise UserError(
+            f"{output}: {len(gone)} of the {len(before)} results there would disappear ({shown}); "
+            f"{fix}"
+        )
+
+
+def choose_output(path: Path) -> Path:
+    """Return the folder that a site is written to by default. Raises UserError for a file."""
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path}: this is a file; choose the folder to write with --output DIR")
+    return path / "leaderboard"
+
+
+def refuse_foreign(output: Path) -> None:
+    """Raise UserError where writing would replace what this command did not write."""
+    if not (output.exists() or output.is_symlink()):
+        return
+    if output.is_symlink() or not output.is_dir():
+        raise UserError(f"{output}: not a folder; choose another --output")
+    there = sorted(_list_files(output))
+    if not there and not any(output.iterdir()):
+        return
+    foreign = sorted(set(there) - _read_file_list(output))
+    if foreign or "index.html" not in there:
+        example = foreign[0] if foreign else next(iter(there), "folders")
+        raise UserError(
+            f"{output}: holds {example}, which this command did not write; "
+            "choose another --output, or move that away"
+        )
+    generator = f'content="{site.GENERATOR}"'.encode()
+    if generator not in (output / "index.html").read_bytes():
+        raise UserError(
+            f"{output}: index.html is not a leaderboard; choose another --output, or move it away"
+        )
+
+
+def _list_files(output: Path) -> Iterator[str]:
+    """Yield all files below a folder, as ``files.txt`` names them; links count as files."""
+    for path in output.rglob("*"):
+        if path.is_symlink() or not path.is_dir():
+            yield path.relative_to(output).as_posix()
+
+
+def _read_file_list(output: Path) -> set[str]:
+    """Return the files that an earlier call listed as its own."""
+    try:
+        listed = (output / site.FILE_LIST).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return BEFORE
+    return set(listed)
+
+
+def write(output: Path, files: Iterator[tuple[str, bytes]]) -> None:
+    """Write a site beside the folder, then move it into place: no reader sees a half."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as work:
+            fresh = Path(work) / "fresh"
+            fresh.mkdir()
+            for name, content in files:
+                path = fresh / PurePosixPath(name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            if output.exists():
+                output.rename(Path(work) / "before")
+            fresh.rename(output)
+    except OSError as error:
+        raise UserError(
+            f"{output}: cannot be written ({error.strerror}); choose another --output"
+        ) from error
