@@ -13,7 +13,8 @@ from compliance.finding import escape
 from compliance.judge import parallel
 from compliance.judge.judgement import judge
 from compliance.read import package
-from compliance.site import evidence
+from compliance.site import evidence, index
+from compliance.site.history import read_rounds
 from rules import rounds
 from rules.errors import UserError
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
@@ -79,6 +80,15 @@ def make_parser() -> argparse.ArgumentParser:
         help="show the site at http://127.0.0.1:PORT (default: "
         f"{serving.PORT}), and build it again whenever a file below PATH changes",
     )
+    add(
+        "--history",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="SITE",
+        help="the site of an earlier round, or its results.json: adds a page of the best results "
+        "over the rounds; repeat it for several, the oldest first",
+    )
     add("--commit", default="", help="the commit of the submissions, for results.json")
     add(
         "--allow-removal",
@@ -123,7 +133,13 @@ def _build(arguments: argparse.Namespace, output: Path) -> tuple[site.Entry, ...
     choice = arguments.logs or ("link" if arguments.serve is None else "copy")
     logs = evidence.find_evidence(choice, output, entries, arguments.paths)
     made = site.Site(
-        judgement.round, entries, output, arguments.reference, arguments.commit[:64], logs
+        judgement.round,
+        entries,
+        output,
+        arguments.reference,
+        arguments.commit[:64],
+        logs,
+        tuple(read_rounds([index.read(path) for path in arguments.history])),
     )
     folder.write(output, site.build(made))
     return entries

@@ -15,6 +15,7 @@ from compliance.site.pages import (
     compare_page,
     elsewhere_page,
     files_page,
+    history_page,
     result_page,
     round_page,
     system_page,
@@ -26,7 +27,15 @@ __all__ = ["FILE_LIST", "GENERATOR", "Entry", "Site", "build", "list_entries"]
 GENERATOR = "cepheid leaderboard"  # what every page says of itself
 FILE_LIST = "files.txt"  # everything that was written, so that nothing else is ever replaced
 
-_PAGES = (round_page, benchmark_page, system_page, result_page, compare_page, elsewhere_page)
+_PAGES = (
+    round_page,
+    benchmark_page,
+    system_page,
+    result_page,
+    compare_page,
+    history_page,
+    elsewhere_page,
+)
 
 
 def build(site: Site) -> Iterator[tuple[str, bytes]]:

@@ -118,7 +118,7 @@ def find_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Cha
 
 def compare_speed(old: Result, new: Result) -> SpeedChange | None:
     """Compare two builds of a result; None where one has no score, or both have the same runs."""
-    if not (_has_score(old) and _has_score(new)):
+    if not (has_score(old) and has_score(new)):
         return None
     digests = old.get("definition_digest"), new.get("definition_digest")
     if None not in digests and digests[0] != digests[1]:
@@ -161,7 +161,8 @@ def compute_ratio(fast: Level, slow: Level) -> Ratio | None:
     return found if all(math.isfinite(end) and end > 0 for end in ends) else None
 
 
-def _has_score(result: Result) -> bool:
+def has_score(result: Result) -> bool:
+    """Return whether a result of an index has a score."""
     return result.get("score_minutes") is not None or result.get("images_per_second") is not None
 
 

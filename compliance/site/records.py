@@ -116,6 +116,7 @@ def _describe_result(site: Site, entry: Entry, rank: Rank | None) -> dict[str, A
         **_drop_infinite(describe_row(entry.row)),
         "quality": _keep_finite(entry.row.progress.quality),
         "comparison": _describe_level(entry.level),
+        "since_last_round": site.since[entry.id].as_json() if entry.id in site.since else None,
         "hyperparameters": collect_hyperparameters(entry.runs),
         "run_logs": [_describe_run(site, run) for run in entry.runs],
     }

@@ -12,6 +12,7 @@ from compliance.leaderboard.row import Row
 from compliance.score.kinds import BenchmarkKind
 from compliance.site.entry import Entry, Run
 from compliance.site.evidence import Beside, Evidence
+from compliance.site.history import Round, Since, add_current, compare_with_last
 from compliance.site.plots.plot import pick_colour
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Site:
 
     ``folder`` is where the site will stand, so that links to the logs can be relative to it, unless
     ``elsewhere`` says where a reader finds them. ``commit`` is that of the repository of the
-    submissions, as whoever publishes them says.
+    submissions, as whoever publishes them says. ``earlier`` are the rounds before, oldest first.
     """
 
     round: str
@@ -59,11 +60,22 @@ class Site:
     reference: str = ""
     commit: str = ""
     elsewhere: Evidence | None = None
+    earlier: tuple[Round, ...] = ()
 
     @property
     def evidence(self) -> Evidence:
         """Where a reader finds the submitted files."""
         return self.elsewhere or Beside(self.folder)
+
+    @cached_property
+    def rounds(self) -> list[Round]:
+        """The earlier rounds and this one; empty without earlier ones."""
+        return add_current(self.earlier, self.round, self.entries) if self.earlier else []
+
+    @cached_property
+    def since(self) -> dict[str, Since]:
+        """What has become of each result with a score since the last round, by permalink."""
+        return compare_with_last(self.rounds)
 
     def link(self, page: str, path: Path) -> str:
         """Return the link from a page to a submitted file or folder, empty without one."""
