@@ -50,19 +50,28 @@ class Pictures(Protocol):
         """
 
 
+class MaskedPictures(Pictures, Protocol):
+    """A dataset of images with boxes and masks."""
+
+    def read_mask_crops(self, rows: np.ndarray, size: int) -> np.ndarray:
+        """Return masks of rows (n,) within their boxes, uint8 (n, most, size, size), 0 or 1."""
+
+
 @dataclass(frozen=True)
 class Augmentation:
     """How training images are varied. All images become squares of ``pixels``.
 
     ``has_parts``: a part of each image is cut out, as ``crops`` says, with ``most_tries``. Half of
     the images are mirrored; where ``has_orientations``, all eight orientations of the square are
-    used instead, for images that have no top.
+    used instead, for images that have no top. With ``mask_pixels`` the masks of the objects come
+    too, so many pixels high and wide within their boxes.
     """
 
     pixels: int
     has_parts: bool = True
     most_tries: int = 1
     has_orientations: bool = False
+    mask_pixels: int = 0
     strengths: Strengths = field(default_factory=Strengths)
 
 
@@ -98,10 +107,12 @@ class Loader:
         self._threads = ThreadPoolExecutor(workers, "decode")
         self._training = Prefetcher(self._start_training, share.global_batch)
 
-    def next_batch(self, samples: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return this rank's images, boxes, labels of the batch after ``samples`` samples."""
-        images, boxes, labels = self._training.take(samples)
-        return images, boxes, labels
+    def next_batch(self, samples: int) -> tuple[Tensor, ...]:
+        """Return this rank's images, boxes, labels of the batch after ``samples`` samples.
+
+        If the augmentation has ``mask_pixels``, masks follow, uint8 (n, most, size, size).
+        """
+        return tuple(self._training.take(samples))
 
     def evaluation_batches(self, batch: int) -> Iterator[tuple[Tensor, ...]]:
         """Return this rank's part of the evaluation set in batches of one shape.
@@ -130,8 +141,10 @@ class Loader:
         jitter = None
         if any(chosen.strengths.all):
             jitter = colours.draw_jitter(chosen.strengths, seed, first, count)
-        boxes = turn_boxes(boxes, labels, codes)
-        return self._start(Views(rows, parts, codes, jitter), boxes, labels)
+        others = [turn_boxes(boxes, labels, codes), labels]
+        if chosen.mask_pixels:
+            others.append(turn_masks(self.pictures.read_mask_crops(rows, chosen.mask_pixels), codes))
+        return self._start(Views(rows, parts, codes, jitter), *others)
 
     def _start_evaluation(self, batch: int) -> Iterator[ComingBatch]:
         for numbers, valid in self.share.split_evaluation(self.pictures.evaluation_samples, batch):
@@ -173,6 +186,17 @@ def turn_image(image: Tensor, code: int) -> Tensor:
     """Turn an image (y, x, 3): bit 0 of ``code`` flips x, 1 flips y, 2 then exchanges the two."""
     flipped = image.flip([axis for axis, bit in ((1, 1), (0, 2)) if code & bit])
     return flipped.transpose(0, 1) if code & 4 else flipped
+
+
+def turn_masks(masks: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Turn masks within boxes (n, most, s, s) as ``turn_image`` turns images, by codes (n,)."""
+    turned = masks.copy()
+    for axis, bit in ((3, 1), (2, 2)):
+        which = np.flatnonzero(codes & bit)
+        turned[which] = np.flip(turned[which], axis)
+    which = np.flatnonzero(codes & 4)
+    turned[which] = turned[which].swapaxes(2, 3)
+    return turned
 
 
 def turn_boxes(boxes: np.ndarray, labels: np.ndarray, codes: np.ndarray) -> np.ndarray:

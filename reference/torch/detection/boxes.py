@@ -7,7 +7,8 @@ and y, width and height. Both are in the same unit: pixels, or parts of the imag
 import torch
 from torch import Tensor
 
-CENTRE_VARIANCE, SIZE_VARIANCE = 0.1, 0.2  # of the code (Liu et al. 2016, arXiv:1512.02325)
+VARIANCES = (0.1, 0.2)  # of centres and sizes in the code (Liu et al. 2016, arXiv:1512.02325)
+PLAIN = (1.0, 1.0)  # of the code of a proposal network (Ren et al. 2015, arXiv:1506.01497)
 LARGEST_LOG_RATIO = 4.135  # log(1000 / 16): a decoded box stays finite whatever the network says
 
 
@@ -46,21 +47,25 @@ def compute_overlaps(first: Tensor, second: Tensor) -> Tensor:
     return shared / union.clamp_min_(torch.finfo(union.dtype).tiny)
 
 
-def encode(corners: Tensor, defaults: Tensor) -> Tensor:
+def encode(
+    corners: Tensor, defaults: Tensor, variances: tuple[float, float] = VARIANCES
+) -> Tensor:
     """Return the code (…, 4) of boxes, relative to default boxes, which are centres (…, 4).
 
     It is the offset of the centre in sizes of the default box, and the logarithm of the ratio of
     the sizes, both divided by their variances. Boxes must have an area.
     """
     boxes = to_centres(corners)
-    offsets = (boxes[..., :2] - defaults[..., :2]) / defaults[..., 2:] / CENTRE_VARIANCE
-    ratios = (boxes[..., 2:] / defaults[..., 2:]).log() / SIZE_VARIANCE
+    offsets = (boxes[..., :2] - defaults[..., :2]) / defaults[..., 2:] / variances[0]
+    ratios = (boxes[..., 2:] / defaults[..., 2:]).log() / variances[1]
     return torch.cat((offsets, ratios), dim=-1)
 
 
-def decode(code: Tensor, defaults: Tensor) -> Tensor:
+def decode(
+    code: Tensor, defaults: Tensor, variances: tuple[float, float] = VARIANCES
+) -> Tensor:
     """Return the corners (…, 4) of boxes, from their code relative to default boxes (…, 4)."""
     offsets, ratios = code.split(2, dim=-1)
-    middle = offsets * CENTRE_VARIANCE * defaults[..., 2:] + defaults[..., :2]
-    size = (ratios * SIZE_VARIANCE).clamp_max(LARGEST_LOG_RATIO).exp() * defaults[..., 2:]
+    middle = offsets * variances[0] * defaults[..., 2:] + defaults[..., :2]
+    size = (ratios * variances[1]).clamp_max(LARGEST_LOG_RATIO).exp() * defaults[..., 2:]
     return to_corners(torch.cat((middle, size), dim=-1))

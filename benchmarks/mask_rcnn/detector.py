@@ -1,0 +1,277 @@
+"""Mask R-CNN as one module: in training from images and their truth to losses, else to detections.
+
+Training has two halves, so that two groups of ranks can share it: ``find`` makes maps and samples
+proposals, ``learn`` trains the heads on them. All shapes are static, and nothing waits for a value.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from benchmarks.mask_rcnn.model import Maps, Normalisation, Parts
+from reference.torch.detection.anchors import AnchorLevel, make_anchors
+from reference.torch.detection.boxes import PLAIN, decode, encode, to_centres, to_corners
+from reference.torch.detection.masks import crop_masks
+from reference.torch.detection.proposals import select_by_class, select_proposals
+from reference.torch.detection.roi_align import align_boxes
+from reference.torch.detection.sampling import draw_sample, draw_uniform, match_boxes
+
+OF_ANCHORS, OF_PROPOSALS = 0, 1  # purposes of random numbers
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What n images show, each with room for m objects, and where they end.
+
+    ``keys`` (n,) are places in the stream of training samples. ``extents`` (n, 2) are the width and
+    height of the images in pixels; what is beyond only fills up. ``boxes`` are corners in pixels,
+    (n, m, 4); ``labels`` (n, m) are 0 where there is none; ``masks`` (n, m, s, s) are those of the
+    objects within their boxes, 0 or 1.
+    """
+
+    keys: Tensor
+    extents: Tensor
+    boxes: Tensor
+    labels: Tensor
+    masks: Tensor
+
+    def pack(self) -> Tensor:
+        """Return all as one tensor, float32 (n, 1 + m, 5 + s²)."""
+        objects = torch.cat((self.boxes, self.labels[..., None], self.masks.flatten(2)), dim=2)
+        facts = torch.cat((self.keys[:, None], self.extents), dim=1)
+        row = functional.pad(facts, (0, objects.shape[2] - 3))
+        return torch.cat((row[:, None].float(), objects.float()), dim=1)
+
+    @classmethod
+    def unpack(cls, targets: Tensor) -> "Truth":
+        """Return what ``pack`` has packed."""
+        facts, objects = targets[:, 0], targets[:, 1:]
+        side = round((objects.shape[2] - 5) ** 0.5)
+        masks = objects[:, :, 5:].unflatten(2, (side, side))
+        boxes, labels = objects[:, :, :4], objects[:, :, 4].long()
+        return cls(facts[:, 0].long(), facts[:, 1:3], boxes, labels, masks)
+
+
+class MaskRCNN(Parts):
+    """The network of a definition's ``facts``; ``seed`` is the run's, for its samples."""
+
+    offset = 0.5  # of the places of a map from their corners
+
+    def __init__(self, facts: Mapping[str, Any], normalisation: Normalisation, seed: int) -> None:
+        super().__init__(facts, normalisation)
+        self.facts, self.seed = facts, seed
+        self.levels = list_levels(facts)
+        self.counts = [level.count for level in self.levels]
+        self.steps = [level.step for level in self.levels]
+        self.candidates = int(facts["num_image_candidates"])
+        self.anchors: Tensor
+        self.register_buffer("anchors", make_anchors(self.levels), persistent=False)
+
+    def forward(self, images: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss of each image, (n,); images are scaled, (n, 3, y, x)."""
+        *maps, samples, losses = self.find(images, targets)
+        return self.learn(maps, samples, losses, targets)
+
+    # First half --------------------------------------------------------------------------------
+
+    def find(self, images: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        """Return the maps, samples of proposals, and the losses of the proposals.
+
+        Samples are (n, s, 6): corners, and of each the number of its true box and its validity.
+        Losses are (n,). ``targets`` are a packed ``Truth``.
+        """
+        truth = Truth.unpack(targets)
+        maps = self.extract(images)
+        scores, codes = self.proposals(maps)
+        losses = self.compute_proposal_losses(scores, codes, truth)
+        boxes, ranked = self.propose(scores.detach(), codes.detach(), truth.extents)
+        samples = self.sample(boxes, ranked > -torch.inf, truth)
+        return *maps, samples, losses
+
+    def propose(self, scores: Tensor, codes: Tensor, extents: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the best boxes of each image, (n, k, 4), with scores (n, k), -inf for none."""
+        facts = self.facts
+        boxes = clip_boxes(decode(codes, self.anchors, PLAIN), extents)
+        return select_proposals(
+            boxes,
+            scores,
+            self.counts,
+            most_per_level=facts["most_per_level"][0 if self.training else 1],
+            largest_overlap=facts["proposal_overlap"],
+            most=self.candidates,
+        )
+
+    def compute_proposal_losses(self, scores: Tensor, codes: Tensor, truth: Truth) -> Tensor:
+        """Return the loss of each image, (n,), from scores (n, k) and codes (n, k, 4)."""
+        facts = self.facts
+        corners = to_corners(self.anchors)
+        found = match_boxes(
+            truth.boxes,
+            truth.labels,
+            corners,
+            least_positive=facts["anchor_overlaps"][1],
+            most_negative=facts["anchor_overlaps"][0],
+            has_claims=True,
+        )
+        is_inside = (corners[:, :2] >= 0).all(1) & (corners[:, 2:] <= truth.extents[:, None]).all(2)
+        found = found.where(is_inside, -2)
+        count = facts["anchors_per_image"]
+        numbers = draw_uniform(truth.keys, found.shape[1], self.seed, OF_ANCHORS)
+        sample = draw_sample(found, numbers, count, count // 2)
+        scores, found = scores.gather(1, sample.places), found.gather(1, sample.places)
+        entropies = functional.binary_cross_entropy_with_logits(
+            scores, sample.is_positive.float(), reduction="none"
+        )
+        wanted = encode(take_rows(truth.boxes, found), self.anchors[sample.places], PLAIN)
+        wanted = wanted.where(sample.is_positive[..., None], 0.0)
+        distances = functional.smooth_l1_loss(
+            take_rows(codes, sample.places), wanted, reduction="none", beta=1 / 9
+        ).sum(2)
+        return average(entropies, sample.is_valid) + average(
+            distances, sample.is_valid, sample.is_positive
+        )
+
+    def sample(self, boxes: Tensor, is_valid: Tensor, truth: Truth) -> Tensor:
+        """Return samples of proposals and true boxes, as in ``find``; positives come first."""
+        facts = self.facts
+        boxes = torch.cat((boxes, truth.boxes), dim=1)
+        is_valid = torch.cat((is_valid, truth.labels > 0), dim=1)
+        least = facts["positive_overlap"]
+        found = match_boxes(
+            truth.boxes, truth.labels, boxes, least_positive=least, most_negative=least
+        )
+        numbers = draw_uniform(truth.keys, found.shape[1], self.seed, OF_PROPOSALS)
+        count = facts["boxes_per_image"]
+        chosen = draw_sample(found.where(is_valid, -2), numbers, count, self.count_positives())
+        columns = (
+            take_rows(boxes, chosen.places),
+            found.gather(1, chosen.places)[..., None].where(chosen.is_positive[..., None], -1),
+            chosen.is_valid[..., None],
+        )
+        return torch.cat([column.float() for column in columns], dim=2)
+
+    def count_positives(self) -> int:
+        """Return the largest number of positives among the samples of an image."""
+        return int(self.facts["boxes_per_image"] * self.facts["positive_share"])
+
+    # Second half -------------------------------------------------------------------------------
+
+    def learn(
+        self, maps: Sequence[Tensor], samples: Tensor, losses: Tensor, targets: Tensor
+    ) -> Tensor:
+        """Return the loss of each image, (n,), with ``losses`` of the proposals, (n,), added."""
+        truth = Truth.unpack(targets)
+        boxes, found, is_valid = samples[..., :4], samples[..., 4].long(), samples[..., 5] > 0
+        labels = truth.labels.gather(1, found.clamp_min(0)).where(found >= 0, 0)
+        own = take_rows(truth.boxes, found)
+        box_losses = self.compute_box_losses(maps, boxes, labels, own, is_valid)
+        first = slice(0, self.count_positives())
+        boxes, found, labels = boxes[:, first], found[:, first], labels[:, first]
+        masks = truth.masks.flatten(2).gather(
+            1, found.clamp_min(0)[..., None].expand(-1, -1, truth.masks[0, 0].numel())
+        )
+        masks = masks.unflatten(2, truth.masks.shape[2:])
+        mask_losses = self.compute_mask_losses(maps, boxes, labels, own[:, first], masks)
+        return losses + box_losses + mask_losses
+
+    def compute_box_losses(
+        self,
+        maps: Sequence[Tensor],
+        boxes: Tensor,
+        labels: Tensor,
+        own: Tensor,
+        is_valid: Tensor,
+    ) -> Tensor:
+        """Return the loss of classes and boxes of each image, (n,), for boxes (n, s, 4)."""
+        logits, codes = self.box_head(self.align(maps, boxes, self.box_head.bins))
+        entropies = functional.cross_entropy(logits, labels.flatten(), reduction="none")
+        is_positive = labels > 0
+        wanted = encode(own, to_centres(boxes)).where(is_positive[..., None], 0.0)
+        of_label = codes.gather(1, labels.flatten()[:, None, None].expand(-1, 1, 4))[:, 0]
+        distances = functional.smooth_l1_loss(
+            of_label.view_as(wanted), wanted, reduction="none"
+        ).sum(2)
+        return average(entropies.view_as(labels), is_valid) + average(
+            distances, is_valid, is_positive
+        )
+
+    def compute_mask_losses(
+        self, maps: Sequence[Tensor], boxes: Tensor, labels: Tensor, own: Tensor, masks: Tensor
+    ) -> Tensor:
+        """Return the loss of the masks of each image, (n,), for boxes (n, p, 4).
+
+        ``masks`` (n, p, s, s) lie in the true boxes ``own``, (n, p, 4).
+        """
+        logits = self.mask_head(self.align(maps, boxes, self.mask_head.bins))
+        size = logits.shape[-1]
+        of_label = logits[torch.arange(len(logits), device=logits.device), labels.flatten()]
+        with torch.no_grad():
+            wanted = crop_masks(masks.flatten(0, 1), own.flatten(0, 1), boxes.flatten(0, 1), size)
+        entropies = functional.binary_cross_entropy_with_logits(
+            of_label, wanted, reduction="none"
+        ).mean((1, 2))
+        return average(entropies.view_as(labels), labels > 0)
+
+    def align(self, maps: Sequence[Tensor], boxes: Tensor, bins: int) -> Tensor:
+        """Return the features of boxes (n, r, 4), (n × r, channels, bins, bins)."""
+        used = len(maps) - self.coarser
+        unit = self.facts["box_unit"]
+        return align_boxes(
+            maps[:used], self.steps[:used], boxes, bins, unit=unit, offset=self.offset
+        )
+
+    # Detection ---------------------------------------------------------------------------------
+
+    def detect(self, images: Tensor, extents: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return boxes (n, d, 4), labels and scores (n, d), masks (n, d, s, s) of detections.
+
+        Where there is none the label is 0. Masks are the chance of each part of the box to belong
+        to the object.
+        """
+        facts = self.facts
+        maps = self.extract(images)
+        proposals, ranked = self.propose(*self.proposals(maps), extents)
+        logits, codes = self.box_head(self.align(maps, proposals, self.box_head.bins))
+        boxes = decode(codes.unflatten(0, ranked.shape), to_centres(proposals)[:, :, None])
+        scores = logits.softmax(1).unflatten(0, ranked.shape)
+        scores = scores.where(ranked[..., None] > -torch.inf, 0.0)
+        found, labels, best = select_by_class(
+            clip_boxes(boxes.flatten(1, 2), extents).view_as(boxes)[:, :, 1:],
+            scores[:, :, 1:],
+            least_score=facts["least_score"],
+            largest_overlap=facts["largest_overlap"],
+            most=facts["most_per_image"],
+        )
+        masks = self.mask_head(self.align(maps, found, self.mask_head.bins))
+        chosen = masks[torch.arange(len(masks), device=masks.device), labels.flatten()]
+        return found, labels, best, chosen.sigmoid().unflatten(0, labels.shape)
+
+
+def list_levels(facts: Mapping[str, Any]) -> list[AnchorLevel]:
+    """Return the maps of the pyramid with their anchors."""
+    levels, ratios = [], tuple(facts["anchor_ratios"])
+    for number, size in enumerate(facts["anchor_sizes"]):
+        step = 4 * 2**number
+        cells = -(-facts["pixels"] // step)
+        levels.append(AnchorLevel(cells, cells, step, size, ratios))
+    return levels
+
+
+def clip_boxes(boxes: Tensor, extents: Tensor) -> Tensor:
+    """Return corners (n, k, 4) within images of widths and heights ``extents``, (n, 2)."""
+    return torch.minimum(boxes.clamp_min(0), extents.repeat(1, 2)[:, None])
+
+
+def take_rows(values: Tensor, places: Tensor) -> Tensor:
+    """Return the rows at ``places``, (n, s), of values (n, k, c); below 0 stands for the first."""
+    return values.gather(1, places.clamp_min(0)[..., None].expand(-1, -1, values.shape[2]))
+
+
+def average(values: Tensor, is_counted: Tensor, is_used: Tensor | None = None) -> Tensor:
+    """Return the sum of the used values, (n, s), of each row over the number of counted ones."""
+    is_used = is_counted if is_used is None else is_used
+    return values.where(is_used, 0.0).sum(1) / is_counted.sum(1).clamp_min(1)

@@ -1,0 +1,204 @@
+"""mask_rcnn in PyTorch: build, train, evaluate."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import convert_conv2d_weight_memory_format
+
+from benchmarks.mask_rcnn.detector import MaskRCNN, Truth
+from benchmarks.mask_rcnn.hyperparameters import Hyperparameters
+from benchmarks.mask_rcnn.model import FrozenNorm
+from reference.data.detection.average_precision import (
+    AveragePrecision,
+    compute_average_precision,
+)
+from reference.data.detection.loader import Augmentation, Loader
+from reference.data.detection.truth import Detections
+from reference.data.imagenet.loader import count_workers
+from reference.data.order import Share
+from reference.run.config import RunConfig
+from reference.run.report import Table
+from reference.torch.detection.masks import paste_masks
+from reference.torch.distributed import TorchRanks
+from reference.torch.given_weights import load_given_weights
+from reference.torch.parallel_task import ParallelTask
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NOISE_BOXES = 4  # in each image of noise
+METRICS = ("ap", "ap50", "ap75")
+
+
+def create(config: RunConfig, ranks: TorchRanks) -> "Segmentation":
+    """Return the task for the timed loop."""
+    return Segmentation(config, ranks)
+
+
+class Segmentation(ParallelTask):
+    """The detection of objects with their masks. Images are uint8 (n, pixels, pixels, 3).
+
+    Targets are a packed ``Truth``.
+    """
+
+    hyperparameter_type: type[Any] = Hyperparameters
+    hyperparameters: Hyperparameters
+    model: MaskRCNN
+    network_type: type[MaskRCNN] = MaskRCNN
+    evaluation_batch = 50
+
+    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
+        super().__init__(config, ranks)
+        self.facts = {
+            **self.definition.model,
+            "num_image_candidates": self.hyperparameters.num_image_candidates,
+        }
+        self.pixels = int(self.facts["pixels"])
+        self.source = importlib.import_module(f"reference.data.{self.definition.data['generator']}")
+
+    def make_network(self) -> nn.Module:
+        """Return the network, channels last."""
+        facts, device = self.facts, self.ranks.device
+        self.mean, self.deviation = (
+            torch.tensor(facts[name], device=device) for name in ("pixel_mean", "pixel_deviation")
+        )
+        norm: Any = FrozenNorm if facts["frozen_norms"] else partial(nn.GroupNorm, 8)
+        network = self.network_type(facts, norm, self.config.seed)
+        convert_conv2d_weight_memory_format(network, torch.channels_last)
+        return network
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """Return SGD. Biases learn twice as fast and do not decay."""
+        values = self.hyperparameters
+        trained = [p for p in self.model.named_parameters() if p[1].requires_grad]
+        biases = [p for name, p in trained if name.endswith("bias")]
+        weights = [p for name, p in trained if not name.endswith("bias")]
+        return self.make_parallel_optimizer(
+            torch.optim.SGD,
+            [
+                {"params": weights, "weight_decay": values.opt_weight_decay},
+                {"params": biases, "weight_decay": 0.0},
+            ],
+            lr=values.opt_base_learning_rate,
+            momentum=values.opt_momentum,
+            fused=True,
+        )
+
+    def prepare_update(self) -> None:
+        """Set the learning rates of the step that completes ``samples``; clip."""
+        rate = self.hyperparameters.compute_rate(self.samples)
+        for group, factor in zip(self.optimizer.param_groups, (1, 2), strict=True):
+            group["lr"] = factor * rate
+        if self.hyperparameters.gradient_clip:
+            self.clip_gradients(self.hyperparameters.gradient_clip)
+
+    def warm_up(self) -> None:
+        """Load the weights from which the definition starts, if it has any; warm up."""
+        if given := self.facts.get("given_weights"):
+            path = self.config.data_root / given["file"]
+            load_given_weights(self.model.backbone, path, given["digest"])
+        super().warm_up()
+
+    def open_data(self) -> None:
+        """Map the images with their objects; threads that decode them wait for the first batch."""
+        ranks = self.ranks
+        share = Share(ranks.rank, ranks.world_size, self.batch_per_rank, ranks.partitions)
+        has_gpu = ranks.device.type == "cuda"
+        workers = count_workers(has_gpu, ranks.ranks_per_node)
+        self.images = self.source.load(self.folder)
+        has_orientations = self.hyperparameters.data_augmentation == "orientations"
+        augmentation = Augmentation(
+            self.pixels, has_parts=False, has_orientations=has_orientations,
+            mask_pixels=self.facts["mask_pixels"],
+        )
+        self.loader = Loader(
+            self.images, augmentation, self.config.seed, share, workers, pinned=has_gpu
+        )
+
+    def next_batch(self) -> tuple[Tensor, Tensor]:
+        """Return this rank's share of images and targets."""
+        images, boxes, labels, masks = self.loader.next_batch(self.samples)
+        extents = torch.full((len(images), 2), float(self.pixels))
+        keys = self.first_sample + torch.arange(len(images))
+        truth = Truth(keys, extents, boxes * extents.repeat(1, 2)[:, None], labels, masks)
+        return self.to_device(images), self.to_device(truth.pack())
+
+    def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return random images with NOISE_BOXES boxes each."""
+        shape = (count, self.pixels, self.pixels, 3)
+        images = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+        sides = torch.rand(count, NOISE_BOXES, 2, generator=generator) / 2
+        side = self.facts["mask_pixels"]
+        truth = Truth(
+            torch.arange(count),
+            torch.full((count, 2), float(self.pixels)),
+            torch.cat((sides, sides + 0.3), dim=2) * self.pixels,
+            torch.ones(count, NOISE_BOXES),
+            torch.ones(count, NOISE_BOXES, side, side),
+        )
+        return images, truth.pack()
+
+    def scale_pixels(self, images: Tensor) -> Tensor:
+        """Return images as float32 (n, 3, pixels, pixels), channels last in memory."""
+        return ((images.float() - self.mean) / self.deviation).permute(0, 3, 1, 2)
+
+    def compute_loss(self, images: Tensor, targets: Tensor, /) -> Tensor:
+        """Return the mean loss of the images, a scalar."""
+        with self.autocast():
+            losses: Tensor = self.parallel(self.scale_pixels(images), targets)
+        return losses.mean()
+
+    def predict(self, images: Tensor, extents: Tensor, /) -> tuple[Tensor, ...]:
+        """Return detections with masks, as ``MaskRCNN.detect``, of images of ``extents`` (n, 2)."""
+        with self.autocast():
+            return self.model.detect(self.scale_pixels(images), extents)
+
+    def predict_noise(self) -> None:
+        """Predict once, in the shapes of an evaluation."""
+        images, targets = self.draw_noise(self.evaluation_batch)
+        self.compiled_predict(images, Truth.unpack(targets).extents)
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Return average precisions over the evaluation set, on every rank.
+
+        Each image counts once, whatever the number of ranks. The first rank computes them from the
+        detections of all.
+        """
+        from faster_coco_eval import mask
+
+        self.model.eval()
+        parts, codes, count = [], [], 0
+        for images, numbers, valid in self.loader.evaluation_batches(self.evaluation_batch):
+            extents = torch.full((len(images), 2), float(self.pixels))
+            found = self.compiled_predict(self.to_device(images), self.to_device(extents))
+            boxes, labels, scores, masks = (each.cpu() for each in found)
+            at = ((labels > 0) & valid[:, None]).nonzero(as_tuple=True)
+            pasted = paste_masks(masks[at], boxes[at], self.pixels, self.pixels) >= 0.5
+            codes += mask.encode(np.asfortranarray(pasted.permute(1, 2, 0).numpy().astype(np.uint8)))
+            parts.append((numbers[at[0]], labels[at], scores[at], boxes[at] / self.pixels))
+            count += int(valid.sum())
+        assert self.ranks.sum(torch.tensor(count)) == self.definition.evaluation_samples
+        columns = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
+        gathered = self.ranks.all_gather_object((*columns, codes))
+        precisions: Any = None
+        if self.ranks.is_first:
+            *arrays, of_masks = zip(*gathered, strict=True)
+            joined = [np.concatenate(each) for each in arrays]
+            self.detections = Detections(*joined, [code for part in of_masks for code in part])
+            truth = self.source.make_truth(self.images, with_masks=True)
+            precisions = [
+                compute_average_precision(truth, self.detections, of_masks=of_masks)
+                for of_masks in (False, True)
+            ]
+        self.reached: list[AveragePrecision] = self.ranks.broadcast(precisions)
+        return {
+            prefix + metric: getattr(reached, metric) or 0.0
+            for prefix, reached in zip(("", "mask_"), self.reached, strict=True)
+            for metric in METRICS
+        }

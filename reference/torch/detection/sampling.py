@@ -1,0 +1,95 @@
+"""Which boxes a two-stage detector learns from: matching, and samples with enough positives.
+
+All shapes are static and nothing waits for a value, so that steps can be compiled. What is sampled
+is a function of the run's seed and of the sample's place in the stream of training samples, the
+same for any number of ranks and pieces.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from reference.torch.detection.boxes import compute_overlaps
+
+IGNORED, NEGATIVE = -2, -1
+MULTIPLIERS = (0x9E3779B1, 0x85EBCA6B, 0x7FEB352D, 0x846CA68B)
+LOW_32_BITS = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The boxes that count of each image, by their ``places`` among all, (n, s).
+
+    Where not ``is_valid``, (n, s), there was none left to choose. Positives come first.
+    """
+
+    places: Tensor
+    is_valid: Tensor
+    is_positive: Tensor
+
+
+@torch.no_grad()
+def match_boxes(
+    boxes: Tensor,
+    labels: Tensor,
+    candidates: Tensor,
+    *,
+    least_positive: float,
+    most_negative: float,
+    has_claims: bool = False,
+) -> Tensor:
+    """Return the number of the true box that each candidate shall find, (n, k), or a mark.
+
+    True boxes are corners (n, m, 4); those with the label 0, (n, m), are none. Candidates are
+    corners (n, k, 4) or (k, 4). A candidate belongs to the true box that it overlaps most, if by
+    ``least_positive`` or more; it is NEGATIVE if by less than ``most_negative``, and IGNORED
+    between the two. If ``has_claims``, the candidates that overlap a true box most belong to
+    theirs as well, however little that is.
+    """
+    overlaps = compute_overlaps(boxes, candidates).where((labels > 0)[:, :, None], -1.0)
+    best, of_box = overlaps.max(dim=1)
+    found = of_box.where(best >= least_positive, IGNORED).where(best >= most_negative, NEGATIVE)
+    if has_claims:
+        most = overlaps.amax(dim=2, keepdim=True)
+        is_claimed = ((overlaps == most) & (most > 0)).any(dim=1)
+        found = of_box.where(is_claimed, found)
+    return found
+
+
+@torch.no_grad()
+def draw_sample(found: Tensor, numbers: Tensor, count: int, most_positives: int) -> Sample:
+    """Draw ``count`` of k candidates of each image, of them ``most_positives`` at most.
+
+    ``found``, (n, k), is what ``match_boxes`` returns. ``numbers``, (n, k), are random in [0, 1):
+    the largest ones win.
+    """
+    is_positive = found >= 0
+    most = min(most_positives, found.shape[1])
+    best, places = numbers.where(is_positive, -1.0).topk(most, dim=1)
+    is_chosen = torch.zeros_like(is_positive).scatter_(1, places, best >= 0)
+    ranked = (numbers + 1).where(found == NEGATIVE, 0.0)
+    ranked = (numbers + 2).where(is_chosen, ranked)
+    score, places = ranked.topk(min(count, found.shape[1]), dim=1)
+    return Sample(places, score > 0, score >= 2)
+
+
+def draw_uniform(keys: Tensor, count: int, seed: int, purpose: int) -> Tensor:
+    """Return ``count`` numbers in [0, 1) for each of ``keys``, int64 (n,), as float32 (n, count).
+
+    They are a hash of seed, purpose, key and place, so that any device draws the same ones.
+    """
+    places = torch.arange(count, device=keys.device)
+    start = (seed * MULTIPLIERS[2] + purpose * MULTIPLIERS[3]) & LOW_32_BITS
+    mixed = _mix((keys * MULTIPLIERS[0] + start) & LOW_32_BITS)
+    mixed = _mix((mixed[:, None] + places * MULTIPLIERS[1]) & LOW_32_BITS)
+    return (mixed >> 8).float() / 2**24
+
+
+def _mix(values: Tensor) -> Tensor:
+    """Scramble 32-bit values in int64."""
+    values = values ^ (values >> 16)
+    values = (values * MULTIPLIERS[2]) & LOW_32_BITS
+    values = values ^ (values >> 15)
+    values = (values * MULTIPLIERS[3]) & LOW_32_BITS
+    return values ^ (values >> 16)
