@@ -202,3 +202,31 @@ class Segmentation(ParallelTask):
             for prefix, reached in zip(("", "mask_"), self.reached, strict=True)
             for metric in METRICS
         }
+
+    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
+        """Return the average precision of boxes and masks, by class and by size."""
+        on_progress(1, 1)
+        columns = []
+        for reached in self.reached:
+            sizes = {size: getattr(reached, f"ap_{size}") for size in ("small", "medium", "large")}
+            columns.append(
+                {**dict(zip(self.images.class_names, reached.by_class, strict=True)), **sizes}
+            )
+        boxes, masks = columns
+        rows = tuple(
+            {"objects": part, "ap": ap, "mask_ap": masks[part]}
+            for part, ap in boxes.items()
+            if ap is not None and masks[part] is not None
+        )
+        return [Table("Average precision by class and by size", rows)]
+
+    def pictures(self) -> "Figure":
+        """Return a figure of masks in images of the evaluation set."""
+        from benchmarks.mask_rcnn.pictures import COLUMNS, draw_masks  # matplotlib is slow to import
+        from reference.data.detection.pictures import choose_images, compose_images
+
+        truth = self.source.make_truth(self.images, with_masks=True)
+        numbers = choose_images(truth, COLUMNS)
+        rows = self.images.train_samples + numbers
+        shown = compose_images(self.images, rows, self.definition.data)
+        return draw_masks(shown, numbers, truth, self.detections, self.images.class_names)

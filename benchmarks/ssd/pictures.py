@@ -1,16 +1,29 @@
 """A picture for people: images of the evaluation set with their boxes, predicted and true."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reference.data.detection.pictures import (
+    COLOURS,
+    COLUMNS,
+    LEAST_SCORE,
+    ROWS,
+    TRUTH_COLOUR,
+    add_legend,
+    choose_images,
+    compose_images,
+    draw_box,
+)
 from reference.data.detection.truth import Detections, Truth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+__all__ = ["choose_images", "compose_images", "draw_detections"]
 
 MARGINS = {
     "left": 0.005,
@@ -20,10 +33,6 @@ MARGINS = {
     "wspace": 0.02,
     "hspace": 0.02,
 }
-LEAST_SCORE = 0.4  # of a box that is drawn
-COLUMNS, ROWS = 4, 2
-COLOURS = ("#ffb347", "#5ec8f2", "#f26fb4", "#9be564")  # of classes, in turn
-TRUTH_COLOUR = "#ffffff"
 
 
 def draw_detections(
@@ -51,7 +60,7 @@ def draw_detections(
         axes.set_axis_off()
         _draw_truth(axes, truth, number)
         _draw_found(axes, detections, number, image.shape[:2])
-    _add_legend(figure, names)
+    add_legend(figure, names)
     figure.suptitle(
         f"Detections with a score of {100 * LEAST_SCORE:.0f}% or more in evaluation images",
         fontsize=12,
@@ -60,40 +69,9 @@ def draw_detections(
     return figure
 
 
-def compose_images(
-    pictures: Any, rows: np.ndarray, data: Mapping[str, Any]
-) -> Sequence[np.ndarray]:
-    """Return images of rows (n,) for people, uint8 (y, x, 3) each: scenes as colour pictures.
-
-    ``data`` is that of the definition.
-    """
-    images = [pictures.read_image(row) for row in rows]
-    if data["generator"] != "scenes":
-        return images
-    from reference.data import scenes
-    from reference.data.galaxies import colour
-    from reference.data.scenes import sky
-
-    signals = sky.compute_sky_noises(np.stack(images)).transpose(0, 3, 1, 2)
-    return list(colour.compose_colours(signals, scenes.parameters_of(data).sky))
-
-
-def choose_images(truth: Truth) -> np.ndarray:
-    """Return the numbers of those COLUMNS × ROWS images that have most classes, then most objects.
-
-    The result is (n,), in ascending order.
-    """
-    classes = [
-        len(np.unique(truth.labels[truth.image_numbers == k])) for k in range(len(truth.heights))
-    ]
-    objects = np.bincount(truth.image_numbers, minlength=len(truth.heights))
-    order = np.lexsort((-objects, -np.array(classes)))
-    return np.sort(order[: COLUMNS * ROWS])
-
-
 def _draw_truth(axes: "Axes", truth: Truth, number: int) -> None:
     for left, top, right, bottom in truth.boxes[truth.image_numbers == number]:
-        _draw_box(axes, (left, top, right, bottom), TRUTH_COLOUR, linestyle=(0, (3, 3)), width=1.0)
+        draw_box(axes, (left, top, right, bottom), TRUTH_COLOUR, linestyle=(0, (3, 3)), width=1.0)
 
 
 def _draw_found(axes: "Axes", detections: Detections, number: int, size: tuple[int, int]) -> None:
@@ -106,7 +84,7 @@ def _draw_found(axes: "Axes", detections: Detections, number: int, size: tuple[i
         strict=True,
     ):
         colour = COLOURS[(label - 1) % len(COLOURS)]
-        _draw_box(axes, box, colour, linestyle="-", width=1.6)
+        draw_box(axes, box, colour, linestyle="-", width=1.6)
         axes.text(
             max(0.0, box[0]),
             max(0.03 * size[0], box[1] - 0.012 * size[0]),
@@ -115,33 +93,3 @@ def _draw_found(axes: "Axes", detections: Detections, number: int, size: tuple[i
             fontsize=8,
             fontweight="bold",
         )
-
-
-def _draw_box(
-    axes: "Axes", box: Sequence[float] | np.ndarray, colour: str, linestyle: Any, width: float
-) -> None:
-    from matplotlib.patches import Rectangle
-
-    left, top, right, bottom = box
-    axes.add_patch(
-        Rectangle(
-            (left - 0.5, top - 0.5),  # a pixel's centre is at its number
-            right - left,
-            bottom - top,
-            fill=False,
-            edgecolor=colour,
-            linestyle=linestyle,
-            linewidth=width,
-        )
-    )
-
-
-def _add_legend(figure: "Figure", names: Sequence[str]) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [
-        Line2D([], [], color=COLOURS[k % len(COLOURS)], label=f"found: {name.replace('_', ' ')}")
-        for k, name in enumerate(names[: len(COLOURS)])
-    ]
-    handles.append(Line2D([], [], color="#777777", linestyle="--", label="truth"))
-    figure.legend(handles=handles, loc="lower center", ncols=len(handles), frameon=False)
