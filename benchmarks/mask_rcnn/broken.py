@@ -61,7 +61,7 @@ class Frozen(broken.Frozen, Segmentation):
 class BoxMasks(Segmentation):
     """The mask of an object is its whole box."""
 
-    def predict(self, images: Tensor, extents: Tensor, /) -> tuple[Tensor, ...]:
+    def predict(self, images: Tensor, extents: Tensor | None = None, /) -> tuple[Tensor, ...]:
         """Return detections whose masks are 1 everywhere."""
         *others, masks = super().predict(images, extents)
         return *others, torch.ones_like(masks)
@@ -70,7 +70,7 @@ class BoxMasks(Segmentation):
 class EllipticMasks(Segmentation):
     """The mask of an object is the ellipse in its box."""
 
-    def predict(self, images: Tensor, extents: Tensor, /) -> tuple[Tensor, ...]:
+    def predict(self, images: Tensor, extents: Tensor | None = None, /) -> tuple[Tensor, ...]:
         """Return detections whose masks are 1 in an ellipse."""
         *others, masks = super().predict(images, extents)
         places = torch.linspace(-1, 1, masks.shape[-1] + 1, device=masks.device)

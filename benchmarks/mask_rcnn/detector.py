@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.mask_rcnn.model import Maps, Normalisation, Parts
+from benchmarks.mask_rcnn.model import Normalisation, Parts
 from reference.torch.detection.anchors import AnchorLevel, make_anchors
 from reference.torch.detection.boxes import PLAIN, decode, encode, to_centres, to_corners
 from reference.torch.detection.masks import crop_masks
@@ -234,7 +234,8 @@ class MaskRCNN(Parts):
         """
         facts = self.facts
         maps = self.extract(images)
-        proposals, ranked = self.propose(*self.proposals(maps), extents)
+        said, moved = self.proposals(maps)
+        proposals, ranked = self.propose(said, moved, extents)
         logits, codes = self.box_head(self.align(maps, proposals, self.box_head.bins))
         boxes = decode(codes.unflatten(0, ranked.shape), to_centres(proposals)[:, :, None])
         scores = logits.softmax(1).unflatten(0, ranked.shape)

@@ -8,7 +8,7 @@ from reference.optim.schedules import warmup_then_drops
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
-    """The hyperparameters of mask_rcnn; the names are those of MLPerf's logs where they have them."""
+    """The hyperparameters of mask_rcnn; names are those of MLPerf's logs where these have them."""
 
     global_batch_size: int
     opt_name: Literal["sgd"]
@@ -21,7 +21,6 @@ class Hyperparameters:
     opt_learning_rate_second_drop_samples: int
     opt_learning_rate_drop_stretch: int
     num_image_candidates: int
-    gradient_clip: float
     data_augmentation: Literal["mirror", "orientations"]
 
     def compute_rate(self, samples: int) -> float:

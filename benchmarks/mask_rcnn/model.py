@@ -18,22 +18,23 @@ Maps = list[Tensor]
 
 
 class FrozenNorm(nn.Module):
-    """A batch norm whose scale, shift and statistics are given and stay; all of them are buffers."""
+    """A batch norm whose scale, shift and statistics are given and stay; all are buffers."""
 
     def __init__(self, channels: int, epsilon: float = 1e-5) -> None:
         super().__init__()
         self.epsilon = epsilon
-        for name, value in (("weight", 1.0), ("bias", 0.0)):
-            self.register_buffer(name, torch.full((channels,), value))
-        for name, value in (("running_mean", 0.0), ("running_var", 1.0)):
-            self.register_buffer(name, torch.full((channels,), value))
+        for name in ("weight", "running_var"):
+            self.register_buffer(name, torch.ones(channels))
+        for name in ("bias", "running_mean"):
+            self.register_buffer(name, torch.zeros(channels))
 
     def forward(self, features: Tensor) -> Tensor:
         """Scale and shift (n, channels, y, x)."""
         values: Mapping[str, Any] = self._buffers
         scale = values["weight"] * (values["running_var"] + self.epsilon).rsqrt()
         shift = values["bias"] - values["running_mean"] * scale
-        return features * scale[:, None, None] + shift[:, None, None]
+        scaled: Tensor = features * scale[:, None, None] + shift[:, None, None]
+        return scaled
 
 
 class Backbone(ResNet):
@@ -48,10 +49,9 @@ class Backbone(ResNet):
         super().__init__(1, width, blocks, normalisation=normalisation)
         del self.fc
         self.channels = [width * 2**stage * EXPANSION for stage in range(len(blocks))]
-        parts = [(self.conv1, self.bn1), *((getattr(self, f"layer{k + 1}"),) for k in range(len(blocks)))]
-        for part in parts[:frozen_stages]:
-            for module in part:
-                module.requires_grad_(False)
+        stages = [getattr(self, f"layer{stage + 1}") for stage in range(len(blocks))]
+        for stage in [nn.ModuleList([self.conv1, self.bn1]), *stages][:frozen_stages]:
+            stage.requires_grad_(False)
 
     def extract(self, images: Tensor) -> Maps:
         """Return the maps of all stages of images, (n, 3, height, width)."""
@@ -161,7 +161,7 @@ class Parts(nn.Module):
 
         ``coarser_maps`` of them are parts of the one before.
         """
-        maps = self.pyramid(self.backbone.extract(images))
+        maps: Maps = self.pyramid(self.backbone.extract(images))
         for _ in range(self.coarser):
             maps.append(maps[-1][:, :, ::2, ::2])
         return maps

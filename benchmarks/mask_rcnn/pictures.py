@@ -60,18 +60,25 @@ def draw_masks(
         sides = np.array([image.shape[1], image.shape[0]] * 2)
         for axes in column:
             axes.imshow(image, interpolation="nearest")
-        assert detections.masks is not None
-        assert truth.masks is not None
-        for axes, places, labels, boxes, masks in (
-            (column[1], found, detections.labels, detections.boxes * sides, detections.masks),
-            (column[2], true, truth.labels, truth.boxes, truth.masks),
-        ):
-            for place in places:
-                colour = COLOURS[(labels[place] - 1) % len(COLOURS)]
-                _draw_mask(axes, masks[place], colour)
-                draw_box(axes, boxes[place], TRUTH_COLOUR, linestyle=(0, (3, 3)), width=0.6)
+        _draw_objects(
+            column[1], found, detections.labels, detections.boxes * sides, detections.masks
+        )
+        _draw_objects(column[2], true, truth.labels, truth.boxes, truth.masks)
     add_legend(figure, names, has_truth=False)
     return figure
+
+
+def _draw_objects(
+    axes: "Axes",
+    places: np.ndarray,
+    labels: np.ndarray,
+    boxes: np.ndarray,
+    masks: Sequence[Mask] | None,
+) -> None:
+    assert masks is not None
+    for place in places.tolist():
+        _draw_mask(axes, masks[place], COLOURS[(labels[place] - 1) % len(COLOURS)])
+        draw_box(axes, boxes[place], TRUTH_COLOUR, linestyle=(0, (3, 3)), width=0.6)
 
 
 def _draw_mask(axes: "Axes", code: Mask, colour: str) -> None:

@@ -13,6 +13,7 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 from benchmarks.mask_rcnn.detector import MaskRCNN, Truth
 from benchmarks.mask_rcnn.hyperparameters import Hyperparameters
 from benchmarks.mask_rcnn.model import FrozenNorm
+from benchmarks.mask_rcnn.stages import FeatureStage, HeadStage
 from reference.data.detection.average_precision import (
     AveragePrecision,
     compute_average_precision,
@@ -26,7 +27,9 @@ from reference.run.report import Table
 from reference.torch.detection.masks import paste_masks
 from reference.torch.distributed import TorchRanks
 from reference.torch.given_weights import load_given_weights
+from reference.torch.model_parallel import MICRO_BATCHES, refuse_uneven_parts
 from reference.torch.parallel_task import ParallelTask
+from reference.torch.pipeline import Stage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,6 +62,9 @@ class Segmentation(ParallelTask):
             "num_image_candidates": self.hyperparameters.num_image_candidates,
         }
         self.pixels = int(self.facts["pixels"])
+        if self.sharing.stages > 1:
+            count = self.sharing.micro_batches
+            refuse_uneven_parts(MICRO_BATCHES, count, samples_of_a_replica=self.batch_per_rank)
         self.source = importlib.import_module(f"reference.data.{self.definition.data['generator']}")
 
     def make_network(self) -> nn.Module:
@@ -90,12 +96,18 @@ class Segmentation(ParallelTask):
         )
 
     def prepare_update(self) -> None:
-        """Set the learning rates of the step that completes ``samples``; clip."""
+        """Set the learning rates of the step that completes ``samples``."""
         rate = self.hyperparameters.compute_rate(self.samples)
         for group, factor in zip(self.optimizer.param_groups, (1, 2), strict=True):
             group["lr"] = factor * rate
-        if self.hyperparameters.gradient_clip:
-            self.clip_gradients(self.hyperparameters.gradient_clip)
+
+    def cut_stages(self) -> Sequence[Stage]:
+        """Return what finds features and proposals, and the heads."""
+        return FeatureStage(self.model, self.scale_pixels), HeadStage(self.model)
+
+    def sum_losses(self, losses: Tensor, targets: Tensor) -> Tensor:
+        """Return the sum of the losses of images, (n,)."""
+        return losses.sum()
 
     def warm_up(self) -> None:
         """Load the weights from which the definition starts, if it has any; warm up."""
@@ -113,7 +125,9 @@ class Segmentation(ParallelTask):
         self.images = self.source.load(self.folder)
         has_orientations = self.hyperparameters.data_augmentation == "orientations"
         augmentation = Augmentation(
-            self.pixels, has_parts=False, has_orientations=has_orientations,
+            self.pixels,
+            has_parts=False,
+            has_orientations=has_orientations,
             mask_pixels=self.facts["mask_pixels"],
         )
         self.loader = Loader(
@@ -153,8 +167,13 @@ class Segmentation(ParallelTask):
             losses: Tensor = self.parallel(self.scale_pixels(images), targets)
         return losses.mean()
 
-    def predict(self, images: Tensor, extents: Tensor, /) -> tuple[Tensor, ...]:
-        """Return detections with masks, as ``MaskRCNN.detect``, of images of ``extents`` (n, 2)."""
+    def predict(self, images: Tensor, extents: Tensor | None = None, /) -> tuple[Tensor, ...]:
+        """Return detections with masks, as ``MaskRCNN.detect``.
+
+        ``extents`` (n, 2) are the width and height of the images in pixels, here the whole of them.
+        """
+        if extents is None:
+            extents = torch.full((len(images), 2), float(self.pixels), device=images.device)
         with self.autocast():
             return self.model.detect(self.scale_pixels(images), extents)
 
@@ -180,7 +199,9 @@ class Segmentation(ParallelTask):
             boxes, labels, scores, masks = (each.cpu() for each in found)
             at = ((labels > 0) & valid[:, None]).nonzero(as_tuple=True)
             pasted = paste_masks(masks[at], boxes[at], self.pixels, self.pixels) >= 0.5
-            codes += mask.encode(np.asfortranarray(pasted.permute(1, 2, 0).numpy().astype(np.uint8)))
+            codes += mask.encode(
+                np.asfortranarray(pasted.permute(1, 2, 0).numpy().astype(np.uint8))
+            )
             parts.append((numbers[at[0]], labels[at], scores[at], boxes[at] / self.pixels))
             count += int(valid.sum())
         assert self.ranks.sum(torch.tensor(count)) == self.definition.evaluation_samples
@@ -190,7 +211,8 @@ class Segmentation(ParallelTask):
         if self.ranks.is_first:
             *arrays, of_masks = zip(*gathered, strict=True)
             joined = [np.concatenate(each) for each in arrays]
-            self.detections = Detections(*joined, [code for part in of_masks for code in part])
+            masks_found = [code for part in of_masks for code in part]
+            self.detections = Detections(joined[0], joined[1], joined[2], joined[3], masks_found)
             truth = self.source.make_truth(self.images, with_masks=True)
             precisions = [
                 compute_average_precision(truth, self.detections, of_masks=of_masks)
@@ -222,7 +244,10 @@ class Segmentation(ParallelTask):
 
     def pictures(self) -> "Figure":
         """Return a figure of masks in images of the evaluation set."""
-        from benchmarks.mask_rcnn.pictures import COLUMNS, draw_masks  # matplotlib is slow to import
+        from benchmarks.mask_rcnn.pictures import (  # matplotlib is slow to import
+            COLUMNS,
+            draw_masks,
+        )
         from reference.data.detection.pictures import choose_images, compose_images
 
         truth = self.source.make_truth(self.images, with_masks=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -94,14 +94,15 @@ class Loader:
 
     def __init__(
         self,
-        pictures: Pictures,
+        pictures: Pictures | MaskedPictures,
         augmentation: Augmentation,
         seed: int,
         share: Share,
         workers: int = 1,
         pinned: bool = False,
     ) -> None:
-        self.pictures, self.augmentation, self.share = pictures, augmentation, share
+        self.pictures: Any = pictures  # with masks where they are wanted
+        self.augmentation, self.share = augmentation, share
         self.pinned = pinned
         self.stream = SampleStream(seed, pictures.train_samples)
         self._threads = ThreadPoolExecutor(workers, "decode")
@@ -143,7 +144,9 @@ class Loader:
             jitter = colours.draw_jitter(chosen.strengths, seed, first, count)
         others = [turn_boxes(boxes, labels, codes), labels]
         if chosen.mask_pixels:
-            others.append(turn_masks(self.pictures.read_mask_crops(rows, chosen.mask_pixels), codes))
+            others.append(
+                turn_masks(self.pictures.read_mask_crops(rows, chosen.mask_pixels), codes)
+            )
         return self._start(Views(rows, parts, codes, jitter), *others)
 
     def _start_evaluation(self, batch: int) -> Iterator[ComingBatch]:

@@ -149,9 +149,7 @@ class Scenes:
         places = (low[..., None] + (high - low)[..., None] * parts).astype(np.int64)
         across, down = (places[:, :, axis] for axis in (0, 1))
         images, objects = np.indices(masks.shape[:2])[..., None, None]
-        cropped: np.ndarray = masks[
-            images, objects, down[..., None], across[:, :, None, :]
-        ]
+        cropped: np.ndarray = masks[images, objects, down[..., None], across[:, :, None, :]]
         return cropped
 
 

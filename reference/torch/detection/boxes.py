@@ -47,9 +47,7 @@ def compute_overlaps(first: Tensor, second: Tensor) -> Tensor:
     return shared / union.clamp_min_(torch.finfo(union.dtype).tiny)
 
 
-def encode(
-    corners: Tensor, defaults: Tensor, variances: tuple[float, float] = VARIANCES
-) -> Tensor:
+def encode(corners: Tensor, defaults: Tensor, variances: tuple[float, float] = VARIANCES) -> Tensor:
     """Return the code (…, 4) of boxes, relative to default boxes, which are centres (…, 4).
 
     It is the offset of the centre in sizes of the default box, and the logarithm of the ratio of
@@ -61,9 +59,7 @@ def encode(
     return torch.cat((offsets, ratios), dim=-1)
 
 
-def decode(
-    code: Tensor, defaults: Tensor, variances: tuple[float, float] = VARIANCES
-) -> Tensor:
+def decode(code: Tensor, defaults: Tensor, variances: tuple[float, float] = VARIANCES) -> Tensor:
     """Return the corners (…, 4) of boxes, from their code relative to default boxes (…, 4)."""
     offsets, ratios = code.split(2, dim=-1)
     middle = offsets * variances[0] * defaults[..., 2:] + defaults[..., :2]

@@ -25,7 +25,8 @@ def paste_masks(masks: Tensor, boxes: Tensor, height: int, width: int) -> Tensor
     """
     extents = (boxes[:, 2:] - boxes[:, :2]).clamp_min(1e-6)
     x, y = (
-        2 * (torch.arange(count, device=boxes.device) + 0.5 - boxes[:, axis, None])
+        2
+        * (torch.arange(count, device=boxes.device) + 0.5 - boxes[:, axis, None])
         / extents[:, axis, None]
         - 1
         for axis, count in ((0, width), (1, height))

@@ -76,7 +76,7 @@ def weigh_places(places: Tensor, size: int, bins: int) -> Tensor:
     """Return the weights of ``size`` pixels in each bin, (…, bins, size), for places (…, count)."""
     distances = (places[..., None] - torch.arange(size, device=places.device)).abs()
     weights = (1 - distances).clamp_min(0)
-    return weights.unflatten(-2, (bins, SAMPLES)).mean(-2)
+    return weights.view(*weights.shape[:-2], bins, SAMPLES, size).mean(-2)
 
 
 def sample_sheet(sheet: Tensor, x: Tensor, y: Tensor, bins: int) -> Tensor:
