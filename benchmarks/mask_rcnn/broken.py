@@ -146,11 +146,11 @@ class Blind(Segmentation):
 
 
 VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], Segmentation]] = {
-    "elliptic_masks": EllipticMasks,
-    "quantized": Quantized,
-    "box_masks": BoxMasks,
     "shuffled_targets": ShuffledTargets,
     "frozen": Frozen,
+    "box_masks": BoxMasks,
+    "elliptic_masks": EllipticMasks,
+    "quantized": Quantized,
     "random_proposals": RandomProposals,
     "shuffled_instances": ShuffledInstances,
     "blind": Blind,
