@@ -19,7 +19,7 @@ from reference.data.detection.average_precision import (
     compute_average_precision,
 )
 from reference.data.detection.loader import Augmentation, Loader
-from reference.data.detection.truth import Detections
+from reference.data.detection.truth import Detections, Mask
 from reference.data.imagenet.loader import count_workers
 from reference.data.order import Share
 from reference.run.config import RunConfig
@@ -123,12 +123,14 @@ class Segmentation(ParallelTask):
         has_gpu = ranks.device.type == "cuda"
         workers = count_workers(has_gpu, ranks.ranks_per_node)
         self.images = self.source.load(self.folder)
-        has_orientations = self.hyperparameters.data_augmentation == "orientations"
+        facts, has_sides = self.facts, "shorter_side" in self.facts
         augmentation = Augmentation(
             self.pixels,
             has_parts=False,
-            has_orientations=has_orientations,
-            mask_pixels=self.facts["mask_pixels"],
+            has_orientations=self.hyperparameters.data_augmentation == "orientations",
+            mask_pixels=facts["mask_pixels"],
+            sides=(facts["shorter_side"], facts["longer_side"]) if has_sides else None,
+            filling=tuple(map(round, facts["pixel_mean"])),
         )
         self.loader = Loader(
             self.images, augmentation, self.config.seed, share, workers, pinned=has_gpu
@@ -136,8 +138,7 @@ class Segmentation(ParallelTask):
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Return this rank's share of images and targets."""
-        images, boxes, labels, masks = self.loader.next_batch(self.samples)
-        extents = torch.full((len(images), 2), float(self.pixels))
+        images, boxes, labels, masks, extents = self.loader.next_batch(self.samples)
         keys = self.first_sample + torch.arange(len(images))
         truth = Truth(keys, extents, boxes * extents.repeat(1, 2)[:, None], labels, masks)
         return self.to_device(images), self.to_device(truth.pack())
@@ -189,24 +190,25 @@ class Segmentation(ParallelTask):
         Each image counts once, whatever the number of ranks. The first rank computes them from the
         detections of all.
         """
-        from faster_coco_eval import mask
-
         self.model.eval()
         parts, codes, count = [], [], 0
         for images, numbers, valid in self.loader.evaluation_batches(self.evaluation_batch):
-            extents = torch.full((len(images), 2), float(self.pixels))
+            rows = self.images.train_samples + numbers.numpy()
+            extents = torch.from_numpy(self.loader.find_extents(rows)).float()
             found = self.compiled_predict(self.to_device(images), self.to_device(extents))
             boxes, labels, scores, masks = (each.cpu() for each in found)
-            at = ((labels > 0) & valid[:, None]).nonzero(as_tuple=True)
-            pasted = paste_masks(masks[at], boxes[at], self.pixels, self.pixels) >= 0.5
-            codes += mask.encode(
-                np.asfortranarray(pasted.permute(1, 2, 0).numpy().astype(np.uint8))
-            )
-            parts.append((numbers[at[0]], labels[at], scores[at], boxes[at] / self.pixels))
+            is_found = (labels > 0) & valid[:, None]
+            boxes = boxes / extents.repeat(1, 2)[:, None]
+            columns = (numbers[:, None].expand_as(labels), labels, scores, boxes)
+            parts.append([column[is_found] for column in columns])
+            for size, here, *own in zip(
+                self.images.read_sizes(rows).tolist(), is_found, boxes, masks, strict=True
+            ):
+                codes += encode_masks(*(each[here] for each in own), *size)
             count += int(valid.sum())
         assert self.ranks.sum(torch.tensor(count)) == self.definition.evaluation_samples
-        columns = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
-        gathered = self.ranks.all_gather_object((*columns, codes))
+        joined = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
+        gathered = self.ranks.all_gather_object((*joined, codes))
         precisions: Any = None
         if self.ranks.is_first:
             *arrays, of_masks = zip(*gathered, strict=True)
@@ -255,3 +257,14 @@ class Segmentation(ParallelTask):
         rows = self.images.train_samples + numbers
         shown = compose_images(self.images, rows, self.definition.data)
         return draw_masks(shown, numbers, truth, self.detections, self.images.class_names)
+
+
+def encode_masks(boxes: Tensor, masks: Tensor, height: int, width: int) -> list[Mask]:
+    """Return masks (d, s, s) of boxes, (d, 4) in shares of the sides, in COCO's run-length code."""
+    from faster_coco_eval import mask  # slow to import
+
+    scaled = boxes * torch.tensor([width, height, width, height])
+    pasted = paste_masks(masks, scaled, height, width) >= 0.5
+    bits = pasted.permute(1, 2, 0).to(torch.uint8).numpy()
+    codes: list[Mask] = mask.encode(np.asfortranarray(bits)) if len(boxes) else []
+    return codes

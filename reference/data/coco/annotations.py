@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from reference.data.coco import masks
 from reference.data.image_files.packing import SourceFiles, explain_unreadable
 from reference.data.store import StoreError
 
@@ -47,12 +48,22 @@ class _Object(msgspec.Struct):
     iscrowd: int
 
 
+class _OutlinedObject(_Object):
+    segmentation: msgspec.Raw
+
+
 class _Instances(msgspec.Struct):
     """What is used of a file of annotations; the decoder skips the outlines, most of the file."""
 
     images: list[_Image]
     categories: list[_Category]
-    annotations: list[_Object]
+    annotations: Sequence[_Object]
+
+
+class _OutlinedInstances(_Instances):
+    """The same with the outlines."""
+
+    annotations: list[_OutlinedObject]
 
 
 @dataclass(frozen=True)
@@ -60,7 +71,8 @@ class Listing:
     """All images in use, training first.
 
     ``sides`` (rows, 2) are height and width, ``objects`` those of all images in turn, of OBJECT;
-    those of row i end at ``ends[i]``. ``left_out`` training images have no object.
+    those of row i end at ``ends[i]``. ``left_out`` training images have no object. ``masks`` are
+    those of ``objects`` in COCO's run-length code, if they were asked for.
     """
 
     class_names: tuple[str, ...]
@@ -72,16 +84,18 @@ class Listing:
     ends: np.ndarray
     left_out: int
     digest: str
+    masks: Sequence[bytes] = ()
 
 
-def list_images(source: Path, train: int, evaluation: int) -> Listing:
+def list_images(source: Path, train: int, evaluation: int, has_masks: bool = False) -> Listing:
     """Read both files of annotations, and the sizes of the image files without opening them.
 
     Raises StoreError where something is missing, cannot be read or contradicts itself, or if there
     are not as many images as there should be.
     """
     digest = hashlib.sha256()
-    found = [_read_instances(source / _name_annotations(part), digest) for part in PARTS]
+    kind = _OutlinedInstances if has_masks else _Instances
+    found = [_read_instances(source / _name_annotations(part), digest, kind) for part in PARTS]
     if found[0].categories != found[1].categories:
         raise StoreError(
             f"{source / _name_annotations(PARTS[1])}: its categories are not those of training. "
@@ -110,6 +124,13 @@ def list_images(source: Path, train: int, evaluation: int) -> Listing:
         ends=np.cumsum([len(objects) for _, _, objects in used], dtype=np.int64),
         left_out=len(found[0].images) - train,
         digest=digest.hexdigest(),
+        masks=[
+            _encode_mask(source / _name_annotations(part), image, each)
+            for part, image, objects in used
+            for each in objects
+        ]
+        if has_masks
+        else (),
     )
 
 
@@ -117,7 +138,7 @@ def _name_annotations(part: str) -> str:
     return f"annotations/instances_{part}.json"
 
 
-def _read_instances(path: Path, digest: "hashlib._Hash") -> _Instances:
+def _read_instances(path: Path, digest: "hashlib._Hash", kind: type[_Instances]) -> _Instances:
     if not path.is_file():
         raise StoreError(
             f"{path}: there is no such file. Put COCO 2017 there, or link it: annotations/, "
@@ -127,7 +148,7 @@ def _read_instances(path: Path, digest: "hashlib._Hash") -> _Instances:
         content = path.read_bytes()
     digest.update(content)
     try:
-        return msgspec.json.decode(content, type=_Instances)
+        return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, ValueError) as error:
         raise StoreError(
             f"{path}: is not a file of COCO's annotations ({error}). Unpack it again."
@@ -149,6 +170,17 @@ def _group_objects(source: Path, part: str, found: _Instances) -> dict[int, list
             )
         by_image[each.image_id].append(each)
     return by_image
+
+
+def _encode_mask(path: Path, image: _Image, found: _Object) -> bytes:
+    assert isinstance(found, _OutlinedObject)
+    try:
+        outline = msgspec.json.decode(found.segmentation, type=masks.Outline)
+        return masks.encode(outline, image.height, image.width)
+    except (msgspec.MsgspecError, StoreError) as error:
+        raise StoreError(
+            f"{path}: an object of image {image.id} has no mask ({error}). Unpack it again."
+        ) from error
 
 
 def _name_image(source: Path, part: str, image: _Image) -> str:

@@ -6,7 +6,7 @@ from reference.data.coco.photographs import Photographs
 from reference.data.detection.truth import Truth
 
 
-def make_truth(photographs: Photographs) -> Truth:
+def make_truth(photographs: Photographs, *, with_masks: bool = False) -> Truth:
     """Return the truth of the evaluation split, whose images are numbered from 0.
 
     Images in which nothing is annotated belong to it: everything found there is wrong.
@@ -25,4 +25,7 @@ def make_truth(photographs: Photographs) -> Truth:
         boxes=np.concatenate([corners, corners + objects["box"][:, 2:]], axis=1),
         areas=np.array(objects["area"]),
         is_crowd=objects["is_crowd"] > 0,
+        masks=[code for row in range(rows.start, rows.stop) for code in photographs.read_masks(row)]
+        if with_masks
+        else None,
     )

@@ -53,6 +53,9 @@ class Pictures(Protocol):
 class MaskedPictures(Pictures, Protocol):
     """A dataset of images with boxes and masks."""
 
+    def read_sizes(self, rows: np.ndarray) -> np.ndarray:
+        """Return the heights and widths of images ``rows``, (n,), in pixels, (n, 2)."""
+
     def read_mask_crops(self, rows: np.ndarray, size: int) -> np.ndarray:
         """Return masks of rows (n,) within their boxes, uint8 (n, most, size, size), 0 or 1."""
 
@@ -60,6 +63,10 @@ class MaskedPictures(Pictures, Protocol):
 @dataclass(frozen=True)
 class Augmentation:
     """How training images are varied. All images become squares of ``pixels``.
+
+    With ``sides``, a shorter and a longer one in pixels, they keep their aspect: the shorter side
+    becomes that long, unless the longer one would be too long. The rest of the square is filled
+    with the levels ``filling``, to the right and below.
 
     ``has_parts``: a part of each image is cut out, as ``crops`` says, with ``most_tries``. Half of
     the images are mirrored; where ``has_orientations``, all eight orientations of the square are
@@ -72,16 +79,22 @@ class Augmentation:
     most_tries: int = 1
     has_orientations: bool = False
     mask_pixels: int = 0
+    sides: tuple[int, int] | None = None
+    filling: tuple[int, int, int] = (0, 0, 0)
     strengths: Strengths = field(default_factory=Strengths)
 
 
 @dataclass(frozen=True)
 class Views:
-    """Views of n images: rows and parts, (n,) and (n, 4); codes of ``turn_image``, (n,)."""
+    """Views of n images: rows and parts, (n,) and (n, 4); codes of ``turn_image``, (n,).
+
+    ``extents`` (n, 2) are the width and height that they get in pixels.
+    """
 
     rows: np.ndarray
     parts: np.ndarray
     codes: np.ndarray
+    extents: np.ndarray
     jitter: Jitter | None = None
 
 
@@ -111,7 +124,8 @@ class Loader:
     def next_batch(self, samples: int) -> tuple[Tensor, ...]:
         """Return this rank's images, boxes, labels of the batch after ``samples`` samples.
 
-        If the augmentation has ``mask_pixels``, masks follow, uint8 (n, most, size, size).
+        If the augmentation has ``mask_pixels``, masks follow, uint8 (n, most, size, size), and the
+        width and height of each image in pixels, float32 (n, 2).
         """
         return tuple(self._training.take(samples))
 
@@ -123,6 +137,16 @@ class Loader:
         counts once.
         """
         return wait_in_turn(self._start_evaluation(batch))
+
+    def find_extents(self, rows: np.ndarray) -> np.ndarray:
+        """Return the width and height in pixels that images ``rows``, (n,), get, int64 (n, 2)."""
+        chosen = self.augmentation
+        if chosen.sides is None:
+            return np.full((len(rows), 2), chosen.pixels)
+        sizes = self.pictures.read_sizes(rows)[:, ::-1]
+        scales = np.minimum(chosen.sides[0] / sizes.min(1), chosen.sides[1] / sizes.max(1))
+        extents: np.ndarray = np.maximum(1, np.rint(sizes * scales[:, None])).astype(np.int64)
+        return extents
 
     def close(self) -> None:
         """End the threads."""
@@ -142,22 +166,25 @@ class Loader:
         jitter = None
         if any(chosen.strengths.all):
             jitter = colours.draw_jitter(chosen.strengths, seed, first, count)
+        extents = self.find_extents(rows)
         others = [turn_boxes(boxes, labels, codes), labels]
         if chosen.mask_pixels:
-            others.append(
-                turn_masks(self.pictures.read_mask_crops(rows, chosen.mask_pixels), codes)
-            )
-        return self._start(Views(rows, parts, codes, jitter), *others)
+            masks = self.pictures.read_mask_crops(rows, chosen.mask_pixels)
+            others += [turn_masks(masks, codes), extents.astype(np.float32)]
+        return self._start(Views(rows, parts, codes, extents, jitter), *others)
 
     def _start_evaluation(self, batch: int) -> Iterator[ComingBatch]:
         for numbers, valid in self.share.split_evaluation(self.pictures.evaluation_samples, batch):
             parts = np.tile(crops.WHOLE, (batch, 1))
             rows = self.pictures.train_samples + numbers
-            yield self._start(Views(rows, parts, np.zeros(batch, int)), numbers, valid)
+            views = Views(rows, parts, np.zeros(batch, int), self.find_extents(rows))
+            yield self._start(views, numbers, valid)
 
     def _start(self, views: Views, *others: np.ndarray) -> ComingBatch:
         count, size = len(views.rows), self.augmentation.pixels
         images = torch.empty((count, size, size, 3), dtype=torch.uint8, pin_memory=self.pinned)
+        if self.augmentation.sides:
+            images[:] = torch.tensor(self.augmentation.filling, dtype=torch.uint8)
         tensors = (torch.from_numpy(other) for other in others)
         kept = (tensor.pin_memory() if self.pinned else tensor for tensor in tensors)
         fill = partial(_fill, images, self.pictures, views)
@@ -166,13 +193,14 @@ class Loader:
 
 def _fill(images: Tensor, pictures: Pictures, views: Views, which: range) -> None:
     """Put the images ``which`` of ``views`` in their places."""
-    size = images.shape[1]
     for at in which:
         whole = pictures.read_image(int(views.rows[at]))
         box = find_pixels(views.parts[at], *whole.shape[:2])
-        is_same = box == (0, 0, size, size) and whole.shape[:2] == (size, size)
-        seen = torch.from_numpy(whole) if is_same else resize(whole, box, size, "bilinear")
-        images[at] = turn_image(seen, int(views.codes[at]))
+        width, height = views.extents[at].tolist()
+        is_same = box == (0, 0, width, height) and whole.shape[:2] == (height, width)
+        fitted = (height, width)
+        seen = torch.from_numpy(whole) if is_same else resize(whole, box, fitted, "bilinear")
+        images[at, :height, :width] = turn_image(seen, int(views.codes[at]))
     if views.jitter:
         places = slice(which.start, which.stop)
         jitter = Jitter(views.jitter.amounts[places], views.jitter.order[places])

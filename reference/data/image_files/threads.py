@@ -86,13 +86,16 @@ def wait_in_turn(batches: Iterable[ComingBatch]) -> Iterator[tuple[Tensor, ...]]
         yield coming.popleft().wait()
 
 
-def resize(image: np.ndarray, box: Sequence[int], size: int, mode: str = "bicubic") -> Tensor:
+def resize(
+    image: np.ndarray, box: Sequence[int], size: int | tuple[int, int], mode: str = "bicubic"
+) -> Tensor:
     """Resize the part ``box`` of ``image``, uint8 (height, width, 3), to (size, size, 3).
 
-    ``box`` is left, top, right, bottom. The interpolation averages where the image shrinks, as
-    Pillow's does.
+    ``size`` may also be a height and a width. ``box`` is left, top, right, bottom. The
+    interpolation averages where the image shrinks, as Pillow's does.
     """
     left, top, right, bottom = box
     part = torch.from_numpy(image)[top:bottom, left:right].permute(2, 0, 1)[None]
-    small = functional.interpolate(part, (size, size), mode=mode, antialias=True)
+    height, width = size if isinstance(size, tuple) else (size, size)
+    small = functional.interpolate(part, (height, width), mode=mode, antialias=True)
     return small[0].permute(1, 2, 0)

@@ -131,6 +131,10 @@ class Scenes:
         """Return boxes (n, most, 4) and labels (n, most) of scenes ``rows``, (n,)."""
         return self.boxes[rows], self.labels[rows]
 
+    def read_sizes(self, rows: np.ndarray) -> np.ndarray:
+        """Return the heights and widths of scenes ``rows``, (n,), in pixels, (n, 2)."""
+        return np.tile(self.images.shape[1:3], (len(rows), 1))
+
     def read_masks(self, rows: np.ndarray) -> np.ndarray:
         """Return the masks of scenes ``rows``, (n,), as bool (n, most, y, x)."""
         height, width = self.images.shape[1:3]
