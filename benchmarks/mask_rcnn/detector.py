@@ -5,7 +5,6 @@ proposals, ``learn`` trains the heads on them. All shapes are static, and nothin
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,46 +13,21 @@ from torch.nn import functional
 
 from benchmarks.mask_rcnn.model import Normalisation, Parts
 from reference.torch.detection.anchors import AnchorLevel, make_anchors
-from reference.torch.detection.boxes import PLAIN, decode, encode, to_centres, to_corners
+from reference.torch.detection.boxes import (
+    PLAIN,
+    clip_boxes,
+    decode,
+    encode,
+    to_centres,
+    to_corners,
+)
 from reference.torch.detection.masks import crop_masks
 from reference.torch.detection.proposals import select_by_class, select_proposals
 from reference.torch.detection.roi_align import align_boxes
 from reference.torch.detection.sampling import draw_sample, draw_uniform, match_boxes
+from reference.torch.detection.targets import Truth, average, take_rows
 
 OF_ANCHORS, OF_PROPOSALS = 0, 1  # purposes of random numbers
-
-
-@dataclass(frozen=True)
-class Truth:
-    """What n images show, each with room for m objects, and where they end.
-
-    ``keys`` (n,) are places in the stream of training samples. ``extents`` (n, 2) are the width and
-    height of the images in pixels; what is beyond only fills up. ``boxes`` are corners in pixels,
-    (n, m, 4); ``labels`` (n, m) are 0 where there is none; ``masks`` (n, m, s, s) are those of the
-    objects within their boxes, 0 or 1.
-    """
-
-    keys: Tensor
-    extents: Tensor
-    boxes: Tensor
-    labels: Tensor
-    masks: Tensor
-
-    def pack(self) -> Tensor:
-        """Return all as one tensor, float32 (n, 1 + m, 5 + s²)."""
-        objects = torch.cat((self.boxes, self.labels[..., None], self.masks.flatten(2)), dim=2)
-        facts = torch.cat((self.keys[:, None], self.extents), dim=1)
-        row = functional.pad(facts, (0, objects.shape[2] - 3))
-        return torch.cat((row[:, None].float(), objects.float()), dim=1)
-
-    @classmethod
-    def unpack(cls, targets: Tensor) -> "Truth":
-        """Return what ``pack`` has packed."""
-        facts, objects = targets[:, 0], targets[:, 1:]
-        side = round((objects.shape[2] - 5) ** 0.5)
-        masks = objects[:, :, 5:].unflatten(2, (side, side))
-        boxes, labels = objects[:, :, :4], objects[:, :, 4].long()
-        return cls(facts[:, 0].long(), facts[:, 1:3], boxes, labels, masks)
 
 
 class MaskRCNN(Parts):
@@ -260,19 +234,3 @@ def list_levels(facts: Mapping[str, Any]) -> list[AnchorLevel]:
         cells = -(-facts["pixels"] // step)
         levels.append(AnchorLevel(cells, cells, step, size, ratios))
     return levels
-
-
-def clip_boxes(boxes: Tensor, extents: Tensor) -> Tensor:
-    """Return corners (n, k, 4) within images of widths and heights ``extents``, (n, 2)."""
-    return torch.minimum(boxes.clamp_min(0), extents.repeat(1, 2)[:, None])
-
-
-def take_rows(values: Tensor, places: Tensor) -> Tensor:
-    """Return the rows at ``places``, (n, s), of values (n, k, c); below 0 stands for the first."""
-    return values.gather(1, places.clamp_min(0)[..., None].expand(-1, -1, values.shape[2]))
-
-
-def average(values: Tensor, is_counted: Tensor, is_used: Tensor | None = None) -> Tensor:
-    """Return the sum of the used values, (n, s), of each row over the number of counted ones."""
-    is_used = is_counted if is_used is None else is_used
-    return values.where(is_used, 0.0).sum(1) / is_counted.sum(1).clamp_min(1)

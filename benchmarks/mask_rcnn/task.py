@@ -10,21 +10,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from benchmarks.mask_rcnn.detector import MaskRCNN, Truth
+from benchmarks.mask_rcnn.detector import MaskRCNN
 from benchmarks.mask_rcnn.hyperparameters import Hyperparameters
-from benchmarks.mask_rcnn.model import FrozenNorm
 from benchmarks.mask_rcnn.stages import FeatureStage, HeadStage
 from reference.data.detection.average_precision import (
     AveragePrecision,
     compute_average_precision,
 )
 from reference.data.detection.loader import Augmentation, Loader
-from reference.data.detection.truth import Detections, Mask
+from reference.data.detection.truth import Detections
 from reference.data.imagenet.loader import count_workers
 from reference.data.order import Share
 from reference.run.config import RunConfig
 from reference.run.report import Table
-from reference.torch.detection.masks import paste_masks
+from reference.torch.detection.masks import encode_masks
+from reference.torch.detection.pyramid import FrozenNorm
+from reference.torch.detection.targets import Truth
 from reference.torch.distributed import TorchRanks
 from reference.torch.given_weights import load_given_weights
 from reference.torch.model_parallel import MICRO_BATCHES, refuse_uneven_parts
@@ -257,14 +258,3 @@ class Segmentation(ParallelTask):
         rows = self.images.train_samples + numbers
         shown = compose_images(self.images, rows, self.definition.data)
         return draw_masks(shown, numbers, truth, self.detections, self.images.class_names)
-
-
-def encode_masks(boxes: Tensor, masks: Tensor, height: int, width: int) -> list[Mask]:
-    """Return masks (d, s, s) of boxes, (d, 4) in shares of the sides, in COCO's run-length code."""
-    from faster_coco_eval import mask  # slow to import
-
-    scaled = boxes * torch.tensor([width, height, width, height])
-    pasted = paste_masks(masks, scaled, height, width) >= 0.5
-    bits = pasted.permute(1, 2, 0).to(torch.uint8).numpy()
-    codes: list[Mask] = mask.encode(np.asfortranarray(bits)) if len(boxes) else []
-    return codes

@@ -32,11 +32,11 @@ def encode(outline: Outline, height: int, width: int) -> bytes:
 
     if isinstance(outline, RunLengths):
         counts = outline.counts
-        is_whole = isinstance(counts, str) or sum(counts) == height * width
-        if outline.size != (height, width) or not is_whole:
+        pixels = height * width if isinstance(counts, str) else sum(counts)
+        if outline.size != (height, width) or pixels != height * width:
             raise StoreError(
-                f"run lengths of {outline.size[0]} × {outline.size[1]} pixels, expected "
-                f"{height} × {width}"
+                f"run lengths of {pixels:,} pixels for {outline.size[0]} × {outline.size[1]}, "
+                f"expected {height} × {width}"
             )
         found = mask.segmToRle({"size": [height, width], "counts": counts}, width, height)
     else:

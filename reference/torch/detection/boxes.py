@@ -65,3 +65,8 @@ def decode(code: Tensor, defaults: Tensor, variances: tuple[float, float] = VARI
     middle = offsets * variances[0] * defaults[..., 2:] + defaults[..., :2]
     size = (ratios * variances[1]).clamp_max(LARGEST_LOG_RATIO).exp() * defaults[..., 2:]
     return to_corners(torch.cat((middle, size), dim=-1))
+
+
+def clip_boxes(boxes: Tensor, extents: Tensor) -> Tensor:
+    """Return corners (n, k, 4) within images of widths and heights ``extents``, (n, 2)."""
+    return torch.minimum(boxes.clamp_min(0), extents.repeat(1, 2)[:, None])

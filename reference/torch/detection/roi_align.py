@@ -47,7 +47,7 @@ def align_boxes(
     corners = boxes / torch.tensor(steps, device=boxes.device)[levels][..., None]
     extents = (corners[..., 2:] - corners[..., :2]).clamp_min(1.0 if offset == 0 else 0.0)
     count = bins * SAMPLES
-    parts = (torch.arange(count, device=boxes.device) + 0.5) / count
+    parts = (torch.arange(count, device=boxes.device, dtype=boxes.dtype) + 0.5) / count
     places = corners[..., :2, None] + extents[..., None] * parts - offset  # (n, r, 2, count)
     largest = (sizes[levels] - 1).to(boxes.dtype)[..., None]
     places = torch.minimum(places.clamp_min(0), largest)

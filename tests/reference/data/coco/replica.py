@@ -55,7 +55,7 @@ def describe_objects(number: int, width: int, height: int) -> list[dict[str, Any
         describe(number, list(CATEGORIES)[(number + k) % 4], box) for k, box in enumerate(boxes)
     ]
     if number == CROWD:
-        segmentation = {"counts": [272, 2, 4, 4], "size": [height, width]}
+        segmentation = {"counts": [272, 2, 4, 4, height * width - 282], "size": [height, width]}
         crowd = describe(number, 1, [0.0, 0.0, 40.0, 40.0], iscrowd=1)
         objects.append({**crowd, "segmentation": segmentation})
     if number == NO_AREA:

@@ -18,6 +18,7 @@ from reference.data.detection.loader import (
     find_pixels,
     turn_boxes,
     turn_image,
+    turn_masks,
 )
 from reference.data.order import ORIENTATIONS, SampleStream, Share
 
@@ -162,3 +163,60 @@ def test_partitions_have_the_same_samples() -> None:
     assert torch.equal(first.next_batch(0)[0], second.next_batch(0)[0])
     first.close()
     second.close()
+
+
+# Masks, and images that keep their aspect --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Masked(Rectangles):
+    """The same images; the mask of an object is its box but for the upper left quarter."""
+
+    def read_sizes(self, rows: np.ndarray) -> np.ndarray:
+        return np.array([draw_image(row).shape[:2] for row in rows.tolist()])
+
+    def read_mask_crops(self, rows: np.ndarray, size: int) -> np.ndarray:
+        masks = np.ones((len(rows), MOST, size, size), np.uint8)
+        masks[:, :, : size // 2, : size // 2] = 0
+        return masks * (self.read_boxes(rows)[1] > 0)[..., None, None].astype(np.uint8)
+
+
+@pytest.mark.parametrize("code", range(ORIENTATIONS))
+def test_masks_are_turned_as_images(code: int) -> None:
+    masks = (np.random.default_rng(1).random((2, 3, 6, 6)) < 0.5).astype(np.uint8)
+    turned = turn_masks(masks, np.array([0, code]))
+    assert np.array_equal(turned[0], masks[0])
+    for mask, found in zip(masks[1], turned[1], strict=True):
+        image = turn_image(torch.from_numpy(mask)[:, :, None].expand(-1, -1, 3), code)
+        assert np.array_equal(found, image[..., 0].numpy())
+
+
+def test_images_that_keep_their_aspect_fill_a_part_of_the_square() -> None:
+    chosen = Augmentation(48, has_parts=False, mask_pixels=4, sides=(30, 44), filling=(7, 8, 9))
+    loader = Loader(Masked(), chosen, 3, Share(0, 1, BATCH), 2)
+    images, boxes, labels, masks, extents = loader.next_batch(0)
+    rows, codes = SampleStream(3, TRAIN).take(0, BATCH)
+    for number, (row, code) in enumerate(zip(rows, codes & 1, strict=True)):
+        image = draw_image(row)
+        height, width = image.shape[:2]
+        scale = min(30 / min(height, width), 44 / max(height, width))
+        across, down = round(width * scale), round(height * scale)
+        assert extents[number].tolist() == [across, down]
+        resized = Image.fromarray(image).resize((across, down), Image.Resampling.BILINEAR)
+        expected = np.asarray(resized)[:, :: -1 if code else 1]
+        found = images[number].numpy().astype(int)
+        assert np.abs(found[:down, :across] - expected).max() <= 1
+        assert (found[down:] == [7, 8, 9]).all()
+        assert (found[:, across:] == [7, 8, 9]).all()
+        half = masks[number][labels[number] > 0]
+        assert not half[:, :2, 2:].any() if code else not half[:, :2, :2].any()
+        for box, label in zip(boxes[number], labels[number], strict=True):
+            if label:
+                x = int((box[0] + box[2]) / 2 * across)
+                y = int((box[1] + box[3]) / 2 * down)
+                assert found[y, x, label - 1] > 150
+    (evaluated, _, _), *_ = loader.evaluation_batches(4)
+    width, height = loader.find_extents(np.arange(TRAIN, TRAIN + 4))[0]
+    assert (evaluated[0, height:] == torch.tensor([7, 8, 9])).all()
+    assert (evaluated[0, :, width:] == torch.tensor([7, 8, 9])).all()
+    loader.close()

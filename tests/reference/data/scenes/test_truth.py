@@ -53,3 +53,19 @@ def test_areas_are_those_of_the_masks(drawn: Scenes) -> None:
     sides = truth.boxes[:, 2:] - truth.boxes[:, :2]
     assert np.all(truth.areas <= sides.prod(axis=1))
     np.testing.assert_allclose(truth.boxes, np.rint(truth.boxes), atol=1e-5)
+
+
+def test_masks_within_boxes_are_those_of_the_pixels(drawn: Scenes) -> None:
+    rows = np.arange(4)
+    cropped, masks = drawn.read_mask_crops(rows, 64), drawn.read_masks(rows)
+    assert drawn.read_sizes(rows).tolist() == [list(drawn.images.shape[1:3])] * 4
+    for image, place in np.argwhere(drawn.labels[rows] > 0):
+        box = drawn.boxes[image, place] * masks.shape[-1]
+        left, top, right, bottom = np.rint(box).astype(int)
+        inside = masks[image, place, top:bottom, left:right]
+        down = (np.arange(64) + 0.5) * (bottom - top) // 64
+        across = (np.arange(64) + 0.5) * (right - left) // 64
+        expected = inside[down.astype(int)[:, None], across.astype(int)]
+        assert np.array_equal(cropped[image, place], expected)
+        assert inside.sum() == masks[image, place].sum()
+    assert not cropped[drawn.labels[rows] == 0].any()

@@ -1,0 +1,334 @@
+"""What a two-stage detector needs, against versions that go box by box and pixel by pixel."""
+
+import math
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from reference.torch.detection import roi_align
+from reference.torch.detection.anchors import AnchorLevel, make_anchors
+from reference.torch.detection.boxes import PLAIN, compute_overlaps, decode, encode, to_corners
+from reference.torch.detection.masks import crop_masks, paste_masks
+from reference.torch.detection.proposals import (
+    BLOCK,
+    select_by_class,
+    select_proposals,
+    suppress_in_turn,
+)
+from reference.torch.detection.roi_align import align_boxes, choose_levels
+from reference.torch.detection.sampling import (
+    IGNORED,
+    NEGATIVE,
+    draw_sample,
+    draw_uniform,
+    match_boxes,
+)
+
+seeds = st.integers(0, 2**31)
+
+
+def make_generator(seed: int) -> Any:
+    return torch.Generator().manual_seed(seed)
+
+
+def draw_boxes(*shape: int, seed: int, side: float = 64.0) -> Tensor:
+    """Corners of boxes with an area inside of a square, float64 (*shape, 4)."""
+    pairs = torch.rand(*shape, 2, 2, generator=make_generator(seed), dtype=torch.float64)
+    low, high = pairs.aminmax(dim=-1)
+    boxes: Tensor = side * torch.cat((0.9 * low, 0.9 * high + 0.05), dim=-1)
+    return boxes
+
+
+# Anchors -----------------------------------------------------------------------------------------
+
+
+def test_the_published_anchors_of_an_image_of_800_by_1344() -> None:
+    levels = [
+        AnchorLevel(-(-800 // step), -(-1344 // step), step, 8.0 * step, (0.5, 1.0, 2.0))
+        for step in (4, 8, 16, 32, 64)
+    ]
+    anchors = make_anchors(levels)
+    assert len(anchors) == sum(level.count for level in levels) == 268_569
+    corners = to_corners(anchors.double())
+    sizes = (corners[:, 2:] - corners[:, :2]).prod(1).sqrt()
+    assert sorted({round(size) for size in sizes.tolist()}) == [32, 64, 128, 256, 512]
+    # Those of a place differ in shape alone, then the next column comes.
+    assert torch.allclose(anchors[:4, 0], torch.tensor([2.0, 2.0, 2.0, 6.0]))
+    assert torch.allclose(anchors[:3, 3] / anchors[:3, 2], torch.tensor([0.5, 1.0, 2.0]))
+
+
+def test_codes_of_proposals_can_be_undone() -> None:
+    boxes, anchors = draw_boxes(9, seed=1), draw_boxes(9, seed=2)
+    code = encode(boxes, anchors, PLAIN)
+    assert torch.allclose(decode(code, anchors, PLAIN), boxes)
+    assert torch.allclose(
+        code[:, :2] * anchors[:, 2:] + anchors[:, :2], (boxes[:, :2] + boxes[:, 2:]) / 2
+    )
+
+
+# Suppression and selection -----------------------------------------------------------------------
+
+
+def suppress_slowly(boxes: Tensor, is_valid: Tensor, largest: float) -> list[int]:
+    """The places of the boxes (k, 4) that stay, box by box."""
+    kept: list[int] = []
+    for at in range(len(boxes)):
+        if not is_valid[at]:
+            continue
+        if all(compute_overlaps(boxes[at, None], boxes[k, None]).item() <= largest for k in kept):
+            kept.append(at)
+    return kept
+
+
+@given(
+    seed=seeds, count=st.sampled_from([1, 5, BLOCK, BLOCK + 9]), largest=st.sampled_from([0.1, 0.5])
+)
+@settings(max_examples=12)
+def test_suppression_is_that_of_a_loop(seed: int, count: int, largest: float) -> None:
+    boxes = draw_boxes(3, count, seed=seed)
+    is_valid = torch.rand(3, count, generator=make_generator(seed + 1)) < 0.8
+    stays = suppress_in_turn(boxes, is_valid, largest)
+    for row in range(3):
+        expected = suppress_slowly(boxes[row], is_valid[row], largest)
+        assert stays[row].nonzero()[:, 0].tolist() == expected
+
+
+@given(seed=seeds, most=st.sampled_from([4, 50]))
+@settings(max_examples=10)
+def test_proposals_are_those_of_a_loop_over_levels(seed: int, most: int) -> None:
+    counts = [20, 6, 1]
+    boxes = draw_boxes(2, sum(counts), seed=seed)
+    scores = torch.randn(2, sum(counts), generator=make_generator(seed), dtype=torch.float64)
+    found, best = select_proposals(
+        boxes, scores, counts, most_per_level=12, largest_overlap=0.4, most=most
+    )
+    for image in range(2):
+        expected: list[tuple[float, list[float]]] = []
+        first = 0
+        for count in counts:
+            order = sorted(range(first, first + count), key=lambda k: -scores[image, k].item())[:12]
+            chosen = boxes[image, order]
+            kept = suppress_slowly(chosen, torch.ones(len(order)), 0.4)
+            expected += [(scores[image, order[k]].item(), chosen[k].tolist()) for k in kept]
+            first += count
+        expected = sorted(expected, reverse=True)[:most]
+        is_there = best[image] > -math.inf
+        assert best[image][is_there].tolist() == [score for score, _ in expected]
+        assert found[image][is_there].tolist() == [box for _, box in expected]
+
+
+@given(seed=seeds, most=st.sampled_from([3, 30]))
+@settings(max_examples=10)
+def test_detections_are_those_of_a_loop_over_classes(seed: int, most: int) -> None:
+    boxes = draw_boxes(2, 9, 3, seed=seed)
+    scores = torch.rand(2, 9, 3, generator=make_generator(seed), dtype=torch.float64)
+    found, labels, best = select_by_class(
+        boxes, scores, least_score=0.3, largest_overlap=0.4, most=most
+    )
+    for image in range(2):
+        expected: list[tuple[float, int, list[float]]] = []
+        for label in range(3):
+            order = scores[image, :, label].argsort(descending=True)
+            chosen, score = boxes[image, order, label], scores[image, order, label]
+            kept = suppress_slowly(chosen, score > 0.3, 0.4)
+            expected += [(score[k].item(), label + 1, chosen[k].tolist()) for k in kept]
+        expected = sorted(expected, reverse=True)[:most]
+        is_there = labels[image] > 0
+        columns = best[image][is_there], labels[image][is_there], found[image][is_there]
+        assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected
+
+
+# Matching and samples ----------------------------------------------------------------------------
+
+
+@given(seed=seeds, has_claims=st.booleans())
+@settings(max_examples=20)
+def test_matching_is_that_of_a_loop(seed: int, has_claims: bool) -> None:
+    boxes, candidates = draw_boxes(2, 4, seed=seed), draw_boxes(12, seed=seed + 1)
+    candidates = torch.cat((candidates, candidates[:2]))  # two that are equally good
+    labels = torch.tensor([[1, 3, 0, 2], [0, 0, 0, 0]])
+    found = match_boxes(
+        boxes, labels, candidates, least_positive=0.4, most_negative=0.2, has_claims=has_claims
+    )
+    for image in range(2):
+        real = [k for k in range(4) if labels[image, k] > 0]
+        overlaps = [
+            [compute_overlaps(boxes[image, k, None], each[None]).item() for each in candidates]
+            for k in range(4)
+        ]
+        for at in range(len(candidates)):
+            best = max(real, key=lambda k: overlaps[k][at]) if real else None
+            value = overlaps[best][at] if best is not None else -1.0
+            claims = [k for k in real if overlaps[k][at] == max(overlaps[k]) > 0]
+            expected = NEGATIVE if value < 0.2 else IGNORED if value < 0.4 else best
+            if has_claims and claims:
+                expected = best
+            assert found[image, at] == expected
+
+
+@given(seed=seeds, count=st.sampled_from([4, 8, 40]))
+@settings(max_examples=20)
+def test_a_sample_has_the_largest_numbers_and_enough_negatives(seed: int, count: int) -> None:
+    found = torch.randint(-2, 2, (3, 30), generator=make_generator(seed))
+    numbers = torch.rand(3, 30, generator=make_generator(seed + 1))
+    sample = draw_sample(found, numbers, count, count // 4)
+    for image in range(3):
+        ranked = sorted(range(30), key=lambda k: -numbers[image, k].item())
+        positives = [k for k in ranked if found[image, k] >= 0][: count // 4]
+        negatives = [k for k in ranked if found[image, k] == NEGATIVE]
+        expected = (positives + negatives)[: min(count, 30)]
+        is_valid = sample.is_valid[image]
+        assert sample.places[image][is_valid].tolist() == expected
+        assert is_valid.sum() == len(expected)
+        assert sample.is_positive[image].sum() == len(positives)
+
+
+def test_random_numbers_belong_to_their_key_seed_and_purpose() -> None:
+    keys = torch.tensor([5, 6, 5])
+    drawn = draw_uniform(keys, 4000, seed=3, purpose=0)
+    assert torch.equal(drawn[0], drawn[2])
+    assert torch.equal(draw_uniform(keys[1:2], 4000, 3, 0)[0], drawn[1])
+    others = [draw_uniform(keys, 4000, 4, 0)[0], draw_uniform(keys, 4000, 3, 1)[0], drawn[1]]
+    for other in others:
+        pair = torch.stack((drawn[0], other))
+        assert abs(torch.corrcoef(pair)[0, 1].item()) < 0.06
+    assert drawn.min() >= 0
+    assert drawn.max() < 1
+    counts = torch.histc(drawn[0], 10, 0, 1)
+    assert ((counts - 400).abs() < 100).all()
+    neighbours = torch.stack((drawn[0, :-1], drawn[0, 1:]))
+    assert abs(torch.corrcoef(neighbours)[0, 1].item()) < 0.06
+
+
+# RoIAlign ----------------------------------------------------------------------------------------
+
+
+def align_slowly(features: Tensor, step: int, box: list[float], bins: int, offset: float) -> Tensor:
+    """The features of one box, (channels, bins, bins), value by value, as Detectron does it."""
+    _, height, width = features.shape
+    left, top, right, bottom = (value / step for value in box)
+    wide, high = right - left, bottom - top
+    if offset == 0:
+        wide, high = max(wide, 1.0), max(high, 1.0)
+    result: Tensor = torch.zeros(len(features), bins, bins, dtype=features.dtype)
+    for row in range(bins):
+        for column in range(bins):
+            for part_y in (0.25, 0.75):
+                for part_x in (0.25, 0.75):
+                    y = top + (row + part_y) * high / bins - offset
+                    x = left + (column + part_x) * wide / bins - offset
+                    y, x = min(max(y, 0), height - 1), min(max(x, 0), width - 1)
+                    y0, x0 = int(y), int(x)
+                    for at_y, at_x in ((y0, x0), (y0, x0 + 1), (y0 + 1, x0), (y0 + 1, x0 + 1)):
+                        weight = (1 - abs(y - at_y)) * (1 - abs(x - at_x))
+                        if weight:
+                            result[:, row, column] += weight / 4 * features[:, at_y, at_x]
+    return result
+
+
+@given(seed=seeds, bins=st.sampled_from([1, 3]), offset=st.sampled_from([0.0, 0.5]))
+@settings(max_examples=10)
+@pytest.mark.parametrize("largest_product", [0, 1024])
+def test_features_of_boxes_are_those_of_a_loop(
+    largest_product: int, seed: int, bins: int, offset: float
+) -> None:
+    generator = make_generator(seed)
+    maps = [
+        torch.randn(2, 3, size, size + 2, generator=generator, dtype=torch.float64)
+        for size in (16, 8)
+    ]
+    boxes = draw_boxes(2, 4, seed=seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(roi_align, "LARGEST_PRODUCT", largest_product)
+        found = align_boxes(maps, [4, 8], boxes, bins, unit=10, offset=offset)
+    levels = choose_levels(boxes, 10, 2)
+    for image in range(2):
+        for place, box in enumerate(boxes[image].tolist()):
+            area = (box[2] - box[0]) * (box[3] - box[1])
+            level = min(1, max(0, math.floor(math.log2(math.sqrt(area) / 10 + 1e-6))))
+            assert levels[image, place] == level
+            expected = align_slowly(maps[level][image], (4, 8)[level], box, bins, offset)
+            assert torch.allclose(found[4 * image + place], expected)
+
+
+@pytest.mark.parametrize("largest_product", [0, 1024])
+def test_gradients_of_features_are_exact(
+    largest_product: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roi_align, "LARGEST_PRODUCT", largest_product)
+    maps = [torch.randn(1, 2, 4, 4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    boxes = draw_boxes(1, 3, seed=5, side=16)
+    torch.autograd.gradcheck(lambda *maps: align_boxes(maps, [4, 8], boxes, 2, unit=4), maps)
+
+
+# Masks -------------------------------------------------------------------------------------------
+
+
+def read_bilinear(mask: Tensor, x: float, y: float) -> float:
+    """The value of a mask (s, s) at a place in units of its parts; 0 beyond their centres."""
+    size = len(mask)
+    total = 0.0
+    for row in range(size):
+        for column in range(size):
+            weight = max(0.0, 1 - abs(y - row - 0.5)) * max(0.0, 1 - abs(x - column - 0.5))
+            total += weight * mask[row, column].item()
+    return total
+
+
+@given(seed=seeds)
+@settings(max_examples=10)
+def test_pasted_masks_are_those_of_a_loop(seed: int) -> None:
+    masks = torch.rand(2, 5, 5, generator=make_generator(seed), dtype=torch.float64)
+    boxes = draw_boxes(2, seed=seed, side=12)
+    pasted = paste_masks(masks, boxes, 12, 10)
+    for mask, (left, top, right, bottom), found in zip(masks, boxes.tolist(), pasted, strict=True):
+        expected = [
+            [
+                read_bilinear(
+                    mask,
+                    5 * (column + 0.5 - left) / (right - left),
+                    5 * (row + 0.5 - top) / (bottom - top),
+                )
+                for column in range(10)
+            ]
+            for row in range(12)
+        ]
+        assert torch.allclose(found, torch.tensor(expected, dtype=torch.float64))
+
+
+@given(seed=seeds)
+@settings(max_examples=10)
+def test_cropped_masks_are_those_of_a_loop(seed: int) -> None:
+    masks = (torch.rand(3, 6, 6, generator=make_generator(seed)) < 0.5).double()
+    boxes, places = draw_boxes(3, seed=seed), draw_boxes(3, seed=seed + 1)
+    found = crop_masks(masks, boxes, places, 4)
+    for mask, box, place, cropped in zip(
+        masks, boxes.tolist(), places.tolist(), found, strict=True
+    ):
+        for row in range(4):
+            for column in range(4):
+                x = place[0] + (place[2] - place[0]) * (column + 0.5) / 4
+                y = place[1] + (place[3] - place[1]) * (row + 0.5) / 4
+                value = read_bilinear(
+                    mask,
+                    6 * (x - box[0]) / (box[2] - box[0]),
+                    6 * (y - box[1]) / (box[3] - box[1]),
+                )
+                if abs(value - 0.5) > 1e-9:
+                    assert cropped[row, column] == (value >= 0.5)
+
+
+def test_a_mask_that_is_cropped_to_its_box_and_pasted_is_itself() -> None:
+    whole = torch.zeros(1, 16, 16)
+    whole[0, 3:9, 2:12] = 1
+    whole[0, 3:5, 2:6] = 0
+    box = torch.tensor([[2.0, 3.0, 12.0, 9.0]])
+    everything = torch.tensor([[0.0, 0.0, 16.0, 16.0]])
+    inside = crop_masks(whole, everything, box, 60)
+    assert torch.equal((paste_masks(inside, box, 16, 16) >= 0.5).float(), whole)
