@@ -20,8 +20,8 @@ from reference.run.config import configure
 from reference.torch.distributed import TorchRanks
 from rules import definition
 
-# The loops of its layers take half a minute; the mini scale has the same code.
-SLOW = {("gnmt", "full")}
+# Loops over layers, and over thousands of proposals; the mini scale has the same code.
+SLOW = {("gnmt", "full"), ("mask_rcnn", "full")}
 TRAINING = [
     pytest.param(
         name, scale, id=f"{name}-{scale}", marks=[pytest.mark.slow] * ((name, scale) in SLOW)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NOISE_BOXES = 4  # in each image of noise
+LARGEST_SMALL_PIXELS = 256
 METRICS = ("ap", "ap50", "ap75")
 
 
@@ -54,7 +55,7 @@ class Segmentation(ParallelTask):
     hyperparameters: Hyperparameters
     model: MaskRCNN
     network_type: type[MaskRCNN] = MaskRCNN
-    evaluation_batch = 50
+    evaluation_batch = 50  # of small images
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
@@ -63,6 +64,8 @@ class Segmentation(ParallelTask):
             "num_image_candidates": self.hyperparameters.num_image_candidates,
         }
         self.pixels = int(self.facts["pixels"])
+        if self.pixels > LARGEST_SMALL_PIXELS:
+            self.evaluation_batch = 4
         if self.sharing.stages > 1:
             count = self.sharing.micro_batches
             refuse_uneven_parts(MICRO_BATCHES, count, samples_of_a_replica=self.batch_per_rank)

@@ -19,7 +19,10 @@ from benchmarks.mask_rcnn.detector import MaskRCNN
 from benchmarks.mask_rcnn.task import Segmentation, create
 from reference.data import coco
 from reference.run.config import RunConfig, configure
+from reference.torch.detection.boxes import compute_overlaps, encode, to_corners
+from reference.torch.detection.masks import crop_masks
 from reference.torch.detection.pyramid import FrozenNorm
+from reference.torch.detection.sampling import draw_uniform
 from reference.torch.detection.targets import Truth
 from reference.torch.distributed import TorchRanks, start_ranks
 from rules import definition
@@ -105,6 +108,261 @@ def train_task(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 24) 
     task.open_data()
     task.train(Block(1, 0, samples), lambda samples: None)
     return task
+
+
+def test_given_weights_are_those_after_the_initialisation(data_root: Path, tmp_path: Path) -> None:
+    given = make_task(small_config(data_root))
+    torch.save(given.model.backbone.state_dict(), tmp_path / "given.pth")
+    facts = {"file": str(tmp_path / "given.pth"), "digest": ""}
+    task = make_task(dataclasses.replace(small_config(data_root, given_weights=facts), seed=4))
+    task.evaluation_batch = 4
+    task.warm_up()
+    for name, value in given.model.backbone.state_dict().items():
+        assert torch.equal(task.model.backbone.state_dict()[name], value), name
+    facts["file"] = "absent.pth"
+    with pytest.raises(UserError, match=r"absent\.pth: the training starts from these weights"):
+        make_task(small_config(data_root, given_weights=facts)).warm_up()
+
+
+def test_biases_learn_twice_as_fast_and_do_not_decay(data_root: Path) -> None:
+    task = make_task(small_config(data_root))
+    task.step()
+    weights, biases = task.optimizer.param_groups
+    assert biases["lr"] == 2 * weights["lr"] == 2 * task.hyperparameters.compute_rate(8)
+    assert (weights["weight_decay"], biases["weight_decay"]) == (1e-4, 0)
+    named = {id(p): name for name, p in task.model.named_parameters()}
+    assert all(named[id(p)].endswith("bias") for p in biases["params"])
+    assert len(weights["params"]) + len(biases["params"]) == len(named)
+
+
+def rate_at(step: int, *overrides: str) -> float:
+    config = configure(FULL, overrides=overrides)
+    task = create(config, ALONE)
+    return float(task.hyperparameters.compute_rate(step * config.global_batch_size))
+
+
+def test_the_schedules_of_the_full_scale_are_the_published_ones() -> None:
+    rates = [rate_at(step) for step in (1, 625, 12_000, 12_001, 16_000, 16_001)]
+    assert rates == pytest.approx([0.12 / 625, 0.12, 0.12, 0.012, 0.012, 0.0012])
+    large = [
+        "global_batch_size=192",
+        "opt_base_learning_rate=0.24",
+        "opt_learning_rate_warmup_steps=1250",
+        "opt_learning_rate_drop_stretch=4",
+    ]
+    assert [rate_at(step, *large) for step in (1250, 7000, 7001, 9333, 9334)] == pytest.approx(
+        [0.24, 0.24, 0.024, 0.024, 0.0024]
+    )
+    with pytest.raises(UserError, match="opt_learning_rate_drop_stretch"):
+        rate_at(1, "opt_learning_rate_drop_stretch=11")
+
+
+# What it learns ----------------------------------------------------------------------------------
+
+
+def test_a_truth_can_be_packed(data_root: Path) -> None:
+    task = make_task(small_config(data_root))
+    _, targets = task.next_batch()
+    truth = Truth.unpack(targets)
+    assert torch.equal(truth.pack(), targets)
+    assert truth.keys.tolist() == list(range(8))
+    assert truth.masks.shape[2:] == (28, 28)
+    inside = truth.labels > 0
+    assert (truth.masks[inside].flatten(1).sum(1) > 0).all()
+    assert (truth.boxes[inside] <= 64).all()
+
+
+def test_the_losses_of_the_heads_are_those_of_a_loop(data_root: Path) -> None:
+    task: Any = make_task(small_config(data_root))
+    images, targets = task.next_batch()
+    network, truth = task.model, Truth.unpack(targets)
+    *maps, samples, losses = network.find(task.scale_pixels(images), targets)
+    found = network.learn(maps, samples, torch.zeros_like(losses), targets)
+    for image in range(3):
+        own = [each[image, None] for each in maps]
+        boxes, objects, is_valid = samples[image].split([4, 1, 1], dim=1)
+        logits, codes = network.box_head(network.align(own, boxes[None], 5))
+        masks = network.mask_head(network.align(own, boxes[None], 7))
+        entropy, distance, of_masks = 0.0, 0.0, []
+        for k in range(len(boxes)):
+            if not is_valid[k]:
+                continue
+            number = int(objects[k])
+            label = int(truth.labels[image, number]) if number >= 0 else 0
+            entropy -= logits[k].log_softmax(0)[label].item()
+            if not label:
+                continue
+            box, true = boxes[k], truth.boxes[image, number]
+            size, middle = box[2:] - box[:2], (box[:2] + box[2:]) / 2
+            offset = ((true[:2] + true[2:]) / 2 - middle) / size * 10
+            ratio = ((true[2:] - true[:2]) / size).log() * 5
+            for ours, wanted in zip(codes[k, label], torch.cat((offset, ratio)), strict=True):
+                gap = abs((ours - wanted).item())
+                distance += 0.5 * gap**2 if gap < 1 else gap - 0.5
+            wanted = crop_masks(truth.masks[image, number, None], true[None], box[None], 14)
+            chance = masks[k, label].sigmoid()
+            own_loss = -(wanted * chance.log() + (1 - wanted) * (1 - chance).log()).mean()
+            of_masks.append(own_loss.item())
+        expected = (entropy + distance) / int(is_valid.sum()) + sum(of_masks) / len(of_masks)
+        assert found[image].item() == pytest.approx(expected, rel=1e-4)
+        assert len(of_masks) <= network.count_positives() == 8
+
+
+def test_the_losses_of_proposals_are_those_of_a_loop(data_root: Path) -> None:
+    task: Any = make_task(small_config(data_root))
+    images, targets = task.next_batch()
+    network, truth = task.model, Truth.unpack(targets)
+    scores, codes = network.proposals(network.extract(task.scale_pixels(images)))
+    scores, codes = scores + torch.randn_like(scores), codes + torch.randn_like(codes)
+    found = network.compute_proposal_losses(scores, codes, truth)
+    anchors = to_corners(network.anchors)
+    is_inside = ((anchors >= 0) & (anchors <= 64)).all(1)
+    numbers = draw_uniform(truth.keys, len(anchors), 3, 0)
+    for image in range(3):
+        boxes = truth.boxes[image][truth.labels[image] > 0]
+        overlaps = compute_overlaps(boxes, anchors)
+        best, of_box = overlaps.max(0)
+        is_claimed = (overlaps == overlaps.amax(1, keepdim=True)).any(0)
+        order = numbers[image].argsort(descending=True).tolist()
+        usable = [k for k in order if is_inside[k]]
+        positives = [k for k in usable if best[k] >= 0.7 or is_claimed[k]][:32]
+        negatives = [k for k in usable if best[k] < 0.3 and not is_claimed[k]]
+        negatives = negatives[: 64 - len(positives)]
+        expected = 0.0
+        for k in positives + negatives:
+            chance = scores[image, k].sigmoid().item()
+            expected -= math.log(chance if k in positives else 1 - chance)
+        for k in positives:
+            wanted = encode(boxes[of_box[k]], network.anchors[k], (1.0, 1.0))
+            for gap in (codes[image, k] - wanted).abs().tolist():
+                expected += gap**2 / 2 * 9 if gap < 1 / 9 else gap - 1 / 18
+        assert found[image].item() == pytest.approx(expected / 64, rel=1e-4)
+
+
+# What it finds -----------------------------------------------------------------------------------
+
+
+def say_the_truth(task: Segmentation, shift: float = 0.0) -> Callable[..., Any]:
+    """A prediction that knows the objects of the evaluation set; ``shift`` is in pixels."""
+    train, images = task.definition.train_samples, task.images
+    known = {images.images[train + k].tobytes(): train + k for k in range(EVALUATION)}
+
+    def predict(batch: Tensor, extents: Tensor) -> tuple[Tensor, ...]:
+        rows = np.array([known[image.numpy().tobytes()] for image in batch])
+        labels = torch.from_numpy(images.labels[rows])
+        masks = torch.from_numpy(images.read_mask_crops(rows, 64)).float()
+        return 64 * torch.from_numpy(images.boxes[rows]) + shift, labels, 0.9 * (labels > 0), masks
+
+    return predict
+
+
+def test_who_knows_all_objects_has_a_precision_of_one(data_root: Path) -> None:
+    task: Any = make_task(small_config(data_root))
+    task.evaluation_batch = 4  # the last batch is filled up with images that do not count
+    task.compiled_predict = say_the_truth(task)
+    quality = task.evaluate()
+    assert quality["ap"] == pytest.approx(1)
+    assert quality["mask_ap"] > 0.97  # pasting rounds
+    task.compiled_predict = say_the_truth(task, shift=1)
+    quality = task.evaluate()
+    assert 0.1 < quality["mask_ap"] < quality["ap"] < 0.9
+
+
+def test_the_picture_shows_found_and_true_masks(data_root: Path) -> None:
+    task: Any = make_task(small_config(data_root))
+    task.compiled_predict = say_the_truth(task)
+    task.evaluate()
+    figure = task.pictures()
+    scenes, found, true = np.reshape(figure.axes, (3, -1))
+    assert [len(axes.images) for axes in scenes] == [1] * len(scenes)
+    for ours, theirs in zip(found, true, strict=True):
+        assert len(ours.images) == len(theirs.images) > 1
+        for one, other in zip(ours.images[1:], theirs.images[1:], strict=True):
+            assert (one.get_array() != other.get_array()).mean() < 0.02
+    (table,) = task.report(lambda done, total: None)
+    assert {row["objects"]: row["mask_ap"] for row in table.rows}["arc"] > 0.97
+
+
+def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> None:
+    """A narrow network; images, proposals and heads are those of full scale."""
+    replica.write_replica(tmp_path)
+    narrow = {
+        "classes": len(replica.CATEGORIES),
+        "pixels": 128,
+        "shorter_side": 80,
+        "longer_side": 128,
+        "width": 4,
+        "blocks": [1, 1, 1, 1],
+        "pyramid_channels": 8,
+        "box_hidden": 16,
+        "boxes_per_image": 32,
+        "anchor_sizes": [8, 16, 32, 64, 128],
+        "box_unit": 14,
+    }
+    parameters = dataclasses.replace(replica.PARAMETERS, masks=True)
+    chosen = dataclasses.replace(
+        FULL,
+        data=MappingProxyType({**FULL.data, **dataclasses.asdict(parameters)}),
+        model=MappingProxyType({**FULL.model, **narrow}),
+    )
+    coco.prepare(coco.folder(chosen.data, tmp_path), parameters, processes=1)
+    settings = ["global_batch_size=4", "compile=off", "precision=fp32"]
+    config = configure(chosen, division="open", overrides=settings, data_root=tmp_path)
+    task: Any = train_task(config, samples=4)
+    task.evaluation_batch = 4
+    _, targets = task.next_batch()
+    truth = Truth.unpack(targets)
+    assert truth.masks.shape[2:] == (112, 112)
+    assert (truth.extents.amin(1) <= 80).all()
+    assert (truth.boxes[..., 2:].amax(1) <= truth.extents + 0.1).all()
+    quality = task.evaluate()
+    assert 0 <= quality["mask_ap"] <= quality["mask_ap50"] <= 1
+    task.detections = dataclasses.replace(
+        task.detections, scores=np.ones_like(task.detections.scores)
+    )
+    assert len(task.pictures().axes) == 18
+    with pytest.raises(UserError, match=r"resnet50-0676ba61\.pth: the training starts from"):
+        task.warm_up()
+
+
+# Broken variants ---------------------------------------------------------------------------------
+
+
+def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
+    config = small_config(data_root)
+    correct: Any = make_task(config)
+    images, targets = correct.next_batch()
+    other: Any = make_task(config, broken.ShuffledTargets)
+    rows = np.arange(TRAIN)
+    _, labels = other.loader.pictures.read_boxes(rows)
+    true = correct.images.labels[:TRAIN]
+    assert sorted(labels.tolist()) == sorted(true.tolist()) != labels.tolist()
+    crops = other.loader.pictures.read_mask_crops(rows, 8)
+    assert np.array_equal(crops.any((2, 3)), labels > 0)
+    boxes = torch.tensor([[[9.0, 9.0, 17.0, 31.0]]])
+    maps = [torch.randn(1, 32, 16, 16), torch.randn(1, 32, 8, 8)]
+    moved = torch.tensor([[[8.0, 8.0, 16.0, 32.0]]])  # a place is four pixels
+    rounded = make_task(config, broken.Quantized).model
+    assert torch.equal(rounded.align(maps, boxes, 5), rounded.align(maps, moved, 5))
+    assert not torch.allclose(correct.model.align(maps, boxes, 5), rounded.align(maps, boxes, 5))
+    anywhere: Any = make_task(config, broken.RandomProposals).model
+    scores, codes = torch.randn(2, 960), torch.zeros(2, 960, 4)
+    drawn, _ = anywhere.propose(scores, codes, torch.full((2, 2), 64.0))
+    sides = drawn[..., 2:] - drawn[..., :2]
+    assert drawn.shape == (2, 40, 4)
+    assert sides.min() >= 8
+    assert sides.max() <= 32
+    assert not torch.equal(drawn[0], drawn[1])
+    mixed: Any = make_task(config, broken.ShuffledInstances).model
+    *found, samples, losses = correct.model.find(correct.scale_pixels(images), targets)
+    assert not torch.allclose(
+        mixed.learn(found, samples, losses, targets),
+        correct.model.learn(found, samples, losses, targets),
+    )
+    for variant, share in ((broken.BoxMasks, 1.0), (broken.EllipticMasks, math.pi / 4)):
+        *_, masks = make_task(config, variant).predict(images)
+        assert masks.mean().item() == pytest.approx(share, abs=0.02)
+        assert set(masks.unique().tolist()) <= {0.0, 1.0}
 
 
 # Several ranks -----------------------------------------------------------------------------------
