@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.mask_rcnn.plain import PlainNetwork, suppress_one_by_one
-from reference.measure import exchange
+from reference.measure import exchange, shared_models
 from reference.measure.speed import Measure, Measurement, Subject, describe_comparison
 from reference.torch.detection.proposals import suppress_in_turn
 
@@ -65,6 +65,7 @@ def _time(work: Callable[[], object]) -> float:
 MEASUREMENTS: Mapping[str, Measure] = {
     "alignment": compare_alignment,
     "suppression": compare_suppression,
+    "shared": shared_models.compare_shared_models,
     **exchange.MEASUREMENTS,
 }
-ON_REQUEST = tuple(exchange.MEASUREMENTS)  # they need several ranks: start them with torchrun
+ON_REQUEST = ("shared", *exchange.MEASUREMENTS)  # they need several ranks: start them with torchrun

@@ -1,5 +1,7 @@
 """rules/from_scratch.md: its Python, NumPy alone, reads and computes what the reference does."""
 
+import dataclasses
+import itertools
 import json
 import math
 import re
@@ -100,6 +102,8 @@ def test_scenes(data_root: Path) -> None:
         assert np.array_equal(read, getattr(ours, name)[3:11])
     assert ours.images.shape[1:] == (64, 64, 3)
     assert ours.boxes.shape[1:] == (8, 4)
+    bits = np.unpackbits(page.read_fixed(folder, "masks", range(3, 11)), axis=-1)
+    assert np.array_equal(bits.reshape(8, 8, 64, 64), ours.read_masks(np.arange(3, 11)))
     levels = np.array([0, 78, 255])
     assert 2 * np.sinh(6.5 * levels / 255 - 2) == pytest.approx(sky.compute_sky_noises(levels))
     assert sky.BANDS == "irg"
@@ -141,6 +145,24 @@ def test_photographs(tmp_path: Path) -> None:
         assert np.array_equal(counted["label"], labels[row][labels[row] > 0])
         corners = boxes[row][labels[row] > 0][:, :2] * [facts["width"][row], facts["height"][row]]
         np.testing.assert_allclose(corners, counted["box"][:, :2], atol=1e-4)
+    check_digest(folder)
+
+
+def test_masks_of_photographs(tmp_path: Path) -> None:
+    pytest.importorskip("simplejpeg", reason="images need the extra imagenet")
+    pytest.importorskip("faster_coco_eval", reason="needs the extra detection")
+    from reference.data import coco
+    from tests.reference.data.coco import replica
+
+    replica.write_replica(tmp_path)
+    folder = replica.pack(tmp_path, dataclasses.replace(replica.PARAMETERS, masks=True))
+    ours = coco.load(folder)
+    rows = range(replica.TRAIN + replica.EVALUATION)
+    stored = (page.read_ragged(folder, name, rows) for name in ("masks", "mask_ends"))
+    for row, (content, ends) in enumerate(zip(*stored, strict=True)):
+        limits = [0, *np.frombuffer(ends, "<i4").tolist()]
+        codes = [bytes(content[low:high]) for low, high in itertools.pairwise(limits)]
+        assert codes == [mask["counts"] for mask in ours.read_masks(row)]
     check_digest(folder)
 
 
