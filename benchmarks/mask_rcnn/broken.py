@@ -33,11 +33,11 @@ class Mislabelled:
     order: np.ndarray
 
     def read_boxes(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return boxes and labels of other rows."""
+        """Return boxes (n, most, 4) and labels (n, most) of other rows."""
         return self.pictures.read_boxes(self.order[rows])
 
     def read_mask_crops(self, rows: np.ndarray, size: int) -> np.ndarray:
-        """Return masks of other rows."""
+        """Return masks (n, most, size, size) of other rows."""
         return self.pictures.read_mask_crops(self.order[rows], size)
 
     def __getattr__(self, name: str) -> Any:
@@ -63,7 +63,7 @@ class BoxMasks(Segmentation):
     """The mask of an object is its whole box."""
 
     def predict(self, images: Tensor, extents: Tensor | None = None, /) -> tuple[Tensor, ...]:
-        """Return detections whose masks are 1 everywhere."""
+        """Return detections whose masks (n, d, s, s) are 1 everywhere."""
         *others, masks = super().predict(images, extents)
         return *others, torch.ones_like(masks)
 
@@ -72,7 +72,7 @@ class EllipticMasks(Segmentation):
     """The mask of an object is the ellipse in its box."""
 
     def predict(self, images: Tensor, extents: Tensor | None = None, /) -> tuple[Tensor, ...]:
-        """Return detections whose masks are 1 in an ellipse."""
+        """Return detections whose masks (n, d, s, s) are 1 in an ellipse."""
         *others, masks = super().predict(images, extents)
         places = torch.linspace(-1, 1, masks.shape[-1] + 1, device=masks.device)
         squares = ((places[1:] + places[:-1]) / 2).square()

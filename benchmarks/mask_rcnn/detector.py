@@ -110,7 +110,7 @@ class MaskRCNN(Parts):
         )
 
     def sample(self, boxes: Tensor, is_valid: Tensor, truth: Truth) -> Tensor:
-        """Return samples of proposals and true boxes, as in ``find``; positives come first."""
+        """Return samples of proposals and true boxes, (n, s, 6) as in ``find``; positives first."""
         facts = self.facts
         boxes = torch.cat((boxes, truth.boxes), dim=1)
         is_valid = torch.cat((is_valid, truth.labels > 0), dim=1)

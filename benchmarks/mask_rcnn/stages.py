@@ -48,7 +48,7 @@ class HeadStage(Stage):
         self.whole = (model,)
 
     def describe_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
-        """Return what ``FeatureStage`` returns, on the meta device."""
+        """Return maps (n, channels, y, x), samples and losses, on the meta device."""
         (model,) = self.whole
         count, channels = len(inputs), model.facts["pyramid_channels"]
         options: dict[str, Any] = {"device": "meta", "requires_grad": True}

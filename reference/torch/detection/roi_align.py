@@ -58,8 +58,9 @@ def align_boxes(
 
 
 def multiply_sheet(sheet: Tensor, x: Tensor, y: Tensor, bins: int) -> Tensor:
-    """Return what ``sample_sheet`` returns, as two products of matrices: rows, then columns.
+    """Return what ``sample_sheet`` returns, (n × r, channels, bins, bins), by products of matrices.
 
+    Shapes are those of ``sample_sheet``: first rows are multiplied, then columns.
     The weights of a bin are a product of those of its rows and columns, because its places are.
     """
     (number, channels, height, width), boxes = sheet.shape, x.shape[1]
