@@ -156,6 +156,18 @@ class Definition:
                 return int(counts[chosen])
         return int(self.model["parameters"])
 
+    def find_given_weights(self, hyperparameters: Mapping[str, object]) -> Mapping[str, str] | None:
+        """Return file and digest of the weights from which a training starts, or None.
+
+        ``model.given_weights`` has them, or has them by the choices of one hyperparameter, which is
+        its ``by``.
+        """
+        given: Mapping[str, Any] | None = self.model.get("given_weights")
+        if given is None or "by" not in given:
+            return given
+        found: Mapping[str, str] | None = given.get(str(hyperparameters.get(given["by"])))
+        return found
+
     def is_reached_by(self, quality: Mapping[str, float]) -> bool:
         """Return True if every quality target holds (rule T9)."""
         return all(target.holds(quality[target.metric]) for target in self.quality)

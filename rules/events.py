@@ -86,7 +86,10 @@ _READ = EventRule(
     "string",
     meaning="digest of the bytes that the run read, computed after run_stop (T27)",
 )
+_WEIGHTS = "SHA-256 of the file with the weights, in hexadecimal"
 _TRAINING = (
+    EventRule("weights_digest", _N, "at most once", "string",
+              meaning=f"{_WEIGHTS}; if the training starts from some (T25)"),
     _start("run_start", _T, "once", (), "the clock starts; data may be read from here on"),
     _start("block_start", _T, "at least once", _BLOCK, "training towards an evaluation"),
     _stop("block_stop", _T, "at least once", (*_BLOCK, "train_loss"), "training pauses"),
@@ -102,8 +105,7 @@ _TRAINING = (
               meaning="milliseconds of an update without a preconditioner, all else equal"),
 )  # fmt: skip
 _GENERATION = (
-    EventRule("weights_digest", _N, value="string",
-              meaning="SHA-256 of the file with the weights, in hexadecimal"),
+    EventRule("weights_digest", _N, value="string", meaning=_WEIGHTS),
     _start("run_start", _T, "once", (), "the clock starts"),
     _start("generation_start", _T, "at least once", ("images_count",),
            "repeated generation of images_count images at a time begins"),

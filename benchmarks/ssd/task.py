@@ -54,6 +54,7 @@ class Detection(ImageTask):
     model: SSD
     evaluation_batch = 100
     negatives_per_positive: float
+    given_digest: str | None = None
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
@@ -96,7 +97,7 @@ class Detection(ImageTask):
         """Load the weights from which the definition starts, if it has any; warm up."""
         if given := self.facts.get("given_weights"):
             path = self.config.data_root / given["file"]
-            load_given_weights(self.model.backbone, path, given["digest"])
+            self.given_digest = load_given_weights(self.model.backbone, path, given["digest"])
         super().warm_up()
 
     def open_data(self) -> None:

@@ -25,6 +25,7 @@ from compliance.checks.log import (  # noqa: F401
     identity,
     order,
     quality,
+    weights,
 )
 from compliance.checks.log.structure import find_whole_definition
 from compliance.checks.mlperf import requirements, turns  # noqa: F401

@@ -60,6 +60,14 @@ class Task(Protocol):
 
 
 @runtime_checkable
+class StartsFromWeights(Protocol):
+    """A task whose training may start from weights that somebody else has trained (rule T25)."""
+
+    given_digest: str | None
+    """SHA-256 of the file with the weights, once they are loaded; None if there are none."""
+
+
+@runtime_checkable
 class MeasuresAfterwards(Protocol):
     """A task that measures something after the clock has stopped, which enters no score."""
 
@@ -88,6 +96,8 @@ def run(
             log.event("data_digest", task.data_digest)
             log.event("model_parameters", task.build())
             task.warm_up()
+            if isinstance(task, StartsFromWeights) and task.given_digest:
+                log.event("weights_digest", task.given_digest)
             log.event("implementation", dict(task.implementation()))
         task.synchronize()
     with log.time_run() as timed:

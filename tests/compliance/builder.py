@@ -214,6 +214,8 @@ def _before_the_clock(
         log.event(name, value)
     if definition.kind == "generate":
         log.event("weights_digest", definition.model.get("weights_digest", "f" * 64))
+    elif given := definition.find_given_weights(values):
+        log.event("weights_digest", given["digest"].ljust(64, "0"))
     log.event("model_parameters", definition.count_parameters(values))
     log.wait(INIT_MS)
     log.event("init_stop")

@@ -57,6 +57,7 @@ def test_the_rule_book_has_the_tables_of_events() -> None:
     own = [rule for key, rule in generation.items() if rule.phase >= Phase.TIMED]
     assert rows("| generate |") == as_rows([generation["weights_digest"], *own])
     shared = [key for key, rule in training.items() if rule.phase < Phase.TIMED]
+    shared.remove("weights_digest")  # most trainings start from none
     assert [training[key] for key in shared] == [generation[key] for key in shared]
     rule = make_hyperparameter_rule("opt_name")
     assert hyperparameters[0] == rule.phase.name.lower()

@@ -1,10 +1,9 @@
-"""T24 and T25: what a run of generation has generated, in what time, with which weights."""
+"""T24: what a run of generation has generated, and in what time."""
 
 import statistics
 from collections.abc import Iterator, Sequence
 from itertools import combinations, zip_longest
 
-from compliance.checks.definitions import find_division
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.log.records import Event
@@ -204,33 +203,4 @@ def _report_miscount(run: RunLog, event: Event, images: int) -> Finding:
         expected=f"{images:,}, in all repetitions together",
         got=format_value(event.metadata["samples_count"]),
         hint="count the images since run_start",
-    )
-
-
-@rule("T25", Needs.TIMELINE, kinds=("generate",))
-def check_weights(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
-    """Check that a closed run generates with the definition's weights (T25)."""
-    event, expected = run.first("weights_digest"), definition.model.get("weights_digest")
-    if event is None or find_division(run, place) != "closed" or event.value == expected:
-        return
-    if expected is None:
-        yield make_finding(
-            run.path,
-            event.line,
-            "T25.no_weights",
-            f"{definition.name} has no published weights at {definition.scale} scale yet",
-            expected="a run of the open division",
-            got="closed",
-            hint="run with --division open, or at a scale that has weights",
-        )
-        return
-    yield make_finding(
-        run.path,
-        event.line,
-        "T25.other_weights",
-        "the weights are not those of the definition",
-        expected=format_value(expected),
-        got=format_value(event.value),
-        hint=f"generate with the file in benchmarks/{definition.name}/weights, converted to your "
-        "framework where it needs to be; open allows other weights",
     )

@@ -8,10 +8,11 @@ all of them are named. Grey and CMYK images, and files that are no JPEG in spite
 as they are and become RGB when they are decoded; ``remarks`` names and counts them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -43,7 +44,7 @@ class PackedFiles:
     kinds: np.ndarray
 
     @classmethod
-    def open(cls, arrays: Mapping[str, np.ndarray]) -> "PackedFiles":
+    def open(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         """Open the packed files among the arrays of a dataset; ``images`` is (bytes,)."""
         return cls(
             content=np.asarray(arrays["images"]),
@@ -63,11 +64,15 @@ class PackedFiles:
 
 @dataclass(frozen=True)
 class SourceFiles:
-    """The files to pack: their folder, their names in it, and their sizes in bytes (rows,)."""
+    """The files to pack: their folder, their names in it, and their sizes in bytes (rows,).
+
+    ``examine`` decodes a file and returns height, width and kind; the usual one is of ``jpeg``.
+    """
 
     folder: Path
     names: Sequence[str]
     sizes_bytes: np.ndarray
+    examine: Callable[[bytes], tuple[int, int, int]] | None = None
 
     @property
     def layout(self) -> dict[str, Ragged]:
@@ -87,7 +92,7 @@ class SourceFiles:
         files, examined = [], []
         for row in rows:
             files.append(self._read_file(row))
-            examined.append(examine(files[-1]))
+            examined.append((self.examine or examine)(files[-1]))
         names = "".join(self.names[rows.start : rows.stop]).encode()
         return {"images": b"".join(files), "names": names}, examined
 
@@ -111,8 +116,8 @@ def explain_unreadable() -> Iterator[None]:
         ) from error
 
 
-def check_images(source: Path, damage: Path, folder: Path) -> None:
-    """Write REMARKS. Raises StoreError if images are damaged.
+def check_images(source: Path, damage: Path, folder: Path, usual: Collection[str] = ()) -> None:
+    """Write REMARKS, but for the ``usual`` kinds. Raises StoreError if images are damaged.
 
     The error names some of them; if there are many, the file ``damage`` names all.
     """
@@ -128,15 +133,25 @@ def check_images(source: Path, damage: Path, folder: Path) -> None:
             f"{source}: damaged: {len(damaged):,} of {len(arrays['facts']):,} images cannot be "
             f"decoded to their end. Unpack these again, then prepare again:{named}{more}"
         )
-    lines = [f"{kind}\t{name}\n" for kind in UNUSUAL for name in _list_names(arrays, kind)]
+    lines = [
+        f"{kind}\t{name}\n"
+        for kind in UNUSUAL
+        if kind not in usual
+        for name in _list_names(arrays, kind)
+    ]
     if lines:
         (folder / REMARKS).write_text("".join(lines), encoding="utf-8")
 
 
-def remark_on_kinds(folder: Path) -> list[str]:
-    """Return remarks about a prepared dataset, e.g. how many of its images are grey."""
+def remark_on_kinds(folder: Path, usual: Collection[str] = ()) -> list[str]:
+    """Return remarks about a prepared dataset, e.g. how many of its images are grey.
+
+    There are none about the ``usual`` kinds.
+    """
     kinds = store.open_arrays(folder)["facts"]["kind"]
-    counts = {kind: np.count_nonzero(kinds == KINDS.index(kind)) for kind in UNUSUAL}
+    counts = {
+        kind: np.count_nonzero(kinds == KINDS.index(kind)) for kind in UNUSUAL if kind not in usual
+    }
     found = [f"{count:,} {UNUSUAL[kind]}" for kind, count in counts.items() if count]
     if not found:
         return []

@@ -10,15 +10,44 @@ reference of MLPerf 0.6 for TPUs.
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 
-from reference.data.imagenet.images import Images
+from reference.data.image_files.packing import PackedFiles
 from reference.data.order import SampleStream
 from reference.run.seeding import make_generator
 
 ATTEMPTS = 10  # to draw a part that lies within the image
 BLOCK = 256  # samples whose random numbers are drawn together
+
+
+class Images(Protocol):
+    """A prepared dataset of image files: facts in memory, (rows, …), training first."""
+
+    @property
+    def train_samples(self) -> int:
+        """The number of images for training."""
+
+    @property
+    def evaluation_samples(self) -> int:
+        """The number of images that follow them."""
+
+    @property
+    def labels(self) -> np.ndarray:
+        """What is to be learnt of each image."""
+
+    @property
+    def heights(self) -> np.ndarray:
+        """Heights in pixels."""
+
+    @property
+    def widths(self) -> np.ndarray:
+        """Widths in pixels."""
+
+    @property
+    def files(self) -> PackedFiles:
+        """The packed files."""
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from reference.data.image_files.threads import (
 )
 from reference.data.imagenet.crops import (
     Cropping,
+    Images,
     Views,
     make_evaluation_views,
     make_training_views,
 )
-from reference.data.imagenet.images import Images
 from reference.data.order import SampleStream, Share
 from rules.host import usable_processors
 
@@ -44,6 +44,8 @@ class Loader:
     Images come as uint8 (n, pixels, pixels, 3) and labels as int64 (n,), in pinned memory if
     ``pinned``. ``close`` ends the threads.
     """
+
+    channels = 3
 
     def __init__(
         self,
@@ -92,7 +94,9 @@ class Loader:
 
     def _start(self, views: Views, *others: Tensor) -> ComingBatch:
         count, size = len(views.rows), self.cropping.pixels
-        batch = torch.empty((count, size, size, 3), dtype=torch.uint8, pin_memory=self.pinned)
+        batch = torch.empty(
+            (count, size, size, self.channels), dtype=torch.uint8, pin_memory=self.pinned
+        )
         labels = torch.from_numpy(self.images.labels[views.rows])
         labels = labels.pin_memory() if self.pinned else labels
         fill = partial(_fill, batch, self.images, views)

@@ -106,7 +106,7 @@ def draw_picture(seed: int, picture: Picture) -> np.ndarray:
     )
     height, width = random.integers(SMALLEST_PIXELS, LARGEST_PIXELS, size=2, endpoint=True)
     ground, ink = _draw_colours(random)
-    cover = _cover(random, SHAPES[CLASSES[picture.label]], int(height), int(width))
+    cover = cover_with(random, CLASSES[picture.label], int(height), int(width), RADIUS)
     image = _draw_texture(random, ground, int(height), int(width))
     image += cover[:, :, None] * (_draw_texture(random, ink, int(height), int(width)) - image)
     image += random.uniform(2, 9) * random.standard_normal(image.shape)
@@ -141,10 +141,15 @@ def _draw_texture(
     return image
 
 
-def _cover(random: np.random.Generator, inside: Inside, height: int, width: int) -> np.ndarray:
-    """Return the share of each pixel that the shapes cover, (height, width)."""
-    side = min(height, width)
-    radius = side * random.uniform(*RADIUS)
+def cover_with(
+    random: np.random.Generator, shape: str, height: int, width: int, radii: tuple[float, float]
+) -> np.ndarray:
+    """Return the share of each pixel that a wallpaper of one shape covers, (height, width).
+
+    ``radii`` are the smallest and the largest radius, in shorter sides of the picture.
+    """
+    inside, side = SHAPES[shape], min(height, width)
+    radius = side * random.uniform(*radii)
     centre_x, centre_y = random.uniform(0, width), random.uniform(0, height)
     y, x = np.mgrid[0 : height * SUPERSAMPLING, 0 : width * SUPERSAMPLING] / SUPERSAMPLING
     across, down = _rotate(x - centre_x, y - centre_y, random.uniform(0, 2 * math.pi))

@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
 
+from safetensors.torch import save
 from torch import nn
 
 from reference.torch.given_weights import load_given_weights
@@ -76,3 +77,19 @@ def test_missing_and_foreign_files_are_refused(tmp_path: Path) -> None:
     path, digest = write(tmp_path, [1])
     with pytest.raises(UserError, match="expected a mapping"):
         load_given_weights(make_network(), path, digest)
+
+
+def test_safetensors_are_read_and_some_layers_are_the_modules_own(tmp_path: Path) -> None:
+    given, network = make_network(), make_network()
+    before = network.get_parameter("0.weight").detach().clone()
+    state = {f"old.{name}": value.bfloat16() for name, value in given.state_dict().items()}
+    path = tmp_path / "given.safetensors"
+    path.write_bytes(save({name: value.contiguous() for name, value in state.items()}))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    options: Any = {"own": "0.", "rename": lambda name: name.removeprefix("old.")}
+    assert load_given_weights(network, path, digest[:9], **options) == digest
+    assert torch.equal(network.get_parameter("0.weight"), before)
+    assert torch.equal(network.get_parameter("1.weight"), given.get_parameter("1.weight"))
+    path.write_bytes(b"12345678{")
+    with pytest.raises(UserError, match="not a file of weights"):
+        load_given_weights(network, path, "")

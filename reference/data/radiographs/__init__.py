@@ -1,0 +1,31 @@
+"""Radiographs of chests with fourteen findings: the generator `radiographs` of definitions.
+
+A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
+"""
+
+from reference.data.radiographs.findings import FINDINGS, METRICS
+from reference.data.radiographs.images import (
+    REAL,
+    RadiographParameters,
+    Radiographs,
+    find_distributed_files,
+    folder,
+    load,
+    parameters_of,
+    prepare,
+    remarks,
+)
+
+__all__ = [
+    "FINDINGS",
+    "METRICS",
+    "REAL",
+    "RadiographParameters",
+    "Radiographs",
+    "find_distributed_files",
+    "folder",
+    "load",
+    "parameters_of",
+    "prepare",
+    "remarks",
+]

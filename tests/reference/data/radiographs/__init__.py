@@ -1,0 +1,1 @@
+"""Radiographs: files, drawings, areas under curves."""
