@@ -110,6 +110,25 @@ def test_scenes(data_root: Path) -> None:
     check_digest(folder)
 
 
+def test_radiographs(data_root: Path) -> None:
+    pytest.importorskip("PIL", reason="images need the extra imagenet")
+    from reference.data import radiographs
+    from reference.data.radiographs.auroc import compute_auroc
+
+    folder, _ = prepare("chest_xray", data_root)
+    ours = radiographs.load(folder)
+    facts = page.read_fixed(folder, "facts", range(32))
+    assert facts.itemsize == 17
+    assert np.array_equal(facts["patient"], ours.patients)
+    findings = page.read_fixed(folder, "findings", range(32))
+    assert np.array_equal(findings, ours.labels)
+    assert page.read_ragged(folder, "images", range(2))[1] == bytes(ours.files.read(1))
+    logits = np.round(np.random.default_rng(1).standard_normal(findings.shape), 1)
+    areas = [page.area(logits[:, k], findings[:, k]) for k in range(14)]
+    assert areas == pytest.approx(compute_auroc(logits, findings))
+    check_digest(folder)
+
+
 def test_sentences(data_root: Path) -> None:
     pytest.importorskip("sentencepiece", reason="sentences need the extra translation")
     from reference.data import wmt
