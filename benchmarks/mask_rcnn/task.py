@@ -56,6 +56,7 @@ class Segmentation(ParallelTask):
     model: MaskRCNN
     network_type: type[MaskRCNN] = MaskRCNN
     evaluation_batch = 50  # of small images
+    given_digest: str | None = None
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
@@ -117,7 +118,7 @@ class Segmentation(ParallelTask):
         """Load the weights from which the definition starts, if it has any; warm up."""
         if given := self.facts.get("given_weights"):
             path = self.config.data_root / given["file"]
-            load_given_weights(self.model.backbone, path, given["digest"])
+            self.given_digest = load_given_weights(self.model.backbone, path, given["digest"])
         super().warm_up()
 
     def open_data(self) -> None:
