@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from compliance.finding import escape
 from rules.events import is_integer
 
+COUNT_MAX = 1_000_000  # nodes, or accelerators of a node
+
 
 @dataclass(frozen=True)
 class Hardware:
@@ -17,6 +19,11 @@ class Hardware:
     processor: str
     nodes: int
     framework: str
+
+    @property
+    def device(self) -> str:
+        """The accelerator, or the processor where there is none."""
+        return (self.accelerators and self.accelerator) or self.processor or "unknown"
 
     def __str__(self) -> str:
         """Return the accelerators, or the processor where there are none: ``8 x NVIDIA H200``."""
@@ -46,8 +53,11 @@ def _read_text(system: Mapping[str, object], *keys: str) -> str:
 
 
 def _read_count(system: Mapping[str, object], key: str) -> int | None:
-    """Return a number of something; descriptions of MLPerf write numbers as text."""
-    value = system.get(key)
+    """Return a number of something; descriptions of MLPerf write numbers as text.
+
+    No machine has more than ``COUNT_MAX``; the schema says so too, which rounds of MLPerf lack.
+    """
+    value: object = system.get(key)
     if isinstance(value, str) and re.fullmatch(r" *[0-9]{1,9} *", value):
-        return int(value)
-    return value if is_integer(value) and value >= 0 else None
+        value = int(value)
+    return value if is_integer(value) and 0 <= value <= COUNT_MAX else None

@@ -15,6 +15,7 @@ from compliance.site.pages import (
     compare_page,
     elsewhere_page,
     files_page,
+    glossary_page,
     history_page,
     result_page,
     round_page,
@@ -35,6 +36,7 @@ _PAGES = (
     compare_page,
     history_page,
     elsewhere_page,
+    glossary_page,
 )
 
 
@@ -53,7 +55,7 @@ def _write_files(site: Site) -> Iterator[tuple[str, bytes]]:
             yield name, _encode(text)
     yield from files_page.make_files(site)
     yield from _read_pictures(site.entries)
-    for name in ("site.css", "site.js"):
+    for name in ("site.css", "site.js", "costs.js", "compare.js"):
         yield name, (HERE / "static" / name).read_bytes()
     yield "results.csv", _encode(write_csv([entry.row for entry in site.entries]) + "\n")
     yield index.FILE, _encode(index.write_index(site) + "\n")

@@ -12,8 +12,9 @@ from compliance.leaderboard.row import Row
 from compliance.score.kinds import BenchmarkKind
 from compliance.site.entry import Entry, Run
 from compliance.site.evidence import Beside, Evidence
+from compliance.site.glossary import explain
 from compliance.site.history import Round, Since, add_current, compare_with_last
-from compliance.site.plots.plot import pick_colour
+from compliance.site.plots.plot import get_shape, pick_colour
 
 if TYPE_CHECKING:
     import jinja2
@@ -130,6 +131,8 @@ def load_templates() -> "jinja2.Environment":
         format_minutes=format_minutes,
         format_number=format_number,
         describe_standing=describe_standing,
+        explain=explain,
+        get_shape=get_shape,
     )
     return made
 

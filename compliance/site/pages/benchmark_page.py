@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from compliance.leaderboard.numbers import format_number, format_reference, rank_rows
+from compliance.leaderboard.numbers import format_reference, rank_rows
 from compliance.score.comparison import Ratio, ratio
 from compliance.score.ranking import Rank
+from compliance.site.devices import DeviceLine, measure_devices
 from compliance.site.entry import Entry
 from compliance.site.kinds import PAGES
 from compliance.site.pages.elsewhere_page import find_sets_about
@@ -26,27 +27,29 @@ from rules.definition import Definition
 
 @dataclass(frozen=True)
 class Line:
-    """A result in its table. ``behind`` compares it with the first of the table."""
+    """A result in its table. ``ratio`` and ``behind`` compare it with the first of the table."""
 
     entry: Entry
     rank: Rank | None
     name: str
     colour: int | None
     cell: ScoreCell
+    ratio: float | None
     behind: str
     rcp: str
-    kilojoules: str
 
 
 @dataclass(frozen=True)
 class Division:
-    """The results of a division."""
+    """The results of a division; ``unranked`` have no score."""
 
     name: str
     lines: tuple[Line, ...]
     spread_percent: str
     plots: tuple[Plot, ...]
     other_targets: tuple[Table, ...]
+    per_device: tuple[DeviceLine, ...]
+    unranked: tuple[Entry, ...]
 
     @property
     def has_rcp(self) -> bool:
@@ -56,7 +59,18 @@ class Division:
     @property
     def has_energy(self) -> bool:
         """Whether any energy was measured."""
-        return any(line.kilojoules for line in self.lines)
+        return any(line.kilojoules is not None for line in self.per_device)
+
+    @property
+    def left_out(self) -> list[str]:
+        """What the measurements of energy leave out."""
+        found = (line.entry.row.energy for line in self.per_device)
+        return list(dict.fromkeys(e.not_measured for e in found if e and e.not_measured))
+
+    @property
+    def devices(self) -> list[str]:
+        """The devices that have a price."""
+        return sorted({line.entry.row.hardware.device for line in self.per_device})
 
 
 def make_pages(site: Site) -> Iterator[tuple[str, str]]:
@@ -89,6 +103,8 @@ def _render_page(site: Site, page: str, entries: Sequence[Entry]) -> str:
         definition=definition,
         rules=_describe_rules(definition) if definition else [],
         divisions=divisions,
+        name_entry=name_entry,
+        higher=[t.metric for t in definition.quality if t.better == "higher"] if definition else [],
         metrics=[target.metric for target in definition.quality] if definition else [],
         generation=PAGES[row.kind].metrics,
         elsewhere=find_sets_about(row.names.benchmark),
@@ -97,40 +113,54 @@ def _render_page(site: Site, page: str, entries: Sequence[Entry]) -> str:
 
 
 def _make_division(name: str, entries: Sequence[Entry], definition: Definition | None) -> Division:
-    half_width = find_half_width(entries)
-    of = choose_colours(entries)
-    best = next((entry for entry in entries if entry.level is not None), None)
-    ranks = [rank for _, rank in rank_rows([entry.row for entry in entries])]
+    ranked = [entry for entry in entries if entry.row.has_score]
+    half_width = find_half_width(ranked)
+    of = choose_colours(ranked)
+    best = next((entry for entry in ranked if entry.level is not None), None)
+    ranks = [rank for _, rank in rank_rows([entry.row for entry in ranked])]
     lines = [
-        Line(
-            entry,
-            rank,
-            name_entry(entry),
-            of.get(entry.id),
-            make_score_cell(entry, half_width),
-            _compare_with_best(best, entry),
-            format_reference(entry.row),
-            "" if entry.row.kilojoules is None else format_number(entry.row.kilojoules),
-        )
-        for entry, rank in zip(entries, ranks, strict=True)
+        _make_line(entry, rank, of.get(entry.id), half_width, best)
+        for entry, rank in zip(ranked, ranks, strict=True)
     ]
     pages = PAGES[entries[0].row.kind]
-    plots = pages.draw_results(entries, of, definition, name) + pages.draw_field(entries, of, name)
-    energy = scaling.plot_energy(entries, of, name)
+    plots = pages.draw_results(ranked, of, definition, name) + pages.draw_field(ranked, of, name)
+    energy = scaling.plot_energy(ranked, of, name)
     return Division(
         name,
         tuple(lines),
         f"{100 * half_width:.0f}",
         (*plots, energy) if energy else tuple(plots),
-        tuple(pages.list_other_targets(entries, definition)),
+        tuple(pages.list_other_targets(ranked, definition)),
+        tuple(measure_devices(ranked)),
+        tuple(entry for entry in entries if not entry.row.has_score),
     )
 
 
-def _compare_with_best(best: Entry | None, entry: Entry) -> str:
-    """Return how much slower than the first a result is, or that no difference can be claimed."""
-    if best is None or best.level is None or entry.level is None or entry is best:
-        return ""
-    found: Ratio = ratio(best.level, entry.level)
+def _make_line(
+    entry: Entry, rank: Rank | None, colour: int | None, half_width: float, best: Entry | None
+) -> Line:
+    found = _compare_with_best(best, entry)
+    return Line(
+        entry,
+        rank,
+        name_entry(entry),
+        colour,
+        make_score_cell(entry, half_width),
+        found.value if found else None,
+        _format_behind(found) if found and entry is not best else "",
+        format_reference(entry.row),
+    )
+
+
+def _compare_with_best(best: Entry | None, entry: Entry) -> Ratio | None:
+    """Return how many times as slow as the first a result is; 1 for the first itself."""
+    if best is None or best.level is None or entry.level is None:
+        return None
+    return ratio(best.level, entry.level)
+
+
+def _format_behind(found: Ratio) -> str:
+    """Format how much slower a result is, or say that no difference can be claimed."""
     return format_ratio_interval(found) if found.is_difference else "no difference"
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from compliance.score.comparison import Ratio
+from compliance.score.kinds import GENERATION
 from compliance.site.entry import Entry
 from compliance.site.plots.aggregate import (
     Aggregate,
@@ -17,7 +18,6 @@ from compliance.site.view import (
     ScoreCell,
     Site,
     Tab,
-    find_half_width,
     make_score_cell,
     name_entry,
     render,
@@ -26,16 +26,15 @@ from compliance.site.view import (
 
 @dataclass(frozen=True)
 class Column:
-    """A benchmark: its page, what is good, and the width of the spreads below it."""
+    """A benchmark: its page, what runs, what is good, and its ranking."""
 
     name: str
     title: str
     page: str
-    unit: str
+    summary: str
+    has_most_first: bool
     better: str
-    targets: str
     provisional: str
-    spread_percent: str
     ranking: Ranking | None
 
 
@@ -66,9 +65,10 @@ def _render_page(site: Site, tab: Tab, page: str) -> str:
     members: dict[str, list[Entry]] = {}
     for entry in known:
         members.setdefault(entry.row.names.benchmark, []).append(entry)
-    widths = {name: find_half_width(found) for name, found in members.items()}
     marks = choose_marks(known)
-    columns = [_make_column(found, widths[name], marks) for name, found in sorted(members.items())]
+    ranked = [entry for entry in known if entry.row.has_score]
+    made = [_make_column(found, marks) for _, found in sorted(members.items())]
+    columns = [column for column in made if column.ranking]
     total = compute_aggregate(tab, site.reference)
     return render(
         site,
@@ -76,8 +76,10 @@ def _render_page(site: Site, tab: Tab, page: str) -> str:
         page,
         tab=tab,
         columns=columns,
+        without_score=[column for column in made if not column.ranking],
         marks=marks,
-        rows=list(_make_rows(known, [column.name for column in columns], widths, total)),
+        ranked=ranked,
+        rows=list(_make_rows(ranked, [column.name for column in columns], total)),
         aggregate=total,
         profiles=plot_profiles(tab),
         unranked=[entry for entry in tab.entries if not entry.row.has_score],
@@ -87,19 +89,16 @@ def _render_page(site: Site, tab: Tab, page: str) -> str:
     )
 
 
-def _make_column(
-    entries: Sequence[Entry], half_width: float, marks: Mapping[str, VendorMark]
-) -> Column:
+def _make_column(entries: Sequence[Entry], marks: Mapping[str, VendorMark]) -> Column:
     row, definition = entries[0].row, entries[0].definition
     return Column(
         name=row.names.benchmark,
         title=definition.title if definition else "",
         page=entries[0].benchmark_page,
-        unit=row.kind.unit_name,
+        summary=definition.summary if definition else "",
+        has_most_first=row.kind is GENERATION,
         better=row.kind.better,
-        targets=" and ".join(map(str, definition.quality)) if definition else "",
         provisional=row.provisional_targets,
-        spread_percent=f"{100 * half_width:.0f}",
         ranking=make_ranking(entries, marks),
     )
 
@@ -107,10 +106,12 @@ def _make_column(
 def _make_rows(
     entries: Sequence[Entry],
     benchmarks: Sequence[str],
-    widths: dict[str, float],
     total: Aggregate,
 ) -> Iterator[SystemRow]:
-    """Return the systems, those with a score in most benchmarks first, then by name."""
+    """Return the systems: by aggregate, then those with a score in most benchmarks, then by name.
+
+    ``entries`` all have a score.
+    """
     systems: dict[tuple[str, int], dict[str, Entry]] = {}
     for entry in entries:
         systems.setdefault(get_key(entry), {})[entry.row.names.benchmark] = entry
@@ -118,9 +119,8 @@ def _make_rows(
     def place(key: tuple[str, int]) -> tuple[float, int, float, tuple[str, int]]:
         found = list(systems[key].values())
         ratio = total.ratios.get(key)
-        scored = [entry for entry in found if entry.row.has_score]
-        cost = min((entry.row.standing.cost for entry in scored), default=0.0)
-        return -(ratio.value if ratio else 0.0), -len(scored), cost, key
+        cost = min(entry.row.standing.cost for entry in found)
+        return -(ratio.value if ratio else 0.0), -len(found), cost, key
 
     for key in sorted(systems, key=place):
         by_benchmark = systems[key]
@@ -131,7 +131,7 @@ def _make_rows(
             first,
             name_entry(first),
             " ".join(entry.id for entry in found if entry and entry.level),
-            tuple(make_score_cell(e, widths[e.row.names.benchmark]) if e else None for e in found),
+            tuple(make_score_cell(e, 1.0) if e else None for e in found),
             ratio,
             format_ratio_interval(ratio) if ratio else "",
         )

@@ -25,7 +25,10 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Ratios by system, for those with every benchmark; ``why_not`` says why there are none."""
+    """Ratios by system, for those with every benchmark; the reference has 1.
+
+    ``why_not`` says why there are none.
+    """
 
     reference: str
     benchmarks: tuple[str, ...]
@@ -58,6 +61,7 @@ def compute_aggregate(tab: Tab, reference: str) -> Aggregate:
         for system, found in levels.items()
         if system != key and set(benchmarks) <= set(found)
     }
+    ratios[key] = Ratio(1.0, 1.0, 1.0, ())  # by definition: what the others are measured by
     return Aggregate(key[0], benchmarks, ratios)
 
 
@@ -136,7 +140,9 @@ def _compute_area(ratios: Sequence[float], benchmarks: int) -> float:
 
 
 def format_ratio_interval(ratio: Ratio) -> str:
-    """Return a ratio with its interval, as in ``1.80× (1.70–1.90)``."""
+    """Return a ratio with its interval, as in ``1.80× (1.70–1.90)``; 1 is what others refer to."""
+    if not ratio.runs:
+        return "1 (reference)"
     if ratio.low is None or ratio.high is None:
         return f"{format_ratio(ratio.value)}×"
     return f"{format_ratio(ratio.value)}× ({format_ratio(ratio.low)}–{format_ratio(ratio.high)})"

@@ -1,5 +1,6 @@
 """Plots of quality against time, of one result or of all results of a benchmark."""
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from compliance.site.plots.plot import (
     LOG_RATIO,
     Axis,
     Guide,
-    Line,
+    Mark,
     Plot,
     Series,
     Table,
@@ -22,6 +23,8 @@ from compliance.site.view import name_entry
 from rules.definition import QualityTarget
 
 RESULTS_MAX = 200  # drawn in one plot
+RUNS_MAX = 12  # lines in one plot; of more runs, medians are drawn
+LOST_MAX = 0.1  # of what a steadily improving metric gains
 LEVELS = (
     0.5,
     0.25,
@@ -37,7 +40,7 @@ def plot_quality(
     metrics: Iterable[QualityTarget],
     name: str,
 ) -> list[Plot]:
-    """Make a plot for each metric, with a line for each run, dashed if it did not converge."""
+    """Make a plot for each metric: a line for each run, or medians and bands of many runs."""
     drawn = [entry for entry in entries if entry.id in colours][:RESULTS_MAX]
     ends = [
         run.course.curve[-1].seconds for entry in drawn for run in entry.runs if run.course.curve
@@ -45,11 +48,16 @@ def plot_quality(
     is_log = bool(ends) and max(ends) > LOG_RATIO * min(ends) > 0
     found = []
     for target in metrics:
-        series = [
-            _make_series(entry, run, target.metric, colours[entry.id])
-            for entry in drawn
-            for run in entry.runs
-        ]
+        if sum(len(entry.runs) for entry in drawn) > RUNS_MAX:
+            series = [_make_median(entry, target.metric, colours[entry.id]) for entry in drawn]
+            what = "Each line is the median over the runs of a result, the band all of its runs."
+        else:
+            series = [
+                _make_series(entry, run, target.metric, colours[entry.id])
+                for entry in drawn
+                for run in entry.runs
+            ]
+            what = "Each line is one run; one that ends in a cross did not converge."
         shown = [entry for entry in drawn if colours[entry.id] < COLOURS]
         made = make_plot(
             f"{name}-{target.metric}",
@@ -59,10 +67,7 @@ def plot_quality(
             series,
             guides=[Guide(target.target, f"target {target.target:g}")],
             table=_tabulate_numbers(shown, target.metric),
-            description=(
-                f"Each line is one run. The dashed horizontal line is the target, {target}. "
-                f"To read off another target, see where the lines cross it."
-            ),
+            description=(f"{what} The dashed horizontal line is the target, {target}."),
         )
         found += [made] if made else []
     return found
@@ -75,8 +80,53 @@ def _make_series(entry: Entry, run: Run, metric: str, colour: int) -> Series:
         if metric in point.metrics
     )
     name = name_entry(entry)
-    line: Line = "solid" if run.summary.converged else "dashed"
-    return Series(name, points, colour, line, "none", in_legend=colour < COLOURS)
+    end: Mark = "none" if run.summary.converged else "cross_at_end"
+    return Series(name, points, colour, "solid", end, in_legend=colour < COLOURS, key=entry.id)
+
+
+def _make_median(entry: Entry, metric: str, colour: int) -> Series:
+    """Make the median over the runs at each evaluation that most of them made, and their band."""
+    curves = [
+        [(p.seconds / 60, p.metrics[metric]) for p in run.course.curve if metric in p.metrics]
+        for run in entry.runs
+    ]
+    points, low, high = [], [], []
+    for made in itertools.zip_longest(*curves):
+        here = [point for point in made if point is not None]
+        if 2 * len(here) <= len(entry.runs):
+            break
+        minutes = statistics.median(point[0] for point in here)
+        values = [point[1] for point in here]
+        points.append((minutes, statistics.median(values)))
+        low.append((minutes, min(values)))
+        high.append((minutes, max(values)))
+    band = (*low, *reversed(high)) if colour < COLOURS else ()
+    return Series(
+        name_entry(entry),
+        tuple(points),
+        colour,
+        "solid",
+        "none",
+        in_legend=colour < COLOURS,
+        key=entry.id,
+        band=band,
+    )
+
+
+def improves_steadily(entries: Sequence[Entry], target: QualityTarget) -> bool:
+    """Return True if the metric seldom gets worse on its way to the target.
+
+    Over all runs, what it loses from one evaluation to the next is at most a tenth of what it
+    gains. Only then does it make sense to ask when it reached another value.
+    """
+    gained = lost = 0.0
+    sign = 1 if target.better == "higher" else -1
+    for run in (run for entry in entries for run in entry.runs):
+        values = [p.metrics[target.metric] for p in run.course.curve if target.metric in p.metrics]
+        for before, after in itertools.pairwise(filter(math.isfinite, values)):
+            change = sign * (after - before)
+            gained, lost = gained + max(change, 0.0), lost + max(-change, 0.0)
+    return lost <= LOST_MAX * gained
 
 
 def _tabulate_numbers(entries: Sequence[Entry], metric: str) -> Table:
@@ -110,7 +160,7 @@ def tabulate_other_targets(entries: Sequence[Entry], target: QualityTarget) -> T
         for run in entry.runs
         if run.course.curve and target.metric in run.course.curve[0].metrics
     ]
-    if not firsts:
+    if not firsts or not improves_steadily(shown, target):
         return None
     start = max(firsts) if target.better == "lower" else min(firsts)
     levels = [_round(target.target + share * (start - target.target)) for share in LEVELS[:-1]]
@@ -189,6 +239,7 @@ def plot_generation(entries: Sequence[Entry], colours: Mapping[str, int], name: 
                 tuple((images, value(images, s)) for images, s in medians[entry.id].items()),
                 colours[entry.id],
                 in_legend=colours[entry.id] < COLOURS,
+                key=entry.id,
             )
             for entry in drawn
         ]

@@ -4,8 +4,8 @@ No library is used, because a build draws thousands of plots, each in a millisec
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 WIDTH, HEIGHT = 480.0, 300.0
@@ -17,7 +17,10 @@ LEAST, LARGEST = 1e-100, 1e100  # numbers beyond these are drawn as 0, or not at
 LOG_RATIO = 8  # values further apart than this get a logarithmic axis
 
 Line = Literal["solid", "dashed", "none"]
-Mark = Literal["dot", "cross", "none"]
+Mark = Literal["dot", "cross", "cross_at_end", "none"]
+SHAPES = ("disc", "square", "diamond", "triangle", "plus")  # by colour, for those who see none
+LABELS_MAX = 6  # series that are named beside their ends
+LABEL_WIDTH, LABEL_HEIGHT, LABEL_LENGTH = 104.0, 13.0, 16
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,8 @@ class Axis:
     """What an axis shows.
 
     With ``is_log`` None, it is logarithmic where the values are far apart. Ticks are at ``values``
-    if there are not too many of them, otherwise at round numbers.
+    if there are not too many of them, otherwise at round numbers. Larger values than ``limit`` are
+    drawn there.
     """
 
     label: str
@@ -33,11 +37,15 @@ class Axis:
     from_zero: bool = False
     values: tuple[float, ...] = ()
     show: Callable[[float], str] = lambda value: format_tick(value)
+    limit: float = math.inf
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points in one colour. ``ends`` are intervals in y, one for each point, or nothing."""
+    """Points in one colour. ``ends`` are intervals in y, one for each point, or nothing.
+
+    ``key`` is the result that the points belong to, ``band`` the corners of an area behind.
+    """
 
     label: str
     points: tuple[tuple[float, float], ...]
@@ -46,6 +54,8 @@ class Series:
     mark: Mark = "dot"
     ends: tuple[tuple[float, float] | None, ...] = ()
     in_legend: bool = True
+    key: str = ""
+    band: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,30 @@ class DrawnSeries:
     line: Line
     path: str
     marks: tuple[DrawnMark, ...]
+    key: str
+    band: str
+
+
+@dataclass(frozen=True)
+class DirectLabel:
+    """The name of a series beside its last point."""
+
+    x: float
+    y: float
+    text: str
+    colour: int
+    key: str
+
+
+@dataclass(frozen=True)
+class LegendLine:
+    """A line of the legend."""
+
+    colour: int
+    shape: str
+    line: Line
+    label: str
+    key: str
 
 
 @dataclass(frozen=True)
@@ -118,7 +152,8 @@ class Plot:
     y_ticks: tuple[Tick, ...]
     series: tuple[DrawnSeries, ...]
     guides: tuple[DrawnGuide, ...]
-    legend: tuple[tuple[int, Line, str], ...]
+    legend: tuple[LegendLine, ...]
+    labels: tuple[DirectLabel, ...]
     table: Table | None
     width: float = WIDTH
     height: float = HEIGHT
@@ -140,17 +175,28 @@ def make_plot(
     description: str = "",
 ) -> Plot | None:
     """Make a plot of all finite points, or return None; ``name`` is unique on its page."""
-    series = [_keep_finite(one, x.is_log is True, y.is_log is True) for one in series]
+    finite = [_keep_finite(one, x.is_log is True, y.is_log is True) for one in series]
+    beyond = sum(a > x.limit or b > y.limit for one in finite for a, b in one.points)
+    series = [_clip(one, x.limit, y.limit) for one in finite]
+    named = _pick_named(series)
+    right = WIDTH - (LABEL_WIDTH if named else RIGHT)
     xs = [point[0] for one in series for point in one.points]
     ys = [point[1] for one in series for point in one.points]
     if not xs:
         return None
     ends = [value for one in series for pair in one.ends if pair for value in pair]
-    across = _make_scale(xs, x, LEFT, WIDTH - RIGHT)
+    ends += [corner[1] for one in series for corner in one.band]
+    across = _make_scale(xs, x, LEFT, right)
     up = _make_scale([*ys, *ends, *(guide.value for guide in guides)], y, HEIGHT - BOTTOM, TOP)
     titled = sum(len(one.points) for one in series) <= MARKS_WITH_TITLES_MAX
     drawn = tuple(_draw_series(one, across, up, x, y, titled) for one in series)
-    labels = dict.fromkeys((s.colour, s.line, s.label) for s in series if s.in_legend and s.points)
+    legend = dict.fromkeys(
+        LegendLine(s.colour, get_shape(s.colour), s.line, s.label, s.key)
+        for s in series
+        if s.in_legend and s.points
+    )
+    if beyond:
+        description += f" {beyond} point{' lies' if beyond == 1 else 's lie'} beyond the axis."
     return Plot(
         name=name,
         title=title,
@@ -158,13 +204,47 @@ def make_plot(
         description=description or f"{y.label} against {x.label}, {len(xs):,} points.",
         x_label=x.label + (", log scale" if across.is_log else ""),
         y_label=y.label + (", log scale" if up.is_log else ""),
-        x_ticks=across.make_ticks(x.show, x.values),
+        x_ticks=across.make_ticks(x.show, sorted({min(value, x.limit) for value in x.values})),
         y_ticks=up.make_ticks(y.show, y.values),
         series=drawn,
         guides=tuple(_draw_guide(guide, up) for guide in guides),
-        legend=tuple(labels) if len(labels) > 1 else (),
+        legend=tuple(legend) if len(legend) > 1 else (),
+        labels=tuple(_place_labels(named, across, up)),
         table=table,
+        right=right,
     )
+
+
+def get_shape(colour: int) -> str:
+    """Return the shape of the marks of a colour."""
+    return SHAPES[colour % len(SHAPES)]
+
+
+def _clip(one: Series, x_limit: float, y_limit: float) -> Series:
+    """Move points beyond the limits of the axes to them."""
+    if math.isinf(x_limit) and math.isinf(y_limit):
+        return one
+    points = tuple((min(a, x_limit), min(b, y_limit)) for a, b in one.points)
+    return replace(one, points=points)
+
+
+def _pick_named(series: Sequence[Series]) -> list[Series]:
+    """Pick the series that are named beside their ends: one of each label, if they are few."""
+    by_label = {s.label: s for s in reversed(series) if s.in_legend and s.points and s.key}
+    named = list(by_label.values())
+    return named if 1 < len(named) <= LABELS_MAX else []
+
+
+def _place_labels(named: Sequence[Series], across: "Scale", up: "Scale") -> Iterator[DirectLabel]:
+    """Place the names beside the last points, one below the other where they would overlap."""
+    ends = [(up(s.points[-1][1]), across(s.points[-1][0]), s) for s in named]
+    ends.sort(key=lambda end: (end[0], end[2].label))
+    last = -math.inf
+    for y, x, one in ends:
+        last = max(y + 4, last + LABEL_HEIGHT)
+        text = one.label.rsplit("/", 1)[-1]
+        short = text if len(text) <= LABEL_LENGTH else text[: LABEL_LENGTH - 1] + "…"
+        yield DirectLabel(round(x + 7, 1), round(last, 1), short, one.colour, one.key)
 
 
 def pick_colour(number: int) -> int:
@@ -260,7 +340,9 @@ def _keep_finite(one: Series, x_log: bool, y_log: bool) -> Series:
         and (point[1] >= LEAST or not y_log)
     ]
     points, ends = tuple(point for point, _ in kept), tuple(pair for _, pair in kept)
-    return Series(one.label, points, one.colour, one.line, one.mark, ends, one.in_legend)
+    is_drawn = all(abs(value) <= LARGEST for corner in one.band for value in corner)
+    is_drawn &= all(corner[0] >= LEAST or not x_log for corner in one.band)
+    return replace(one, points=points, ends=ends, band=one.band if is_drawn else ())
 
 
 def _draw_series(
@@ -268,8 +350,11 @@ def _draw_series(
 ) -> DrawnSeries:
     places = [(across(a), up(b)) for a, b in one.points]
     line = " ".join(f"{a:g},{b:g}" for a, b in places) if len(places) > 1 else ""
+    band = " ".join(f"{across(a):g},{up(b):g}" for a, b in one.band)
     marks = []
-    if one.mark != "none":
+    if one.mark == "cross_at_end" and places:
+        marks.append(DrawnMark(*places[-1], "cross", f"{one.label}: did not converge"))
+    elif one.mark != "none":
         for number, (a, b) in enumerate(places):
             pair = one.ends[number] if one.ends else None
             values = one.points[number]
@@ -277,7 +362,7 @@ def _draw_series(
             low, high = (up(pair[0]), up(pair[1])) if pair else (None, None)
             marks.append(DrawnMark(a, b, one.mark, title, low, high))
     path = line if one.line != "none" else ""
-    return DrawnSeries(one.label, one.colour, one.line, path, tuple(marks))
+    return DrawnSeries(one.label, one.colour, one.line, path, tuple(marks), one.key, band)
 
 
 def _draw_guide(guide: Guide, up: Scale) -> DrawnGuide:

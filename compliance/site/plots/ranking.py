@@ -8,11 +8,10 @@ from compliance.leaderboard.numbers import rank_rows
 from compliance.score.kinds import BenchmarkKind
 from compliance.score.ranking import Rank
 from compliance.site.entry import Entry
-from compliance.site.plots.plot import COLOURS, LARGEST, LEAST
+from compliance.site.plots.plot import COLOURS, LARGEST, LEAST, SHAPES
 from compliance.site.view import format_range, format_value, name_entry
 
-SHOWN = 12  # rows; those of slower systems are folded away
-SHAPES = ("disc", "square", "diamond", "triangle", "cross")
+SHOWN = 5  # rows; those of slower systems are folded away
 MARGIN = 0.02  # of the axis, so that no mark is cut off
 
 

@@ -1,8 +1,8 @@
 """Plots across results: time against accelerators, epochs against batch size, energy."""
 
-import math
+import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,6 +23,9 @@ from compliance.site.view import name_entry
 from rules import rcp
 from rules.definition import Definition
 
+DEVICES_DRAWN_MAX = 200_000  # axes end here, so that no claim can squeeze all other results
+BATCH_DRAWN_MAX = 10_000_000
+
 
 @dataclass(frozen=True)
 class Family:
@@ -36,16 +39,22 @@ def group_families(entries: Sequence[Entry]) -> list[Family]:
     """Group scored results by submitter, device and framework, the largest families first."""
     found: dict[str, dict[int, float]] = {}
     for entry in entries:
-        row, score = entry.row, entry.row.standing.score
+        score = entry.row.standing.score
         if score is None:
             continue
-        value = score.main.mean
-        device = row.hardware.accelerator if row.hardware.accelerators else row.hardware.processor
-        label = ", ".join(filter(None, (row.names.submitter, device, row.hardware.framework)))
-        values = found.setdefault(label, {})
-        values[entry.devices] = min(value, values.get(entry.devices, math.inf))
+        value, kind = score.main.mean, entry.row.kind
+        values = found.setdefault(name_family(entry), {})
+        known = values.get(entry.devices, value)
+        values[entry.devices] = value if kind.cost(value) < kind.cost(known) else known
     made = [Family(label, dict(sorted(values.items()))) for label, values in found.items()]
     return sorted(made, key=lambda family: (-len(family.values), family.label))
+
+
+def name_family(entry: Entry) -> str:
+    """Name what a family has in common: submitter, device and framework."""
+    hardware = entry.row.hardware
+    device = hardware.accelerator if hardware.accelerators else hardware.processor
+    return ", ".join(filter(None, (entry.row.names.submitter, device, hardware.framework)))
 
 
 def plot_scaling(made: Sequence[Family], name: str, what: str, unit: str) -> Plot | None:
@@ -78,7 +87,12 @@ def plot_scaling(made: Sequence[Family], name: str, what: str, unit: str) -> Plo
     return make_plot(
         f"{name}-scaling",
         f"Time against {what}",
-        Axis(what, is_log=True, values=tuple({float(n) for f in drawn for n in f.values})),
+        Axis(
+            what,
+            is_log=True,
+            limit=DEVICES_DRAWN_MAX,
+            values=tuple({float(n) for f in drawn for n in f.values}),
+        ),
         Axis(unit, is_log=True),
         series,
         table=make_table((" ", what, unit, "speed-up", "efficiency"), rows),
@@ -109,7 +123,13 @@ def plot_convergence(
         point = ((float(entry.batch_size), median),)
         series.append(
             Series(
-                name_entry(entry), point, number, "none", ends=(pair,), in_legend=number < COLOURS
+                name_entry(entry),
+                point,
+                number,
+                "none",
+                ends=(pair,),
+                in_legend=number < COLOURS,
+                key=entry.id,
             )
         )
         if number < COLOURS:
@@ -128,7 +148,7 @@ def plot_convergence(
     return make_plot(
         f"{name}-epochs",
         "Epochs to the targets against batch size",
-        Axis("global batch size", is_log=True, values=sizes),
+        Axis("global batch size", is_log=True, limit=BATCH_DRAWN_MAX, values=sizes),
         Axis("epochs to the targets"),
         series,
         table=make_table(("result", "batch size", "epochs, median", "of the runs"), rows),
@@ -144,32 +164,57 @@ def load_reference_points(definition: Definition) -> tuple[Expected, ...]:
 
 
 def plot_energy(entries: Sequence[Entry], colours: Mapping[str, int], name: str) -> Plot | None:
-    """Plot the energy of a run against its time, where it was measured."""
+    """Plot the energy of a run against its time, where it was measured, with the Pareto front."""
     measured = [
         (entry, entry.row.kilojoules, _find_minutes(entry))
         for entry in entries
         if entry.row.kilojoules is not None
     ]
-    series = [
-        Series(name_entry(entry), ((time, energy),), colours[entry.id], "none")
+    points = {
+        entry.id: (time, energy)
         for entry, energy, time in measured
-        if time is not None
+        if time is not None and energy is not None
+    }
+    series = [
+        Series(name_entry(entry), (points[entry.id],), colours[entry.id], "none", key=entry.id)
+        for entry, _, _ in measured
+        if entry.id in points
     ]
+    front = find_front(points.values())
+    if len(front) > 1:
+        label = "no other is faster and needs less"
+        series.append(Series(label, _make_stairs(front), COLOURS, "dashed", "none"))
     rows = [
         (name_entry(entry), format_number(energy), entry.row.energy.not_measured)
         for entry, energy, _ in measured
-        if entry.row.energy
+        if entry.row.energy and energy is not None
     ]
     return make_plot(
         f"{name}-energy",
         "Energy of a run against its time",
-        Axis("minutes", from_zero=True),
-        Axis("kJ a run", from_zero=True),
+        Axis("minutes"),
+        Axis("kJ a run"),
         series,
         table=make_table(("result", "kJ a run", "not measured"), rows),
-        description="Energy is never ranked, because sensors differ in what they leave out (rule "
-        "T23).",
+        description="The dashed line joins the results that no other beats in both. Energy is "
+        "never ranked, because sensors differ in what they leave out (rule T23).",
     )
+
+
+def find_front(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Find the Pareto front: the points that no other beats in both numbers, from the left."""
+    front: list[tuple[float, float]] = []
+    for point in sorted(points):
+        if not front or point[1] < front[-1][1]:
+            front.append(point)
+    return front
+
+
+def _make_stairs(front: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    corners = [front[0]]
+    for before, after in itertools.pairwise(front):
+        corners += [(after[0], before[1]), after]
+    return tuple(corners)
 
 
 def _find_minutes(entry: Entry) -> float | None:
