@@ -115,7 +115,16 @@ TERMS: Mapping[str, Term] = {
     ),
     "open": Term("open division", "Model and training may differ; the target is the same."),
     "provisional": Term("provisional", "Runs are missing, or a target may still change."),
-    "latency": Term("latency", "The time to generate the smallest number of images.", ("T26",)),
+    "latency_ms_p50": Term(
+        "p50 ms",
+        "Latency: milliseconds to generate the smallest number of images, half of the time.",
+        ("T26",),
+    ),
+    "latency_ms_p99": Term(
+        "p99 ms",
+        "Latency: milliseconds to generate the smallest number of images, 99 times of 100.",
+        ("T26",),
+    ),
     "images_per_second": Term(
         "images/s", "Images generated per second, at the largest number at a time.", ("T26",)
     ),

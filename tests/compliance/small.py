@@ -21,6 +21,7 @@ STAR_SHAPE: dict[str, Any] = {
         {"metric": "accuracy", "better": "higher"},
     ],
     "reported": ["coverage"],
+    "meanings": {"rmse": "error of the shape", "accuracy": "share of stars that are right"},
     "data": {"generator": "stars"},
     "timing": {"init_minutes_max": 10},
     "runs": {"required": 5, "drop": {"fastest": 1, "slowest": 1}},
@@ -39,6 +40,7 @@ STAR_SHAPE: dict[str, Any] = {
             "targets": {"rmse": 0.05, "accuracy": 0.9},
         },
         "mini": {
+            "summary": "100 parameters on 100 generated stars; not the sky.",
             "model": {"parameters": 100},
             "data": {"train_samples": 100, "evaluation_samples": 20},
             "timing": {"eval_every_samples": 50, "max_samples": 400},
@@ -57,6 +59,7 @@ STAR_IMAGES: dict[str, Any] = {
         {"metric": "distance", "better": "lower"},
         {"metric": "distinct", "better": "higher"},
     ],
+    "meanings": {"distance": "from real stars", "distinct": "share of different ones"},
     "data": {"generator": "stars"},
     "timing": {"init_minutes_max": 10},
     "runs": {"required": 5, "drop": {"fastest": 1, "slowest": 1}},

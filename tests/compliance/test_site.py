@@ -404,3 +404,25 @@ def test_scores_of_published_logs_are_those_of_our_scorer() -> None:
         assert one.scored_here
         assert one.minutes == pytest.approx(float(row["olympic_mean_minutes"]), abs=0.001)
     assert sum(one.scored_here for one in known.values()) == len(found)
+
+
+def test_a_small_version_says_what_it_is_first_and_in_its_plots(field: dict[str, str]) -> None:
+    said = "100 parameters on 100 generated stars; not the sky."
+    page = field["benchmarks/star_shape-mini.html"]
+    assert re.search(rf"</h1>\s*<p class=\"lead\"><b>A small version.*{said}", page)
+    captions = re.findall(r"<figcaption>.*?</figcaption>", page)
+    assert captions
+    assert all(said in caption for caption in captions)
+    ranking = field["mini-closed.html"].split('aria-labelledby="ranking-2"')[1]
+    assert said in ranking.split("<table")[0]
+
+
+def test_the_glossary_explains_terms_metrics_and_rules(field: dict[str, str]) -> None:
+    text = field["glossary.html"]
+    for words in ("Reference convergence points", "error of the shape", "Model FLOP utilisation"):
+        assert words in text
+    assert {"T21", "T23", "S2", "M1"} <= set(Page(text).ids)
+    assert (
+        'href="../../../glossary.html#T12"'
+        in field["results/dodgy/odd/star_shape-mini-closed.html"]
+    )

@@ -283,13 +283,22 @@ class Scale:
     ) -> tuple[Tick, ...]:
         """Return ticks at the given values if they are few, otherwise at round values."""
         if 0 < len(given) <= TICKS_MAX:
-            return tuple(Tick(self(value), show(value)) for value in sorted(given))
+            return tuple(_drop_close([Tick(self(value), show(value)) for value in sorted(given)]))
         values = (
             _pick_log_ticks(self.low, self.high)
             if self.is_log
             else _pick_ticks(self.low, self.high)
         )
         return tuple(Tick(self(value), show(value)) for value in values)
+
+
+def _drop_close(ticks: Sequence[Tick]) -> Iterator[Tick]:
+    """Drop ticks whose labels would touch that of the tick before."""
+    last = -math.inf
+    for tick in ticks:
+        if abs(tick.place - last) >= 4 + 7 * len(tick.label):
+            last = tick.place
+            yield tick
 
 
 def _make_scale(values: Sequence[float], axis: Axis, first: float, last: float) -> Scale:
