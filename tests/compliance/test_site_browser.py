@@ -12,7 +12,7 @@ import pytest
 from compliance import site
 from compliance.judge.judgement import judge
 from compliance.read import package
-from compliance.score.comparison import describe, ratio
+from compliance.score.comparison import describe, format_ratio, mean_ratio, ratio
 from compliance.site import Entry
 from compliance.site.view import name_entry
 from rules import rounds
@@ -307,12 +307,10 @@ def test_choose_and_compare(visitor: Visitor) -> None:
     compare.click()
     page.wait_for_url("**/compare.html#**")
     assert "faster than" in page.locator(".sentence").inner_text()
-    assert page.locator("#comparison svg").count() == 2  # of results, and against batch size
-    page.get_by_text("the numbers").nth(1).click()
-    (row,) = page.locator("#comparison figure").nth(1).locator("tbody tr").all_inner_texts()
-    batch_size, machine, _, interval = row.split("\t")
-    assert (batch_size, machine) == ("10", "acme, Example A100, torch 2.13.0")
-    assert "–" in interval
+    (row,) = page.get_by_role("region", name="at the same batch size").locator("tbody tr").all()
+    batch_size, devices, machine, ratio_and_interval = row.inner_text().split("\t")
+    assert (batch_size, devices, machine) == ("10", "1", "acme, Example A100, torch 2.13.0")
+    assert "–" in ratio_and_interval
     page.get_by_label("find a result").fill("reference star_images")
     page.get_by_role("button", name="add").click()
     assert page.locator("#comparison h2").all_inner_texts() == [
@@ -325,6 +323,34 @@ def test_choose_and_compare(visitor: Visitor) -> None:
     page.goto("about:blank")
     page.goto(address)
     assert page.locator("#comparison h2").count() == 2
+
+
+def test_compare_over_benchmarks(visitor: Visitor) -> None:
+    """The geometric mean is that of Python, and device counts are kept apart."""
+    scored = {entry.id: entry for entry in ENTRIES if entry.level}
+    names = ("star_shape-mini-closed", "star_images-mini-closed")
+    ids = [f"acme/{system}/{name}" for name in names for system in ("a100.x1", "a100.x8")]
+    page = visitor.open("compare.html#" + "&".join(f"r={one}" for one in ids))
+    levels = [scored[one].level for one in ids]
+    assert all(levels)
+    one_shape, many_shape, one_images, many_images = levels
+    found = mean_ratio([(many_shape, one_shape), (many_images, one_images)])  # type: ignore[list-item]
+    last = page.locator("tr.total").inner_text().split("\t")
+    assert last[-1].startswith(f"{format_ratio(found.value)}× ")
+    assert f"{format_ratio(found.low or 0)}–{format_ratio(found.high or 0)} of 2" in last[-1]
+    differences = page.locator("#differences")
+    assert "accelerators per node" in differences.inner_text()
+    assert "global_batch_size" in differences.inner_text()
+    assert differences.locator("figure.plot").count() == 2  # one for each metric of star_shape
+    assert page.get_by_role("region", name="at the same batch size").count() == 0
+
+
+def test_twenty_results_are_one_table(visitor: Visitor) -> None:
+    ids = [one.id for one in ENTRIES if one.level and one.id.endswith("star_shape-mini-closed")]
+    page = visitor.open("compare.html#" + "&".join(f"r={one}" for one in ids))
+    assert page.locator("table.ratios").count() == 1
+    assert page.locator("table.ratios tbody tr").count() == len(ids)
+    assert page.locator(".sentence:visible").count() == 0  # in a fold
 
 
 def test_a_result_that_is_no_more_there(visitor: Visitor) -> None:

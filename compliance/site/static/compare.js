@@ -1,20 +1,28 @@
-// Compare results: ratios with intervals as compliance/score/comparison.py computes them, and what differs.
+// Compare results: ratios with intervals as compliance/score/comparison.py computes them, over benchmarks,
+// and what differs between the systems. Descriptions and curves are in a file of each result, which is
+// read once the result is chosen.
 "use strict";
 
-// ---- comparing, as compliance/score/comparison.py does it
+const RUNS_DRAWN_MAX = 15; // lines in one plot; of more, the median run of each result
+const SENTENCES_MAX = 4; // shown at once
 
 const digits = (value) => (Math.abs(value - 1) < 0.005 ? value.toFixed(4) : value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1)
   : Math.round(value).toLocaleString("en-US"));
 
-function ratio(fast, slow, student) {
-  const middle = slow.mean - fast.mean, runs = [fast.runs, slow.runs];
-  if (fast.variance === null || slow.variance === null) return { value: Math.exp(middle), low: null, high: null, runs };
-  const total = fast.variance + slow.variance;
-  const shares = total > 0 && (fast.variance / total) ** 2 / fast.degrees + (slow.variance / total) ** 2 / slow.degrees;
-  const degrees = total > 0 ? Math.max(1, Math.floor(1 / shares + 1e-9)) : fast.degrees + slow.degrees;
-  const half = student[Math.min(degrees, student.length) - 1] * Math.sqrt(total);
+// How many times as fast the first of each pair is, as a geometric mean over the pairs (mean_ratio there).
+function meanRatio(pairs, student) {
+  const ends = pairs.flat(), count = pairs.length, runs = ends.map((end) => end.runs);
+  const middle = pairs.reduce((sum, [fast, slow]) => sum + slow.mean - fast.mean, 0) / count;
+  if (ends.some((end) => end.variance === null)) return { value: Math.exp(middle), low: null, high: null, runs };
+  const total = ends.reduce((sum, end) => sum + end.variance, 0);
+  const shares = total > 0 ? ends.reduce((sum, end) => sum + (end.variance / total) ** 2 / end.degrees, 0) : 0;
+  const degrees = total > 0 ? Math.max(1, Math.floor(1 / shares + 1e-9)) : ends.reduce((sum, end) => sum + end.degrees, 0);
+  const half = (student[Math.min(degrees, student.length) - 1] * Math.sqrt(total)) / count;
   return { value: Math.exp(middle), low: Math.exp(middle - half), high: Math.exp(middle + half), runs };
 }
+
+const isDifference = (found) => found.low !== null && (found.low > 1 || found.high < 1);
+const interval = (found) => (found.low === null ? "too few runs" : `${digits(found.low)}–${digits(found.high)}`);
 
 function sentence(first, second, found) {
   const runs = found.runs.join(" and ");
@@ -31,105 +39,231 @@ function sentence(first, second, found) {
 }
 
 
-// Ratios with their intervals around the line of 1: by result, and where batch sizes match, against batch size.
-function plotted(title, xLabel, points) {
-  const [width, height, left, right, top, bottom] = [480, 300, 62, 466, 12, 254];
-  const ends = points.flatMap((point) => [point.low ?? point.value, point.high ?? point.value, 1]);
-  const low = Math.log(Math.min(...ends)) - 0.1, high = Math.log(Math.max(...ends)) + 0.1;
-  const y = (value) => bottom - (bottom - top) * (Math.log(value) - low) / (high - low);
-  const labels = [...new Set(points.map((point) => point.label))];
-  const x = (label) => left + (right - left) * (labels.indexOf(label) + 0.5) / labels.length;
-  const ticks = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000]
-    .filter((tick) => Math.log(tick) >= low && Math.log(tick) <= high);
+
+const node = (kind, ...children) => make(kind, {}, ...children);
+const head = (label, title) => make("th", { scope: "col", ...(title ? { title } : {}) }, label);
+const address = (id, end) => `results/${id.split("/").map(encodeURIComponent).join("/")}${end}`;
+const who = (result) => (result.division === "closed" ? result.name : `${result.name}, ${result.division}`);
+
+function table(name, headers, rows) {
+  return make("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: name },
+    make("table", { className: "plain" }, node("thead", node("tr", ...headers)), node("tbody", ...rows)));
+}
+
+// An axis of ratios that all rows of a table share.
+function ratioAxis(ratios) {
+  const ends = ratios.flatMap((found) => [found.value, found.low ?? 1, found.high ?? 1, 1]);
+  const low = Math.log(Math.min(...ends)) - 0.05, high = Math.log(Math.max(...ends)) + 0.05;
+  const place = (value) => `${100 * share(value)}%`;
+  const share = (value) => (Math.log(value) - low) / (high - low);
+  const marks = ticks(Math.exp(low), Math.exp(high)).reduce((kept, mark) => (mark === 1 || !kept.length || share(mark) - share(kept.at(-1)) > 0.13 ? [...kept, mark] : kept), []);
+  const frame = (properties, ...children) => drawing("svg", { width: "100%", ...properties }, ...children);
+  return {
+    head: frame({ height: 18, "aria-hidden": true }, ...marks.map((mark) => drawing("text", { x: place(mark), y: 13, "text-anchor": "middle" }, `${mark}×`))),
+    row: (found, colour) => frame({ height: 22, class: `c${colour}`, "aria-hidden": true },
+      ...marks.map((mark) => drawing("line", { class: mark === 1 ? "one" : "gridline", x1: place(mark), x2: place(mark), y1: 0, y2: 22 })),
+      ...(found.low === null ? [] : [drawing("line", { class: "interval", x1: place(found.low), x2: place(found.high), y1: 11, y2: 11 })]),
+      drawing("circle", { cx: place(found.value), cy: 11, r: 4.6 })),
+  };
+}
+
+// One line for each result of a benchmark, the fastest first, compared with the first that was chosen.
+function compareGroup(name, results, data, act) {
+  const [base, ...others] = results;
+  const ratios = new Map(results.map((result) => [result, result === base ? { value: 1, low: null, high: null } : meanRatio([[result, base]], data.student)]));
+  const axis = ratioAxis([...ratios.values()]);
+  const rows = [...results].sort((a, b) => a.mean - b.mean).map((result) => {
+    const found = ratios.get(result), place = results.indexOf(result);
+    return node("tr",
+      make("th", { scope: "row" }, make("a", { href: address(result.id, ".html") }, result.name), node("br"),
+        make("span", { className: "muted" }, `${result.division}, ${result.hardware}${result.batch ? `, batch size ${result.batch}` : ""}`)),
+      make("td", { className: "value" }, result.score),
+      make("td", { className: "axis" }, axis.row(found, place % 8)),
+      make("td", { className: "value" }, result === base ? "compared with" : `${digits(found.value)}×`, ...(result === base ? []
+        : [make("span", { className: "muted" }, ` ${interval(found)}${isDifference(found) ? "" : ", no difference"}`)])),
+      node("td", ...(result === base ? [] : [act("compare with this", result.name, () => act.choose([result.id, ...act.chosen()]))]),
+        act("remove", result.name, () => act.choose(act.chosen().filter((id) => id !== result.id)))));
+  });
+  const said = others.map((other) => make("p", { className: "sentence" }, sentence(who(other), who(base), ratios.get(other))
+    + (other.division === base.division ? "" : " They are of different divisions: not the same mathematics.")));
+  return [node("h2", name),
+    make("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: `comparison, ${name}` },
+      make("table", { className: "ranking ratios" }, node("thead", node("tr", head("result"), head("score"),
+        make("th", { scope: "col", className: "axis" }, make("span", { className: "unseen" }, "speed on a logarithmic axis"), axis.head),
+        head("times as fast", "The time of the first result divided by that of this one, with its 95% interval"), head("change"))), node("tbody", ...rows))),
+    ...(!others.length ? [make("p", { className: "muted" }, "Add a second result of this benchmark and scale.")]
+      : said.length <= SENTENCES_MAX ? said : [node("details", node("summary", "in words"), ...said)])];
+}
+
+// Benchmarks as rows, systems as columns: how many times as fast each is as the first, and the mean of that.
+function compareSystems(groups, data) {
+  const names = [...new Set([...groups.values()].flat().map(who))];
+  if (groups.size < 2 || names.length < 2) return [];
+  const [base, ...others] = names, pairs = new Map(others.map((name) => [name, []]));
+  const cell = (found) => node("td", found ? `${digits(found.value)}× ` : "", ...(found ? [make("span", { className: "muted" }, interval(found))] : []));
+  const rows = [...groups].map(([group, results]) => {
+    const first = results.find((result) => who(result) === base);
+    return node("tr", make("th", { scope: "row" }, group), node("td", first?.score ?? ""), ...others.map((name) => {
+      const other = results.find((result) => who(result) === name);
+      if (!first || !other) return cell();
+      pairs.get(name).push([other, first]);
+      return cell(meanRatio([[other, first]], data.student));
+    }));
+  });
+  const means = others.map((name) => {
+    const found = pairs.get(name);
+    const made = cell(found.length > 1 ? meanRatio(found, data.student) : undefined);
+    if (found.length > 1) made.append(make("span", { className: "muted" }, ` of ${found.length}`));
+    return made;
+  });
+  rows.push(make("tr", { className: "total" }, make("th", { scope: "row" }, "geometric mean"), node("td"), ...means));
+  return [node("h2", "Over the benchmarks"), make("p", { className: "muted" }, `How many times as fast as ${base}, with 95% intervals. Each mean is over the benchmarks that both have.`),
+    table("comparison over the benchmarks", [head("benchmark"), head(base), ...others.map((name) => head(name))], rows)];
+}
+
+// Systems on the same batch size and as many devices as one of the first machine.
+function compareBatches(results, data) {
+  const machine = (result) => `${result.machine}, ${result.framework}`;
+  const mine = results.filter((result) => machine(result) === machine(results[0]) && result.batch);
+  const found = mine.flatMap((base) => results.filter((other) => machine(other) !== machine(base) && other.batch === base.batch
+    && other.devices === base.devices && other.division === base.division).map((other) => [base, other, meanRatio([[other, base]], data.student)]));
+  if (!found.length) return [];
+  found.sort((a, b) => a[0].batch - b[0].batch || a[0].devices - b[0].devices);
+  const rows = found.map(([base, other, one]) => node("tr", node("td", `${base.batch}`), node("td", `${base.devices}`), make("th", { scope: "row" }, machine(other)),
+    node("td", `${digits(one.value)}× `, make("span", { className: "muted" }, interval(one)))));
+  return [node("h3", "At the same batch size and number of devices"),
+    table("at the same batch size", [head("batch size"), head("devices"), head("machine"), head(`times as fast as ${machine(results[0])}`)], rows)];
+}
+
+// What is not the same in all of these results: "facts" of the systems, or "hyperparameters".
+function listDifferences(results, part) {
+  const columns = new Map(results.filter((result) => details.has(result.id)).map((result) => [part === "facts" ? result.name : who(result), details.get(result.id)[part]]));
+  const names = [...new Set([...columns.values()].flatMap(Object.keys))];
+  const rows = names.filter((name) => new Set([...columns.values()].map((values) => values[name] ?? "")).size > 1)
+    .map((name) => node("tr", make("th", { scope: "row" }, name), ...[...columns.values()].map((values) => node("td", values[name] ?? ""))));
+  return rows.length ? [table(`differences of ${part}, ${results[0].group}`, [head("what differs"), ...[...columns.keys()].map((name) => head(name))], rows)] : [];
+}
+
+// Quality against time of all chosen results of a benchmark, a plot for each metric.
+function overlay(results) {
+  const known = results.filter((result) => details.has(result.id));
+  const metrics = details.get(known[0]?.id)?.targets ?? [];
+  const count = known.reduce((sum, result) => sum + details.get(result.id).runs.length, 0);
+  return metrics.flatMap((target) => {
+    const lines = known.flatMap((result) => {
+      const runs = details.get(result.id).runs.map((run) => run.filter((point) => Number.isFinite(point[target.metric])));
+      const sorted = runs.filter((run) => run.length).sort((a, b) => a.at(-1).minutes - b.at(-1).minutes);
+      const drawn = count > RUNS_DRAWN_MAX ? sorted.slice(sorted.length >> 1, (sorted.length >> 1) + 1) : sorted;
+      return drawn.map((run) => ({ result, points: run.map((point) => [point.minutes, point[target.metric]]) }));
+    });
+    if (!lines.some((line) => line.points.length > 1)) return [];
+    return plotLines(`${target.metric} against time, ${target.better} is better`, lines, target.target, results);
+  });
+}
+
+function plotLines(title, lines, goal, results) {
+  const [width, height, left, right, top, bottom] = [480, 300, 70, 466, 12, 254];
+  const span = (values) => [Math.min(...values), Math.max(...values)];
+  const [, end] = span(lines.flatMap((line) => line.points.map((point) => point[0])).concat(0));
+  const [low, high] = span(lines.flatMap((line) => line.points.map((point) => point[1])).concat(goal));
+  const x = (value) => (left + ((right - left) * value) / (end || 1)).toFixed(1);
+  const y = (value) => (bottom - ((bottom - top) * (value - low)) / (high - low || 1)).toFixed(1);
   const text = (content, properties) => drawing("text", properties, content);
-  const svg = drawing("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}; the numbers are in the table beneath` },
-    drawing("g", { class: "grid" }, ...ticks.map((tick) => drawing("line", { x1: left, x2: right, y1: y(tick), y2: y(tick) }))),
-    ...ticks.map((tick) => text(`${tick}`, { x: left - 6, y: y(tick) + 4, "text-anchor": "end" })),
-    drawing("line", { class: "guide", x1: left, x2: right, y1: y(1), y2: y(1) }),
-    ...labels.map((label) => text(label.length > 18 ? `${label.slice(0, 17)}…` : label, { x: x(label), y: bottom + 16, "text-anchor": "middle" })),
-    text(xLabel, { class: "label", x: (left + right) / 2, y: height - 8, "text-anchor": "middle" }),
-    text("speed ratio", { class: "label", transform: `translate(13 ${(top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }),
-    ...points.map((point) => drawing("g", { class: `c${point.colour}` },
-      ...(point.low === null ? [] : [drawing("line", { class: "ends", x1: x(point.label), x2: x(point.label), y1: y(point.low), y2: y(point.high) })]),
-      drawing("circle", { cx: x(point.label), cy: y(point.value), r: 3.8 },
-        drawing("title", {}, `${point.name}: ${digits(point.value)}`)))));
-  const row = (kind, cells) => make("tr", {}, ...cells.map((cell) => make(kind, kind === "th" ? { scope: "col" } : {}, cell)));
-  const numbers = points.map((point) => row("td", [point.label, point.name, digits(point.value),
-    point.low === null ? "too few runs" : `${digits(point.low)}–${digits(point.high)}`]));
-  return make("figure", { className: "plot" }, make("figcaption", {}, make("b", {}, title)), svg,
-    make("details", {}, make("summary", {}, "the numbers"), make("table", { className: "plain" },
-      make("thead", {}, row("th", [xLabel, "of", "speed ratio", "95% interval"])), make("tbody", {}, ...numbers))));
+  const shares = [0, 0.25, 0.5, 0.75, 1];
+  const colour = (result) => `c${results.indexOf(result) % 8}`;
+  const svg = drawing("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title },
+    drawing("g", { class: "grid" }, ...shares.map((share) => drawing("line", { x1: x(share * end), x2: x(share * end), y1: top, y2: bottom })),
+      ...shares.map((share) => drawing("line", { x1: left, x2: right, y1: y(low + share * (high - low)), y2: y(low + share * (high - low)) }))),
+    ...shares.map((share) => text(`${Number((share * end).toPrecision(2))}`, { x: x(share * end), y: bottom + 16, "text-anchor": "middle" })),
+    ...shares.map((share) => text(`${Number((low + share * (high - low)).toPrecision(3))}`, { x: left - 6, y: Number(y(low + share * (high - low))) + 4, "text-anchor": "end" })),
+    text("minutes since run_start", { class: "label", x: (left + right) / 2, y: height - 8, "text-anchor": "middle" }),
+    drawing("line", { class: "guide", x1: left, x2: right, y1: y(goal), y2: y(goal) }),
+    ...lines.map((line) => drawing("g", { class: colour(line.result), "data-of": line.result.id },
+      drawing("polyline", { class: "solid", points: line.points.map((point) => `${x(point[0])},${y(point[1])}`).join(" ") }, drawing("title", {}, line.result.name)))));
+  const seen = [...new Set(lines.map((line) => line.result))];
+  const legend = seen.map((result) => {
+    const item = make("li", { className: colour(result), tabIndex: 0 }, drawing("svg", { class: "sample", viewBox: "0 0 26 12", "aria-hidden": true },
+      drawing("polyline", { class: "solid", points: "1,6 25,6" })), who(result));
+    item.dataset.of = result.id;
+    return item;
+  });
+  return make("figure", { className: "plot" }, make("figcaption", {}, node("b", title)), svg, make("ul", { className: "legend" }, ...legend));
+}
+
+const details = new Map();
+let whenRead = () => {};
+
+// Called by the files of results.
+function addDetails(id, found) {
+  details.set(id, found);
+  whenRead();
+}
+
+function readDetails(results) {
+  for (const result of results.filter((one) => !details.has(one.id))) {
+    const wanted = address(result.id, ".js");
+    if (![...document.scripts].some((script) => script.getAttribute("src") === wanted)) document.body.append(make("script", { src: wanted }));
+  }
 }
 
 function showComparison() {
   const data = JSON.parse(document.getElementById("data").textContent);
   const byId = new Map(data.results.map((result) => [result.id, result]));
-  const area = document.getElementById("comparison"), found = document.getElementById("found");
+  const area = document.getElementById("comparison"), more = document.getElementById("differences"), found = document.getElementById("found");
   const form = document.querySelector("#compare form");
   document.getElementById("compare").hidden = false;
   form.addEventListener("submit", (event) => event.preventDefault());
-  const chosen = () => state.getAll("r");
-  const choose = (ids) => {
+  const act = (label, name, does) => {
+    const made = make("button", { type: "button", ariaLabel: `${label} ${name}` }, label);
+    made.addEventListener("click", does);
+    return made;
+  };
+  act.chosen = () => state.getAll("r");
+  act.choose = (ids) => {
     state.delete("r");
     for (const id of new Set(ids)) state.append("r", id);
     keep();
     show();
   };
-  const button = (label, name, act) => {
-    const made = make("button", { type: "button", ariaLabel: `${label} ${name}` }, label);
-    made.addEventListener("click", act);
-    return made;
-  };
   const told = (result) => `${result.group}, ${result.division}: ${result.name}, ${result.hardware}${result.batch ? `, batch size ${result.batch}` : ""}, ${result.score}`;
 
   function find() {
     const words = form.elements.find.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const groups = new Set(chosen().map((id) => byId.get(id)?.group));
-    const matches = data.results.filter((result) => !chosen().includes(result.id)
+    const groups = new Set(act.chosen().map((id) => byId.get(id)?.group));
+    const matches = data.results.filter((result) => !act.chosen().includes(result.id)
       && words.every((word) => told(result).toLowerCase().includes(word)))
       .sort((a, b) => groups.has(b.group) - groups.has(a.group));
     form.querySelector("output").value = matches.length > 12 ? `12 of ${matches.length}` : "";
-    found.replaceChildren(...matches.slice(0, 12).map((result) => make("li", {}, make("span", {}, told(result)),
-      button("add", result.name, () => choose([...chosen(), result.id])))));
+    found.replaceChildren(...matches.slice(0, 12).map((result) => node("li", node("span", told(result)),
+      act("add", result.name, () => act.choose([...act.chosen(), result.id])))));
   }
 
-  function group(name, results) {
-    const [first, ...others] = results;
-    const items = results.map((result, number) => make("li", {},
-      make("span", {}, number ? "" : make("b", {}, "compared with: "),
-        make("a", { href: `results/${result.id.split("/").map(encodeURIComponent).join("/")}.html` }, result.name),
-        ` ${result.division}, ${result.hardware}${result.batch ? `, batch size ${result.batch}` : ""}, ${result.score}`),
-      ...(number ? [button("compare with this", result.name, () => choose([result.id, ...chosen()]))] : []),
-      button("remove", result.name, () => choose(chosen().filter((id) => id !== result.id)))));
-    const parts = [make("h2", {}, name), make("ul", { className: "chosen" }, ...items)];
-    if (!others.length) return [...parts, make("p", { className: "muted" }, "Add a second result of this benchmark and scale.")];
-    const ratios = others.map((other) => ratio(other, first, data.student));
-    parts.push(...others.map((other, i) => make("p", { className: "sentence" }, sentence(other.name, first.name, ratios[i])
-      + (other.division === first.division ? "" : " They are of different divisions: not the same mathematics."))));
-    const points = others.map((other, i) => ({ ...ratios[i], name: other.name, label: other.name.split("/").pop(), colour: i % 8 }));
-    const panels = [plotted(`Speed over ${first.name}, 95% intervals`, "result", points)];
-    const machine = (result) => `${result.machine}, ${result.framework}`;
-    const mine = results.filter((result) => machine(result) === machine(first) && result.batch);
-    const machines = [...new Set(others.filter((other) => machine(other) !== machine(first)).map(machine))];
-    const pairs = mine.flatMap((base) => others.filter((other) => machines.includes(machine(other)) && other.batch === base.batch)
-      .map((other) => ({ ...ratio(other, base, data.student), name: machine(other), label: `${base.batch}`, colour: machines.indexOf(machine(other)) % 8 })));
-    pairs.sort((a, b) => Number(a.label) - Number(b.label));
-    if (pairs.length) panels.push(plotted(`Speed over ${machine(first)} at the same batch size`, "global batch size", pairs));
-    parts.push(make("div", { className: "panels" }, ...panels));
-    return parts;
-  }
+  const list = () => act.chosen().map((id) => byId.get(id)).filter(Boolean);
+  const group = () => list().reduce((groups, result) => groups.set(result.group, [...(groups.get(result.group) ?? []), result]), new Map());
 
   function show() {
-    const groups = new Map();
-    for (const result of chosen().map((id) => byId.get(id)).filter(Boolean)) {
-      groups.set(result.group, [...(groups.get(result.group) ?? []), result]);
-    }
-    const missing = chosen().filter((id) => !byId.has(id));
-    area.replaceChildren(...[...groups].flatMap(([name, results]) => group(name, results)),
+    const groups = group(), missing = act.chosen().filter((id) => !byId.has(id));
+    area.replaceChildren(...compareSystems(groups, data),
+      ...[...groups].flatMap(([name, results]) => [...compareGroup(name, results, data, act), ...compareBatches(results, data)]),
       ...missing.map((id) => make("p", { className: "note" }, `${id}: there is no such result with a score; `,
-        button("remove", id, () => choose(chosen().filter((other) => other !== id))))));
+        act("remove", id, () => act.choose(act.chosen().filter((other) => other !== id))))));
+    showDifferences();
+    readDetails(list());
     find();
+    cue();
   }
+
+  function showDifferences() {
+    const facts = listDifferences(list(), "facts");
+    const parts = [...group()].filter(([, results]) => results.length > 1).map(([name, results]) => {
+      const plots = overlay(results);
+      return [name, [...listDifferences(results, "hyperparameters"), ...(plots.length ? [make("div", { className: "panels" }, ...plots)] : [])]];
+    });
+    more.replaceChildren(...(facts.length ? [node("h2", "Differences between the systems"), ...facts] : []),
+      ...parts.filter(([, shown]) => shown.length).flatMap(([name, shown]) => [node("h2", `Hyperparameters and quality: ${name}`), ...shown]));
+  }
+
+  whenRead = showDifferences;
   form.elements.find.addEventListener("input", find);
   show();
 }
