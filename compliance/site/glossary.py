@@ -64,6 +64,11 @@ TERMS: Mapping[str, Term] = {
         "The time divided by that of the fastest result, with its 95% interval. “No difference” "
         "means that the interval contains 1.",
     ),
+    "since": Term(
+        "since the last round",
+        "Whether the result became faster or slower than in the last round, by the test of two "
+        "results. Rounds with different definitions are not compared.",
+    ),
     "runs": Term("runs", "The runs that were made, of those that the rules require.", ("T16",)),
     "samples": Term("samples", "Training samples until the targets held, median of the runs."),
     "epochs": Term("epochs", "Passes over the training set until the target held, median."),
