@@ -60,6 +60,7 @@ def draw_masks(
         sides = np.array([image.shape[1], image.shape[0]] * 2)
         for axes in column:
             axes.imshow(image, interpolation="nearest")
+            axes.autoscale(False)
         _draw_objects(
             column[1], found, detections.labels, detections.boxes * sides, detections.masks
         )

@@ -68,6 +68,7 @@ def select_by_class(
     return found, labels, best
 
 
+@torch.compiler.disable  # it would compile every turn
 def suppress_in_turn(boxes: Tensor, is_valid: Tensor, largest_overlap: float) -> Tensor:
     """Return which boxes, corners (r, k, 4) from the best to the worst, stay in each row, (r, k).
 
