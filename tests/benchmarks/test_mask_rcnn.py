@@ -407,3 +407,11 @@ def test_ranks_that_share_the_graph_do_what_one_does(
     for losses, quality in several:
         assert losses == pytest.approx(alone[0], rel=1e-4)
         assert quality == pytest.approx(alone[1], rel=1e-3, abs=1e-4)
+
+
+def test_uneven_parts_of_a_batch_are_refused() -> None:
+    settings = ["pipeline_stages=2", "pipeline_micro_batches=4", "global_batch_size=18"]
+    with pytest.raises(
+        UserError, match=r"pipeline_micro_batches=4: 18 samples of a replica cannot"
+    ):
+        create(configure(MINI, overrides=settings), TorchRanks(0, 2, torch.device("cpu")))
