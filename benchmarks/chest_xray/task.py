@@ -15,8 +15,9 @@ from benchmarks.chest_xray.model import LAST_LAYERS, make_backbone, rename_given
 from reference.data import radiographs
 from reference.data.imagenet.loader import count_workers
 from reference.data.order import Share
-from reference.data.radiographs.auroc import bootstrap_intervals, compute_auroc
-from reference.data.radiographs.loader import Loader, make_cropping
+from reference.data.radiographs.auroc import bootstrap_intervals, compute_auroc, measure_quality
+from reference.data.radiographs.loader import Loader
+from reference.data.radiographs.views import make_cropping
 from reference.run.config import RunConfig
 from reference.run.report import Table
 from reference.torch.distributed import TorchRanks
@@ -159,19 +160,18 @@ class ChestXray(ImageTask):
         )
         self.scores, self.truth = map(np.concatenate, zip(*gathered, strict=True))
         assert len(self.scores) == self.definition.evaluation_samples
-        self.areas = compute_auroc(self.scores, self.truth)
-        by_finding = dict(zip(radiographs.METRICS, self.areas.tolist(), strict=True))
-        return {"auroc": float(self.areas.mean()), **by_finding}
+        return measure_quality(self.scores, self.truth)
 
     def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
         """Return the area of each finding, with its interval."""
+        areas = compute_auroc(self.scores, self.truth)
         lows, highs = bootstrap_intervals(self.scores, self.truth)
         on_progress(1, 1)
         rows: tuple[Mapping[str, str | int | float], ...] = tuple(
             {
                 "finding": name,
                 "images": int(self.truth[:, k].sum()),
-                "auroc": float(self.areas[k]),
+                "auroc": float(areas[k]),
                 "low": float(lows[k]),
                 "high": float(highs[k]),
             }

@@ -48,8 +48,8 @@ class KerasTask(BenchmarkTask):
         """Return the rate of a part of the model in the step that completes ``samples``."""
         raise NotImplementedError
 
-    def clip_norm(self, prefix: str) -> float:
-        """Return the largest norm of the gradient of a part of the model."""
+    def clip_norm(self, prefix: str) -> float | None:
+        """Return the largest norm of the gradient of a part of the model, or None to keep it."""
         raise NotImplementedError
 
     def predict(self, inputs: Tensor) -> Any:

@@ -8,6 +8,8 @@ exactly. It is no mean over parts of the data, so scores of all ranks are gather
 import numpy as np
 import scipy.stats
 
+from reference.data.radiographs.findings import METRICS
+
 UNDEFINED = 0.5  # of a finding that all or none have: nothing can be told apart
 RESAMPLES = 200
 
@@ -21,6 +23,12 @@ def compute_auroc(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     pairs = with_it * without
     areas: np.ndarray = np.where(pairs > 0, above / np.maximum(pairs, 1), UNDEFINED)
     return areas
+
+
+def measure_quality(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Return the mean of the areas as ``auroc``, and each; scores and labels are (n, 14)."""
+    areas = compute_auroc(scores, labels)
+    return {"auroc": float(areas.mean()), **dict(zip(METRICS, areas.tolist(), strict=True))}
 
 
 def bootstrap_intervals(scores: np.ndarray, labels: np.ndarray, share: float = 0.95) -> np.ndarray:

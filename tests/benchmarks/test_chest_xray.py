@@ -1,0 +1,214 @@
+"""chest_xray: the networks, their given weights, what closed refuses, what is broken."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from torch import nn
+
+from benchmarks.chest_xray import broken, pictures, weights
+from benchmarks.chest_xray.given import FOLDER
+from benchmarks.chest_xray.model import LAST_LAYERS, make_backbone, rename_given
+from benchmarks.chest_xray.task import ChestXray, create
+from reference.data import radiographs
+from reference.data.radiographs import METRICS
+from reference.run.config import RunConfig, configure
+from reference.torch.distributed import TorchRanks
+from reference.torch.given_weights import load_given_weights
+from rules import definition
+from rules.definition import Block
+from rules.errors import UserError
+from tests.reference.data.radiographs import replica
+from tests.test_benchmark_contract import build, configuration
+
+FULL, MINI = (definition.load("chest_xray", scale) for scale in ("full", "mini"))
+ALONE = TorchRanks(0, 1, torch.device("cpu"))
+OUTPUTS = {"outputs": 14}
+
+# Networks ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LAST_LAYERS)
+def test_the_backbones_are_the_published_ones(name: str) -> None:
+    with torch.device("meta"):
+        network = make_backbone(name, OUTPUTS, nn.BatchNorm2d)
+        assert network(torch.empty(2, 3, 224, 224)).shape == (2, 14)
+    count = sum(parameter.numel() for parameter in network.parameters())
+    assert count == FULL.count_parameters({"model_backbone": name})
+    own = [key for key in network.state_dict() if key.startswith(LAST_LAYERS[name])]
+    assert own == [f"{LAST_LAYERS[name]}{kind}" for kind in ("weight", "bias")]
+
+
+def test_the_names_are_those_of_torchvisions_files() -> None:
+    """DenseNet's file is older than its names; some of each, with their shapes."""
+    with torch.device("meta"):
+        networks = {name: make_backbone(name, OUTPUTS, nn.BatchNorm2d) for name in LAST_LAYERS}
+    shapes = {
+        name: {k: tuple(v.shape) for k, v in n.state_dict().items()} for name, n in networks.items()
+    }
+    in_file = {
+        "features.conv0.weight": (64, 3, 7, 7),
+        "features.denseblock1.denselayer1.norm.1.running_mean": (64,),
+        "features.denseblock1.denselayer1.conv.1.weight": (128, 64, 1, 1),
+        "features.denseblock4.denselayer16.conv.2.weight": (32, 128, 3, 3),
+        "features.transition3.conv.weight": (512, 1024, 1, 1),
+        "features.norm5.bias": (1024,),
+    }
+    dense = shapes["densenet121"]
+    assert {rename_given(name): shape for name, shape in in_file.items()}.items() <= dense.items()
+    assert shapes["vgg16"]["features.28.weight"] == (512, 512, 3, 3)
+    assert shapes["vgg16"]["classifier.0.weight"] == (4096, 25088)
+    assert shapes["resnet50"]["layer4.2.conv3.weight"] == (2048, 512, 1, 1)
+    assert rename_given("layer1.0.conv1.weight") == "layer1.0.conv1.weight"
+
+
+def test_dense_layers_see_all_that_is_before_them() -> None:
+    network = make_backbone("densenet121", OUTPUTS, nn.BatchNorm2d).eval()
+    block = network.get_submodule("features.denseblock1")
+    features = torch.rand(1, 64, 4, 4)
+    with torch.no_grad():
+        out = block(features)
+    assert out.shape == (1, 64 + 6 * 32, 4, 4)
+    assert torch.equal(out[:, :64], features)
+
+
+# Given weights -----------------------------------------------------------------------------------
+
+
+def test_mini_starts_from_the_shipped_weights_of_resnet50(data_root: Path) -> None:
+    first, other = (build(configuration("chest_xray", data_root, seed=seed)) for seed in (3, 4))
+    assert first.given_digest == MINI.model["given_weights"]["digest"]
+    assert torch.equal(first.model.layer4[2].conv3.weight, other.model.layer4[2].conv3.weight)
+    assert not torch.equal(first.model.fc.weight, other.model.fc.weight)
+    begun = broken.RandomStart(configuration("chest_xray", data_root), ALONE)
+    begun.build()
+    assert begun.given_digest is None
+    assert not torch.equal(begun.model.conv1.weight, first.model.conv1.weight)
+
+
+def test_other_weights_are_refused_before_the_clock(data_root: Path) -> None:
+    config = configuration("chest_xray", data_root)
+
+    def give(**change: str) -> RunConfig:
+        given = MappingProxyType({**MINI.model["given_weights"], **change})
+        model = MappingProxyType({**config.definition.model, "given_weights": given})
+        return dataclasses.replace(
+            config, definition=dataclasses.replace(config.definition, model=model)
+        )
+
+    with pytest.raises(UserError, match="its SHA-256 begins with d8a02fee, expected 00000000"):
+        create(give(digest="0" * 8), ALONE).build()
+    absent = create(give(file="absent.pth"), ALONE)
+    absent.build()  # plans and measurements of speed can do without
+    with pytest.raises(UserError, match=r"absent\.pth: the training starts from these weights"):
+        absent.warm_up()
+
+
+def test_a_run_of_resnet50_becomes_the_shipped_file(tmp_path: Path) -> None:
+    network = make_backbone("resnet50", {"outputs": 10, "width": 16}, nn.BatchNorm2d)
+    path = tmp_path / "weights" / "mini.safetensors"
+    digest = weights.write_weights(path, network.state_dict())
+    assert abs(path.stat().st_size / (FOLDER / "mini.safetensors").stat().st_size - 1) < 0.01
+    fresh = make_backbone("resnet50", {"outputs": 14, "width": 16}, nn.BatchNorm2d)
+    assert load_given_weights(fresh, path, digest, own="fc.") == digest
+    rounded = network.get_parameter("conv1.weight").bfloat16().float()
+    assert torch.equal(fresh.get_parameter("conv1.weight"), rounded)
+    with pytest.raises(UserError, match="give one of resnet50"):
+        weights.write_weights(path, {})
+
+
+# Settings and training ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["model_backbone=resnet18", "opt_name=sgd", "data_augmentation=none", "opt_weight_decay=0.1"],
+)
+def test_what_closed_refuses(override: str) -> None:
+    with pytest.raises(UserError, match=override.partition("=")[0]):
+        configure(FULL, overrides=[override])
+
+
+def test_the_last_layer_has_a_rate_of_its_own(data_root: Path) -> None:
+    task = build(configuration("chest_xray", data_root, "opt_learning_rate_warmup_steps=2"))
+    rates = []
+    for samples in (8, 16, 2108, 4200):
+        task.samples = samples
+        task.prepare_update()
+        rates.append([group["lr"] for group in task.optimizer.param_groups])
+    body = [5e-4, 1e-3, 5e-4, 0]
+    assert np.array(rates) == pytest.approx(
+        np.array([[rate, 10 * rate] for rate in body]), abs=1e-9
+    )
+    assert len(task.optimizer.param_groups[1]["params"]) == 2
+
+
+def test_full_scale_trains_on_the_files_as_they_are_distributed(tmp_path: Path) -> None:
+    """The network of full scale, on a replica of the data; weights must be given."""
+    replica.write_replica(tmp_path)
+    data = {**FULL.data, "train_samples": 4, "evaluation_samples": 3}
+    model = {**FULL.model, "pixels": 64}
+    chosen = dataclasses.replace(FULL, data=MappingProxyType(data), model=MappingProxyType(model))
+    radiographs.prepare(radiographs.folder(data, tmp_path), replica.PARAMETERS, processes=1)
+    settings = ["global_batch_size=4", "compile=off", "precision=fp32"]
+    config = configure(chosen, division="open", overrides=settings, data_root=tmp_path)
+    task: Any = create(config, ALONE)
+    task.build()
+    with pytest.raises(UserError, match=r"densenet121-a639ec97\.pth: the training starts from"):
+        task.warm_up()
+    task.open_data()
+    images, labels = task.next_batch()
+    assert images.shape == (4, 64, 64, 1)
+    assert labels.sum() == 5
+    task.train(Block(1, 0, 4), lambda samples: None)
+    quality = task.evaluate()
+    assert set(quality) == {"auroc", *METRICS}
+    assert quality["auroc_hernia"] == 0.5  # no image of the evaluation has it
+
+
+# Pictures and broken variants --------------------------------------------------------------------
+
+
+def test_the_picture_shows_images_curves_and_areas(data_root: Path) -> None:
+    task = build(configuration("chest_xray", data_root))
+    task.evaluate()
+    figure = task.pictures()
+    above, below = figure.subfigs
+    assert len(above.axes) == pictures.SHOWN
+    assert len(below.axes[0].lines) == 15  # and the diagonal
+    assert len(below.axes[1].patches) == 14
+    chosen = pictures.choose_images(task.truth)
+    assert len(set(chosen.tolist())) == pictures.SHOWN
+
+
+def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
+    config = configuration("chest_xray", data_root)
+
+    def make(kind: Callable[[RunConfig, TorchRanks], ChestXray]) -> Any:
+        task = kind(config, ALONE)
+        task.build()
+        task.open_data()
+        return task
+
+    train = config.definition.train_samples
+    correct = make(create).images.labels
+    permuted = make(broken.PermutedFindings).images.labels
+    assert np.array_equal(permuted[:train, 1:], correct[:train, :-1])
+    assert np.array_equal(permuted[train:], correct[train:])
+    shuffled = make(broken.ShuffledLabels).images.labels
+    assert np.array_equal(np.sort(shuffled[:train], axis=0), np.sort(correct[:train], axis=0))
+    assert not np.array_equal(shuffled[:train], correct[:train])
+    task = make(broken.FrozenBackbone)
+    before = {name: value.clone() for name, value in task.model.named_parameters()}
+    task.train(Block(1, 0, 16), lambda samples: None)
+    changed = {
+        name for name, value in task.model.named_parameters() if not value.equal(before[name])
+    }
+    assert changed == {"fc.weight", "fc.bias"}

@@ -1,0 +1,61 @@
+"""chest_xray in Keras computes what chest_xray in PyTorch computes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow", reason="needs the extra keras")
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from benchmarks.chest_xray import keras_task, task
+from benchmarks.chest_xray.keras_model import assign_weights
+from reference.keras.backend import FRAMEWORK, tf
+from reference.keras.given_weights import read_given_weights
+from reference.machine.ranks import SingleProcess
+from reference.torch.distributed import TorchRanks
+from rules.errors import UserError
+from tests.test_benchmark_contract import configuration
+
+
+@pytest.mark.slow  # Keras traces the network for half a minute
+def test_one_start_gives_the_same_batches_logits_loss_and_quality(data_root: Path) -> None:
+    config = configuration("chest_xray", data_root)
+    there: Any = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
+    here: Any = keras_task.create(config, SingleProcess(FRAMEWORK))
+    assert there.build() == here.build()
+    assert there.given_digest == here.given_digest
+    for each in (there, here):
+        each.open_data()
+    arrays = {name: value.numpy() for name, value in there.model.state_dict().items()}
+    given = {variable.path: variable.numpy() for variable in here.model.variables}
+    assign_weights(here.model, arrays)
+    for variable in here.model.variables:  # all but the last layer are given
+        is_equal = np.array_equal(variable.numpy(), given[variable.path])
+        assert is_equal or variable.path == "fc/kernel", variable.path
+    (images, labels), (seen, found) = there.next_batch(), here.next_arrays()
+    assert np.array_equal(images.numpy(), seen)
+    assert np.array_equal(labels.numpy(), found)
+    there.model.eval()
+    with torch.no_grad():
+        expected = there.predict(images).numpy()
+    assert np.abs(here.predict(tf.constant(seen)).numpy() - expected).max() < 1e-4
+    assert here.evaluate() == pytest.approx(there.evaluate(), abs=1e-6)
+    there.model.train()
+    loss = there.compute_loss(images, labels)
+    assert float(here.compute_loss(seen, found)) == pytest.approx(loss.item(), abs=1e-4)
+
+
+def test_keras_refuses_what_it_does_not_have(data_root: Path, tmp_path: Path) -> None:
+    config = configuration("chest_xray", data_root, "model_bn_span=4")
+    with pytest.raises(UserError, match="run with --framework torch"):
+        keras_task.create(config, SingleProcess(FRAMEWORK))
+    path = tmp_path / "given.safetensors"
+    with pytest.raises(UserError, match="cannot be read"):
+        read_given_weights(path, "")
+    path.write_bytes(b"12345678{")
+    with pytest.raises(UserError, match="its SHA-256 begins with"):
+        read_given_weights(path, "0000")
+    with pytest.raises(UserError, match="not a file of weights"):
+        read_given_weights(path, "")
