@@ -9,7 +9,7 @@ from safetensors import SafetensorError, deserialize
 
 from rules.errors import UserError
 
-TYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 def read_given_weights(path: Path, digest: str) -> tuple[Mapping[str, np.ndarray], str]:
@@ -39,7 +39,8 @@ def read_given_weights(path: Path, digest: str) -> tuple[Mapping[str, np.ndarray
 
 
 def _convert(dtype: str, shape: list[int], data: bytes) -> np.ndarray:
-    values = np.frombuffer(data, TYPES[dtype]).reshape(shape)
+    stored: np.ndarray = np.frombuffer(data, np.dtype(TYPES[dtype])).reshape(shape)
     if dtype == "BF16":  # the upper half of a float32
-        return (values.astype(np.uint32) << 16).view(np.float32)
-    return values.astype(np.float32)
+        stored = (stored.astype(np.uint32) << 16).view(np.float32)
+    values: np.ndarray = stored.astype(np.float32)
+    return values

@@ -87,7 +87,7 @@ def test_mini_starts_from_the_shipped_weights_of_resnet50(data_root: Path) -> No
     assert first.given_digest == MINI.model["given_weights"]["digest"]
     assert torch.equal(first.model.layer4[2].conv3.weight, other.model.layer4[2].conv3.weight)
     assert not torch.equal(first.model.fc.weight, other.model.fc.weight)
-    begun = broken.RandomStart(configuration("chest_xray", data_root), ALONE)
+    begun: Any = broken.RandomStart(configuration("chest_xray", data_root), ALONE)
     begun.build()
     assert begun.given_digest is None
     assert not torch.equal(begun.model.conv1.weight, first.model.conv1.weight)

@@ -22,6 +22,7 @@ EXAMPLES = """\
 examples:
   cepheid measure formats                                   on the disk of data/
   cepheid measure formats --data /lustre/me --files 50000   on a shared file system
+  cepheid measure formats --png                             radiographs: how fast PNG is decoded
 
 exit codes: 0 fine; 2 wrong use
 """
@@ -34,6 +35,7 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--files", type=int, default=5000, metavar="N", help="how many files (default: 5000)")
     add("--rounds", type=int, default=3, metavar="N", help="measurements of each (default: 3)")
+    add("--png", action="store_true", help="decode grey PNG files of 1,024 x 1,024 pixels instead")
     add_data_option(parser)
     return parser
 
@@ -46,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"--files {arguments.files} --rounds {arguments.rounds}: expected {FEWEST_FILES} files "
             "or more and 1 round or more"
         )
+
+    if arguments.png:
+        return _measure_png(arguments.rounds)
 
     from tabulate import tabulate
 
@@ -86,6 +91,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
     terminal.tell(f"\n{len(contents):,} images, {total / 1e6:,.0f} MB; images a second")
     terminal.tell(tabulate(rows, headers="keys", disable_numparse=True))
+    return EXIT_FINE
+
+
+def _measure_png(rounds: int) -> int:
+    """Print how long one core needs to decode a radiograph and to resize it."""
+    from reference.measure.png_decoding import PIXELS, SEEN_PIXELS, measure_decoding
+
+    found = measure_decoding(rounds)
+    total = found.decoding_ms + found.resizing_ms
+    print(
+        f"grey PNG, {PIXELS:,} x {PIXELS:,} pixels, {found.mean_kilobytes:,.0f} kB: decoding "
+        f"{found.decoding_ms:.1f} ms, resizing to {SEEN_PIXELS} pixels {found.resizing_ms:.1f} ms, "
+        f"{1000 / total:.0f} images/s on one core"
+    )
     return EXIT_FINE
 
 

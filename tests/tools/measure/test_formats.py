@@ -53,3 +53,15 @@ def test_too_little_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_wrong_use(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected 10 files or more"):
         measure_formats.main(["--data", str(tmp_path), "--files", "1"])
+
+
+def test_png_decoding_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="images are resized by torch")
+    from reference.measure import png_decoding
+
+    monkeypatch.setattr(png_decoding, "PIXELS", 64)
+    monkeypatch.setattr(png_decoding, "IMAGES", 2)
+    assert measure_formats.main(["--png", "--rounds", "1"]) == 0
+    assert "images/s on one core" in capsys.readouterr().out
