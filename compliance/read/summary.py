@@ -29,7 +29,7 @@ NUMBER_MAX = 2**53  # beyond it, JSON readers round integers
 _NODES = ("number_of_nodes", "accelerators_per_node")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CodeDigest:
     """The digest of the submitter's own code that a log names, and the line that names it."""
 
@@ -38,7 +38,7 @@ class CodeDigest:
     shown: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RunSummary:
     """One run as its log tells it.
 

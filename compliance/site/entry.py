@@ -22,7 +22,7 @@ from rules.definition import Definition, Runs
 PICTURE_BYTES_MAX = 2**20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Run:
     """A run as the site shows it. ``counts`` is True where the score is a mean over it."""
 

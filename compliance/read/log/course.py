@@ -19,7 +19,7 @@ _SPANS = {  # the event that begins a stretch, the one that ends it, and what it
 _STARTS = {stop: start for start, (stop, _) in _SPANS.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Span:
     """A stretch of a run, in seconds since the first event of its initialisation."""
 
@@ -29,7 +29,7 @@ class Span:
     note: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Point:
     """An evaluation; seconds count from run_start."""
 
@@ -38,7 +38,7 @@ class Point:
     metrics: Mapping[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Timing:
     """The median time of the repetitions that generated ``images`` at a time, in seconds."""
 
@@ -47,7 +47,7 @@ class Timing:
     repetitions: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Course:
     """What happened during a run.
 

@@ -4,12 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from markupsafe import Markup
+
 from compliance.finding import Finding
 from compliance.leaderboard.numbers import format_minutes, format_number, format_reference
 from compliance.leaderboard.runs import list_metrics
 from compliance.read.log.course import Span
 from compliance.site.entry import Entry, Run
 from compliance.site.kinds import PAGES
+from compliance.site.markup import write_bar, write_spans
 from compliance.site.plots import scaling
 from compliance.site.plots.plot import Scale, Tick
 from compliance.site.view import (
@@ -25,22 +28,12 @@ LINE_WIDTH, LINE_LEFT, LINE_HEIGHT = 720.0, 62.0, 26.0
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A stretch of a run as it is drawn."""
-
-    kind: str
-    x: float
-    width: float
-    title: str
-
-
-@dataclass(frozen=True)
 class TimeLine:
     """A run as a row of bars; ``start`` is where the clock of the score starts."""
 
     number: int
     y: float
-    bars: tuple[Bar, ...]
+    bars: Markup
     start: float | None
 
 
@@ -52,7 +45,7 @@ class TimeLines:
     ticks: tuple[Tick, ...]
     height: float
     left_out: int
-    spans: tuple[tuple[int, Span], ...]
+    spans: Markup
 
 
 @dataclass(frozen=True)
@@ -149,25 +142,27 @@ def make_time_lines(runs: tuple[Run, ...]) -> TimeLines | None:
     across = Scale(0.0, longest, False, LINE_LEFT, LINE_WIDTH - 10)
     lines = []
     for position, run in enumerate(runs):
-        bars = tuple(
-            Bar(
+        y = 8 + position * LINE_HEIGHT
+        bars = Markup("").join(
+            write_bar(
                 span.kind,
-                across(span.start_seconds),
-                round(max(0.4, across(span.stop_seconds) - across(span.start_seconds)), 1),
                 f"run {run.summary.number}, {describe_span(span)}",
+                across(span.start_seconds),
+                y,
+                round(max(0.4, across(span.stop_seconds) - across(span.start_seconds)), 1),
             )
             for span in run.course.spans
         )
         start = (
             None if run.course.run_start_seconds is None else across(run.course.run_start_seconds)
         )
-        lines.append(TimeLine(run.summary.number, 8 + position * LINE_HEIGHT, bars, start))
+        lines.append(TimeLine(run.summary.number, y, bars, start))
     return TimeLines(
         tuple(lines),
         across.make_ticks(lambda value: f"{value:g} s"),
         8 + len(runs) * LINE_HEIGHT,
         sum(run.course.left_out_spans for run in runs),
-        tuple((run.summary.number, span) for run in runs for span in run.course.spans),
+        write_spans((run.summary.number, span) for run in runs for span in run.course.spans),
     )
 
 

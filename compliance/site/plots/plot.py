@@ -74,7 +74,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Where a tick stands and what it says."""
 
@@ -82,7 +82,7 @@ class Tick:
     label: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DrawnMark:
     """A mark and what it says of itself."""
 
