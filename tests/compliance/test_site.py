@@ -24,7 +24,7 @@ from tests.compliance.builder import SYSTEM, run_records, write_log, write_resul
 from tests.compliance.field import describe_system, write_field, write_generation, write_training
 from tests.compliance.mixed import write_mixed
 
-VOID = {"meta", "input", "br", "link", "img"}
+VOID = {"meta", "input", "br", "link", "img", "wbr"}
 MINI = "results/acme/box/star_shape-mini-closed.html"
 
 
