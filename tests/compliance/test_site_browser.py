@@ -339,6 +339,7 @@ def test_compare_over_benchmarks(visitor: Visitor) -> None:
     assert last[-1].startswith(f"{format_ratio(found.value)}× ")
     assert f"{format_ratio(found.low or 0)}–{format_ratio(found.high or 0)} of 2" in last[-1]
     differences = page.locator("#differences")
+    differences.locator("figure.plot").nth(1).wait_for()
     assert "accelerators per node" in differences.inner_text()
     assert "global_batch_size" in differences.inner_text()
     assert differences.locator("figure.plot").count() == 2  # one for each metric of star_shape
@@ -386,6 +387,16 @@ def test_without_javascript_everything_is_there(browser: Any, field: Path) -> No
     visitor.open("compare.html")
     assert "needs JavaScript" in visitor.page.locator("main").inner_text()
     visitor.context.close()
+
+
+@pytest.mark.parametrize("name", [ROUND, BENCHMARK])
+def test_a_table_fits_on_paper(visitor: Visitor, name: str) -> None:
+    """A4 across, with margins of 10 mm."""
+    page = visitor.open(name)
+    page.set_viewport_size({"width": 1046, "height": 718})
+    page.emulate_media(media="print")
+    excess = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.evaluate(excess) <= 0
 
 
 def test_a_page_prints(visitor: Visitor) -> None:
