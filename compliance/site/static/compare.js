@@ -110,6 +110,7 @@ function compareSystems(groups, data) {
       return cell(meanRatio([[other, first]], data.student));
     }));
   });
+  if (![...pairs.values()].some((found) => found.length > 1)) return []; // nothing to average
   const means = others.map((name) => {
     const found = pairs.get(name);
     const made = cell(found.length > 1 ? meanRatio(found, data.student) : undefined);
