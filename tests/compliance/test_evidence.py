@@ -63,6 +63,9 @@ def test_a_copy_is_the_log(star_shape: Definition) -> None:
     copies = Path("site/logs/acme/box/star_shape-mini-closed")
     assert (copies / "result_3.txt").read_bytes() == (folder / "result_3.txt").read_bytes()
     (result,) = json.loads(Path("site/results.json").read_text())["results"]
+    page = Path("site", result["page"]).read_text()
+    for name in ("definition_digest", "code_digest", "first_run", "round"):
+        assert f"{result[name]}" in page.split("<dl")[1].split("</dl>")[0]
     assert result["run_logs"][3]["log"] == "logs/acme/box/star_shape-mini-closed/result_3.txt"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from compliance.finding import Finding
+from compliance.leaderboard import describe_row
 from compliance.leaderboard.numbers import format_minutes, format_number, format_reference
 from compliance.leaderboard.runs import list_metrics
 from compliance.read.log.course import Span
@@ -90,6 +91,7 @@ def _render_page(site: Site, entry: Entry) -> str:
         pages=pages,
         rcp=rcp,
         rcp_said=format_reference(row),
+        provenance=list(_list_provenance(site, entry)),
         findings=row.findings[:FINDINGS_MAX],
         findings_left=max(0, len(row.findings) - FINDINGS_MAX),
         place=_find_places(site, entry),
@@ -97,6 +99,20 @@ def _render_page(site: Site, entry: Entry) -> str:
         folder=site.link(entry.page, row.judged.folder.path),
         picture=f"{entry.id.rsplit('/', 1)[-1]}.png" if entry.picture else "",
     )
+
+
+def _list_provenance(site: Site, entry: Entry) -> Iterator[tuple[str, str]]:
+    """List what ties a result to its time, its rules and its code, as far as it is known."""
+    said = describe_row(entry.row)
+    days = dict.fromkeys(filter(None, (said["first_run"], said["last_run"])))
+    facts = {
+        "round": said["round"],
+        "runs made (UTC)": " to ".join(days),
+        "definition digest": said["definition_digest"],
+        "code digest": said["code_digest"],
+        "commit of the submissions": site.commit,
+    }
+    return ((name, str(text)) for name, text in facts.items() if text)
 
 
 def _find_places(site: Site, entry: Entry) -> "dict[int, tuple[str, str]]":
