@@ -165,8 +165,8 @@ class Definition:
         given: Mapping[str, Any] | None = self.model.get("given_weights")
         if given is None or "by" not in given:
             return given
-        found: Mapping[str, str] | None = given.get(str(hyperparameters.get(given["by"])))
-        return found
+        found = given.get(str(hyperparameters.get(given["by"])))
+        return found if isinstance(found, Mapping) else None  # a log may choose "by"
 
     def is_reached_by(self, quality: Mapping[str, float]) -> bool:
         """Return True if every quality target holds (rule T9)."""

@@ -61,7 +61,7 @@ def make_resnet(
 
 
 def convolve(name: str, features: Tensor, channels: int, side: int, stride: int) -> Tensor:
-    """Return a convolution that pads evenly, as PyTorch's do."""
+    """Map (n, y, x, c) to (n, y / stride, x / stride, channels), padded evenly as PyTorch does."""
     if side > 1:
         features = layers.ZeroPadding2D(side // 2)(features)
     layer = layers.Conv2D(channels, side, stride, use_bias=False, name=name)
@@ -69,7 +69,10 @@ def convolve(name: str, features: Tensor, channels: int, side: int, stride: int)
 
 
 def assign_weights(network: keras.Model, state: Mapping[str, np.ndarray]) -> None:
-    """Give the network the weights of a state dict of PyTorch; it may lack the last layer."""
+    """Give the network the weights of a state dict of PyTorch, whose shapes are PyTorch's.
+
+    The state may lack the last layer.
+    """
     for variable in network.variables:
         layer, kind = variable.path.split("/")
         name = f"{layer.replace('_', '.')}.{KINDS[kind]}"

@@ -13,7 +13,7 @@ TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 def read_given_weights(path: Path, digest: str) -> tuple[Mapping[str, np.ndarray], str]:
-    """Return the tensors of a file as float32 by their names, and its SHA-256.
+    """Return the tensors of a file as float32 by their names, of any shape, and its SHA-256.
 
     ``digest`` is how the SHA-256 begins. Raises UserError where the file is missing, damaged or
     another one.

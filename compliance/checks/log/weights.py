@@ -79,7 +79,7 @@ def _check_start(run: RunLog, definition: Definition) -> Iterator[Finding]:
         yield make_finding(
             run.path,
             event.line,
-            "T25.other_weights",
+            "T25.other_start",
             "the training does not start from the weights of the definition",
             expected=f"the SHA-256 of {given['file']}, {given['digest']}…",
             got=format_value(event.value),

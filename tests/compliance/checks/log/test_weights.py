@@ -48,9 +48,9 @@ def find_codes(records: list[Record], chosen: Definition, folder: Path, division
     ("chosen", "change", "expected"),
     [
         (SSD, lambda records: records, []),
-        (SSD, give("B627A593" + "0" * 56), ["T25.other_weights"]),
-        (SSD, give("b627a593"), ["T25.other_weights"]),
-        (SSD, give("c" * 64), ["T25.other_weights"]),
+        (SSD, give("B627A593" + "0" * 56), ["T25.other_start"]),
+        (SSD, give("b627a593"), ["T25.other_start"]),
+        (SSD, give("c" * 64), ["T25.other_start"]),
         (SSD, drop, ["T25.missing"]),
         (SHAPE, lambda records: records, []),
         (SHAPE, add, ["T25.not_given"]),
@@ -71,6 +71,7 @@ def test_a_hyperparameter_may_choose_the_file() -> None:
     chosen = dataclasses.replace(SSD, model=MappingProxyType({"given_weights": given}))
     assert chosen.find_given_weights({"model_backbone": "b"}) == files["b"]
     assert chosen.find_given_weights({"model_backbone": "c"}) is None
+    assert chosen.find_given_weights({"model_backbone": "by"}) is None
     assert SHAPE.find_given_weights({}) is None
 
 
