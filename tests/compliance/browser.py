@@ -1,33 +1,54 @@
-"""A real Chromium for the tests of the site: Debian's, driven by Playwright."""
+"""Real browsers for the tests of the site: those of Debian, driven by Playwright."""
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Playwright
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+FIREFOX = ("firefox-esr", "firefox")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 @contextmanager
 def chromium() -> "Iterator[Browser]":
     """A browser; the test is skipped where there is none, or nothing to drive it with."""
+    path = _find("Chromium", CHROMIUM)
+    with _drive() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def firefox() -> "Iterator[Browser]":
+    """The other browser, as it is installed: Playwright drives it by WebDriver BiDi."""
+    path = _find("Firefox", FIREFOX)
+    with _drive() as playwright:
+        browser = playwright.firefox.launch(channel="moz-firefox", executable_path=path)
+        yield browser
+        browser.close()
+
+
+def _find(browser: str, names: Sequence[str]) -> str:
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        pytest.skip(f"there is no {browser} here; Debian has it as the package {names[0]}")
+    return path
+
+
+def _drive() -> "AbstractContextManager[Playwright]":
     driver = pytest.importorskip(
         "playwright.sync_api", reason="Playwright, of the extra test, is not installed"
     )
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here; Debian has it as the package chromium")
-    with driver.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
+    made: AbstractContextManager[Playwright] = driver.sync_playwright()
+    return made
 
 
 class Visitor:

@@ -18,6 +18,7 @@ from compliance.read import package
 from rules import definition, rounds
 from rules.host import usable_processors
 from tests.compliance.builder import SYSTEM, Record, line_of, run_records
+from tests.compliance.many import vary
 
 MINI = definition.load("galaxy_shape", "mini")
 BLOCKS = 8
@@ -33,7 +34,7 @@ def write_results(root: Path, logs: int, noise: random.Random) -> int:
         runs = []
         for index in range(MINI.runs.required):
             records = run_records(MINI, index, blocks=BLOCKS, system=system)
-            _vary(records, before[index] if is_copy else None, noise)
+            vary(MINI, records, noise, of=before[index] if is_copy else None)
             runs.append(records)
         before, copied = runs, copied + is_copy * MINI.runs.required
         home = root / system["submitter"]
@@ -46,23 +47,6 @@ def write_results(root: Path, logs: int, noise: random.Random) -> int:
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(system))
     return copied
-
-
-def _vary(records: list[Record], of: list[Record] | None, noise: random.Random) -> None:
-    """Give a run values and times of its own, or those of another one with other last digits."""
-    share, delay_ms = (1e-6 if of else 0.005), 0.0
-    for number, record in enumerate(records):
-        metadata = record["metadata"]
-        source = of[number]["metadata"] if of else metadata
-        if "metrics" in metadata:
-            values = source["metrics"].items()
-            metadata["metrics"] = {k: v * (1 + noise.uniform(-share, share)) for k, v in values}
-            record["value"] = next(iter(metadata["metrics"].values()))
-        if "train_loss" in metadata:
-            metadata["train_loss"] = source["train_loss"] * (1 + noise.uniform(-share, share))
-            delay_ms += noise.uniform(0, 1000)
-        record["time_ms"] += int(delay_ms)
-        metadata["monotonic_ms"] += delay_ms
 
 
 def main() -> None:

@@ -57,6 +57,32 @@ def test_links_beside_the_site_break_when_it_moves(star_shape: Definition, tmp_p
     assert len(find_broken_links(tmp_path / "away")) >= 2 * 5
 
 
+def test_two_builds_with_logs_are_the_same_bytes(star_shape: Definition) -> None:
+    """Also where the logs were written at another time and in another order."""
+    write_field(Path("submissions"), star_shape)
+    write_code(Path("submissions/acme"), "star_shape")
+    asked = ["submissions", "--output", "site", "--logs", "copy"]
+    build_leaderboard.main(asked)
+    first = _read_files(Path("site"))
+    shutil.move("site", "earlier")
+    shutil.move("submissions", "written")
+    for path in sorted(Path("written").rglob("*"), reverse=True):
+        if path.is_file():
+            copy = Path("submissions", path.relative_to("written"))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+            os.utime(copy, (0, 0))
+    build_leaderboard.main(asked)
+    assert any(name.startswith("logs/") for name in first)
+    assert _read_files(Path("site")) == first
+
+
+def _read_files(root: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    }
+
+
 def test_a_copy_is_the_log(star_shape: Definition) -> None:
     folder = write_result(Path("out"), star_shape)
     build_leaderboard.main(["out", "--output", "site", "--logs", "copy"])
