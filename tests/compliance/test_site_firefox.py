@@ -14,7 +14,7 @@ from tests.compliance.test_site import MINI, build_site
 ROUND = "mini-closed.html"
 BENCHMARK = "benchmarks/star_shape-mini.html"
 PAGES = ("index.html", ROUND, BENCHMARK, MINI, "compare.html")
-PHONE = {"width": 360, "height": 740}
+SIZES = ((360, 740), (1280, 900))  # of a phone, of a laptop
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def folder(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site, built once for all tests of this file."""
     root = tmp_path_factory.mktemp("mixed")
     with pytest.MonkeyPatch.context() as patch:
@@ -55,9 +55,9 @@ def test_every_page_fits_and_nothing_complains(visitor: Visitor) -> None:
     excess = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     for name in PAGES:
         page = visitor.open(name)
-        for size in (PHONE, {"width": 1280, "height": 900}):
-            page.set_viewport_size(size)
-            assert page.evaluate(excess) <= 0, (name, size)
+        for width, height in SIZES:
+            page.set_viewport_size({"width": width, "height": height})
+            assert page.evaluate(excess) <= 0, (name, width)
 
 
 def test_a_complaint_is_heard(browser: Any, folder: Path) -> None:
