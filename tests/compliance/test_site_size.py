@@ -62,7 +62,7 @@ def test_two_thousand_results(tmp_path: Path) -> None:
 
 
 def _measure_memory(pid: int) -> int:
-    """Return the bytes of the largest process of a family."""
+    """Return the bytes of the largest process of a command, which are several."""
     try:
         root = psutil.Process(pid)
         return max(one.memory_info().rss for one in (root, *root.children(recursive=True)))

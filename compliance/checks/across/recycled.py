@@ -46,16 +46,17 @@ def find_recycled(results: Sequence[TracedResult], judged_in: Round) -> list[lis
         if finding.rule == "T23" or "copied" in finding.code
     }
     for kind in (WITHIN, TIMES, CURVE, POWER):
-        owners: dict[int, list[int]] = {}
+        owners: dict[int, tuple[int, ...]] = {}
         for here, (trace, number) in enumerate(everywhere):
             keys: Iterable[int] = trace.keys[kind]
             if kind == WITHIN:
                 keys = [hash((number, key)) for key in keys]
             shared = Counter(owner for key in keys for owner in owners.get(key, ()))
+            alone = (here,)  # one object for all keys of the run: most keys have one owner
             for key in keys:
-                known = owners.setdefault(key, [])
-                if len(known) < OWNERS_MAX:
-                    known.append(here)
+                known = owners.setdefault(key, alone)
+                if known is not alone and len(known) < OWNERS_MAX:
+                    owners[key] = (*known, here)
             if not shared:
                 continue
             other, result_of_other = everywhere[shared.most_common(1)[0][0]]
