@@ -61,7 +61,7 @@ def make_resnet(
 
 
 def convolve(name: str, features: Tensor, channels: int, side: int, stride: int) -> Tensor:
-    """Map (n, y, x, c) to (n, y / stride, x / stride, channels), padded evenly as PyTorch does."""
+    """Map (n, y, x, c) to (n, y, x, channels), strided, and padded evenly as PyTorch does."""
     if side > 1:
         features = layers.ZeroPadding2D(side // 2)(features)
     layer = layers.Conv2D(channels, side, stride, use_bias=False, name=name)
@@ -69,7 +69,7 @@ def convolve(name: str, features: Tensor, channels: int, side: int, stride: int)
 
 
 def assign_weights(network: keras.Model, state: Mapping[str, np.ndarray]) -> None:
-    """Give the network the weights of a state dict of PyTorch, whose shapes are PyTorch's.
+    """Give the network the weights of a state dict, which have their shapes in PyTorch.
 
     The state may lack the last layer.
     """
