@@ -221,6 +221,8 @@ def _share_board(group: Any) -> Board | None:
     try:
         if rank > 0 and path:
             file = _open_file(path, word)
+        if file >= 0:  # before others look at whether this rank lives
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, rank)
         answers: list[Any] = [None] * ranks
         dist.all_gather_object(answers, file >= 0, group=group)
     finally:

@@ -1,6 +1,7 @@
 """COCO's masks: polygons and run lengths as distributed, and COCO's run-length code, as stored."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,6 +20,8 @@ class RunLengths(msgspec.Struct):
     counts: list[int] | str
 
 
+FARTHEST = 10  # sides of the image that a point of a polygon may be away
+
 Outline = list[list[float]] | RunLengths
 """Polygons, x and y in turn, or run lengths."""
 
@@ -30,22 +33,32 @@ def encode(outline: Outline, height: int, width: int) -> bytes:
     """
     from faster_coco_eval import mask  # not needed where only boxes are compared
 
+    shape: Any
     if isinstance(outline, RunLengths):
         counts = outline.counts
         pixels = height * width if isinstance(counts, str) else sum(counts)
-        if outline.size != (height, width) or pixels != height * width:
+        is_negative = not isinstance(counts, str) and min(counts, default=0) < 0
+        if outline.size != (height, width) or pixels != height * width or is_negative:
             raise StoreError(
                 f"run lengths of {pixels:,} pixels for {outline.size[0]} × {outline.size[1]}, "
-                f"expected {height} × {width}"
+                f"expected {height} × {width}, and none below 0"
             )
-        found = mask.segmToRle({"size": [height, width], "counts": counts}, width, height)
+        shape = {"size": [height, width], "counts": counts}
     else:
         polygons = [polygon for polygon in outline if len(polygon) >= 6]
         if len(polygons) < len(outline) or any(len(polygon) % 2 for polygon in polygons):
             raise StoreError("a polygon has fewer than three points, or an odd number of values")
         if not polygons:
             raise StoreError("an outline has no polygon")
-        found = mask.segmToRle(polygons, width, height)
+        far = FARTHEST * max(height, width)
+        if not all(abs(value) <= far for polygon in polygons for value in polygon):
+            raise StoreError(f"a polygon has a point more than {far:,} pixels away")
+        shape = polygons
+    try:
+        found = mask.segmToRle(shape, width, height)
+        mask.decode(found)  # compressed run lengths may be those of another number of pixels
+    except (RuntimeError, ValueError, OverflowError) as error:
+        raise StoreError(f"it cannot be read: {error}") from error
     code = found["counts"]
     return code if isinstance(code, bytes) else code.encode()
 

@@ -298,9 +298,10 @@ def remarks(folder: Path) -> list[str]:
     boxes = photographs.objects[: photographs.object_ends[photographs.train_samples - 1]]
     empty = np.count_nonzero(np.any(boxes["box"][:, 2:] <= 0, axis=1))
     left_out = photographs.manifest.parameters["images_left_out"]
+    crowds = "left out too" if photographs.masks is not None else "trained"
     return [
         *packing.remark_on_kinds(folder),
         f"training has {len(boxes):,} boxes, {np.count_nonzero(boxes['is_crowd']):,} of them of "
-        f"crowds; left out are {left_out:,} images of which nothing is annotated, and {empty:,} "
-        "boxes without area",
+        f"crowds, which are {crowds}; left out are {left_out:,} images of which nothing is "
+        f"annotated, and {empty:,} boxes without area",
     ]

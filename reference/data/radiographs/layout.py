@@ -109,8 +109,17 @@ def _find_table(source: Path) -> Path:
 
 def _read_entries(table: Path, digest: "hashlib._Hash") -> Mapping[str, Entry]:
     """Return what the table says, by the names of images."""
-    entries: dict[str, Entry] = {}
     rows = csv.DictReader(_read_text(table, digest).splitlines())
+    try:
+        return _parse_entries(table, rows)
+    except csv.Error as error:
+        raise StoreError(
+            f"{table}: line {rows.line_num}: is no row of a table ({error}). Download it again."
+        ) from error
+
+
+def _parse_entries(table: Path, rows: "csv.DictReader[str]") -> Mapping[str, Entry]:
+    entries: dict[str, Entry] = {}
     if missing := {IMAGE, LABELS, PATIENT} - set(rows.fieldnames or ()):
         raise StoreError(f"{table}: has no column {min(missing)!r}. Download it again.")
     for row in rows:

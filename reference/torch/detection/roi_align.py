@@ -96,8 +96,10 @@ def sample_sheet(sheet: Tensor, x: Tensor, y: Tensor, bins: int) -> Tensor:
         ),
         dim=-1,
     ).view(number, boxes * count, count, 2)
-    values = functional.grid_sample(sheet, grid.to(sheet.dtype), align_corners=False)
-    means = functional.avg_pool2d(values, SAMPLES)  # (n, channels, r × bins, bins)
+    # In 16 bits places on a large sheet would be rounded to others, even to those of other levels.
+    exact = torch.promote_types(sheet.dtype, torch.float32)
+    values = functional.grid_sample(sheet.to(exact), grid.to(exact), align_corners=False)
+    means = functional.avg_pool2d(values, SAMPLES).to(sheet.dtype)  # (n, channels, r × bins, bins)
     shaped = means.view(number, channels, boxes, bins, bins)
     return shaped.transpose(1, 2).reshape(number * boxes, channels, bins, bins)
 

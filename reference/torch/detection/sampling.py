@@ -71,7 +71,8 @@ def draw_sample(found: Tensor, numbers: Tensor, count: int, most_positives: int)
     ranked = (numbers + 1).where(found == NEGATIVE, 0.0)
     ranked = (numbers + 2).where(is_chosen, ranked)
     score, places = ranked.topk(min(count, found.shape[1]), dim=1)
-    return Sample(places, score > 0, score >= 2)
+    # Not by the score: the largest number and 1 are 2 in float32.
+    return Sample(places, score > 0, is_chosen.gather(1, places))
 
 
 def draw_uniform(keys: Tensor, count: int, seed: int, purpose: int) -> Tensor:

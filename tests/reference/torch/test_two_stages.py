@@ -189,6 +189,24 @@ def test_a_sample_has_the_largest_numbers_and_enough_negatives(seed: int, count:
         assert sample.is_positive[image].sum() == len(positives)
 
 
+def test_a_negative_with_the_largest_number_stays_negative() -> None:
+    sample = draw_sample(torch.tensor([[NEGATIVE, 0]]), torch.tensor([[1 - 2**-24, 0.5]]), 2, 1)
+    chosen = dict(zip(sample.places[0].tolist(), sample.is_positive[0].tolist(), strict=True))
+    assert chosen == {0: False, 1: True}
+
+
+def test_places_on_a_large_sheet_are_exact_in_16_bits() -> None:
+    """The coarsest level begins low on the sheet; its first row must not read the level above."""
+    maps = [
+        torch.full((1, 1, side, side), float(level), dtype=torch.bfloat16)
+        for level, side in enumerate((336, 168, 84, 42))
+    ]
+    boxes = torch.tensor([[[0.0, 2.0, 800.0, 600.0]]])
+    found = align_boxes(maps, (4, 8, 16, 32), boxes, 7, unit=56)
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found.float(), torch.full_like(found.float(), 3.0))
+
+
 def test_random_numbers_belong_to_their_key_seed_and_purpose() -> None:
     keys = torch.tensor([5, 6, 5])
     drawn = draw_uniform(keys, 4000, seed=3, purpose=0)

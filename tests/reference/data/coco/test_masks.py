@@ -72,6 +72,11 @@ def test_a_polygon_and_run_lengths_are_the_same_mask() -> None:
         [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]],
         RunLengths((10, 11), [110]),
         RunLengths((10, 12), [119]),
+        RunLengths((10, 12), [-3, 123]),
+        RunLengths((10, 12), "5"),
+        RunLengths((10, 12), "zzzz~~~é"),
+        [[1.0, 2.0, 3.0, 1e30, 5.0, 6.0]],
+        [[1.0, 2.0, 3.0, float("nan"), 5.0, 6.0]],
     ],
 )
 def test_what_is_no_mask_is_refused(outline: Any) -> None:

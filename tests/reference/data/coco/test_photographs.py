@@ -77,7 +77,7 @@ def test_training_images_without_objects_are_left_out_but_no_others(
     assert read_objects(photographs, 500)[1].size == 0
     grey, told = coco.remarks(root / "packed")
     assert grey.startswith("unusual images, which are used: 1 grey")
-    assert "1 of them of crowds; left out are 3 images of which nothing" in told
+    assert "1 of them of crowds, which are trained; left out are 3 images of which nothing" in told
     assert told.endswith("and 1 boxes without area")
 
 

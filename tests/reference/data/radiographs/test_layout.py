@@ -74,6 +74,7 @@ TABLE, TEST_LIST = "Data_Entry_2017.csv", "test_list.txt"
         (replace(TEST_LIST, "00000004_000", "00000044_000"), "says nothing of 00000044_000.png"),
         (replace(TEST_LIST, "00000004_000.png", "../../a.png"), "is not the name of an image"),
         (replace(TABLE, "Mass|Nodule", "Mass|Nodul"), "line 6: finding 'Nodul', expected"),
+        (replace(TABLE, "Mass|Nodule", '"Mass' + "x" * 140_000), "is no row of a table"),
         (replace(TABLE, "Patient ID", "Patient"), "has no column 'Patient ID'"),
         (replace(TABLE, "00000002_000.png,No Finding,2,2", "00000002_000.png,No Finding,2,x"),
          "patient 'x' of image"),
