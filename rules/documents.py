@@ -41,6 +41,7 @@ def parse_json(text: str | bytes) -> Any:
             object_pairs_hook=_refuse_repetition,
             parse_constant=_refuse_constant,
             parse_float=_parse_finite,
+            parse_int=_parse_whole,
         )
     except RecursionError as error:
         raise ValueError("lists and objects are nested too deeply") from error
@@ -64,6 +65,11 @@ def _parse_finite(digits: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{digits[:40]} is too large for a number")
     return value
+
+
+def _parse_whole(digits: str) -> int:
+    _parse_finite(digits[:400])  # as any reader does that has no whole numbers of that size
+    return int(digits)
 
 
 def find_unfilled(content: Mapping[str, object]) -> Iterator[tuple[str, str]]:

@@ -177,15 +177,23 @@ def _find_picture(runs: Sequence[RunSummary]) -> Path | None:
     """Find the picture of the first run that has one, if it is a picture and not too large."""
     for run in runs:
         path = run.path.with_name(f"pictures_{run.number}.png")
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > PICTURE_BYTES_MAX:
+        try:
+            if path.is_symlink() or not path.is_file() or path.stat().st_size > PICTURE_BYTES_MAX:
+                continue
+            with path.open("rb") as file:
+                if file.read(len(PNG)) == PNG:
+                    return path
+        except OSError:  # it was moved meanwhile, or cannot be read
             continue
-        with path.open("rb") as file:
-            if file.read(len(PNG)) == PNG:
-                return path
     return None
 
 
 def _find_code(row: Row) -> Path | None:
-    """Find the submitted code of the benchmark: ``benchmarks/<name>`` beside ``results``."""
+    """Find the submitted code of the benchmark: ``benchmarks/<name>`` beside ``results``.
+
+    A link on the way could lead anywhere, and what is there would be published.
+    """
     folder = row.round_kind.find_code(row.judged, row.names.benchmark)
-    return folder if folder and folder.is_dir() and not folder.is_symlink() else None
+    if folder is None or not folder.is_dir():
+        return None
+    return None if folder.is_symlink() or folder.parent.is_symlink() else folder

@@ -161,7 +161,10 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[tuple[Path, int]]:
     for entry in entries:
         if entry.name.startswith("."):
             continue
-        status = entry.stat(follow_symlinks=False)
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except OSError:  # it was moved meanwhile
+            continue
         if stat.S_ISDIR(status.st_mode) and depth < DEPTH_MAX:
             yield from _walk(Path(entry.path), depth + 1)
         elif stat.S_ISREG(status.st_mode):

@@ -136,6 +136,15 @@ def test_nothing_outside_of_the_submission_is_copied(star_shape: Definition) -> 
         assert not path.is_file() or b"hunter2" not in path.read_bytes()
 
 
+def test_code_behind_a_link_is_not_copied(star_shape: Definition) -> None:
+    Path("elsewhere/star_shape").mkdir(parents=True)
+    Path("elsewhere/star_shape/key.txt").write_text("hunter2")
+    write_result(Path("out"), star_shape)
+    Path("out/benchmarks").symlink_to(Path("elsewhere").resolve(), target_is_directory=True)
+    build_leaderboard.main(["out", "--output", "site", "--logs", "copy"])
+    assert not any(b"hunter2" in path.read_bytes() for path in Path("site").rglob("*.txt"))
+
+
 def test_what_is_too_large_is_named_and_not_copied(
     star_shape: Definition, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -80,11 +81,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with a file of the site, or with the number of the last build."""
-        host = (self.headers.get("Host") or "").rpartition(":")[0]
+        host = (self.headers.get("Host") or "").partition(":")[0]
         if host not in (HOST, "localhost"):  # a page elsewhere may have given us its own name
             self._answer(HTTPStatus.FORBIDDEN, "text/plain", b"not for this host\n")
             return
-        path = unquote(urlsplit(self.path).path)
+        try:
+            path = unquote(urlsplit(self.path).path)
+        except ValueError:
+            self._answer(HTTPStatus.BAD_REQUEST, "text/plain", b"not an address\n")
+            return
         if path == LIVE:
             self._answer(HTTPStatus.OK, "text/plain", str(self.live.build).encode())
         elif path == f"{LIVE}.js":
@@ -109,8 +114,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        self.wfile.write(content)
+        with suppress(ConnectionError):  # a page that reloads does not wait for the rest
+            self.end_headers()
+            self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing: the terminal shows what happens to the results."""
@@ -174,6 +180,7 @@ def watch(
             try:
                 entries = tuple(build())
                 live.build += 1
+                live.problem = ""
             except UserError as error:
                 if str(error) != live.problem:
                     print(f"not built: {error}", file=sys.stderr, flush=True)

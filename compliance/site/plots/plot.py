@@ -341,8 +341,13 @@ def _pick_log_ticks(low: float, high: float) -> list[float]:
 
 
 def _keep_finite(one: Series, x_log: bool, y_log: bool) -> Series:
+
+    def keep_ends(pair: tuple[float, float] | None) -> tuple[float, float] | None:
+        least = LEAST if y_log else -LARGEST
+        return pair if pair and all(least <= value <= LARGEST for value in pair) else None
+
     kept = [
-        (point, one.ends[number] if one.ends else None)
+        (point, keep_ends(one.ends[number]) if one.ends else None)
         for number, point in enumerate(one.points)
         if all(abs(value) <= LARGEST for value in point)
         and (point[0] >= LEAST or not x_log)

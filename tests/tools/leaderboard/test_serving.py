@@ -82,6 +82,38 @@ def test_nothing_but_the_site_is_served(path: str, server: ThreadingHTTPServer) 
 def test_another_name_of_this_machine_is_refused(server: ThreadingHTTPServer) -> None:
     assert _ask(server, "/", host=f"evil.example:{server.server_port}")[0] == 403
     assert _ask(server, "/", host=f"localhost:{server.server_port}")[0] == 200
+    assert _ask(server, "/", host="127.0.0.1")[0] == 200  # as browsers say it of port 80
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as browser:
+        browser.sendall(b"GET http://[x/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b" 400 " in browser.recv(20)
+
+
+def test_a_problem_that_comes_back_is_told_again(
+    live: Live, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "POLL_SECONDS", 0.0)
+    builds: list[int] = []
+
+    def build() -> tuple[Entry, ...]:
+        builds.append(len(builds))
+        if len(builds) != 2:
+            raise UserError("the same problem")
+        return ()
+
+    def is_over() -> bool:
+        Path("out/results/box/star_shape-mini-closed/result_0.txt").touch()
+        return len(builds) == 3
+
+    watch(live, [Path("out")], build, is_over)
+    assert capsys.readouterr().err.count("the same problem") == 2
+
+
+def test_a_build_deletes_no_file_that_was_added_since_the_last(live: Live) -> None:
+    arguments = build_leaderboard.make_parser().parse_args(["out", "--output", "site"])
+    Path("site/notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="notes"):
+        build_leaderboard._build(arguments, Path("site"))
+    assert Path("site/notes.txt").read_text() == "mine"
 
 
 def test_only_this_machine_is_answered(star_shape: Definition, live: Live) -> None:
