@@ -1,12 +1,12 @@
 """Given weights for tasks without torch: safetensors as arrays, bfloat16 too."""
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, deserialize
 
+from reference.run.given_file import read_given_file
 from rules.errors import UserError
 
 TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -18,19 +18,7 @@ def read_given_weights(path: Path, digest: str) -> tuple[Mapping[str, np.ndarray
     ``digest`` is how the SHA-256 begins. Raises UserError where the file is missing, damaged or
     another one.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"{path}: the training starts from these weights, and they cannot be read "
-            f"({error.strerror}); fix: put the file there"
-        ) from error
-    found = hashlib.sha256(content).hexdigest()
-    if not found.startswith(digest):
-        raise UserError(
-            f"{path}: its SHA-256 begins with {found[: len(digest)]}, expected {digest}; "
-            "fix: put the file there that the definition names"
-        )
+    content, found = read_given_file(path, digest)
     try:
         tensors = {name: _convert(**facts) for name, facts in deserialize(content)}
     except (SafetensorError, KeyError, ValueError) as error:

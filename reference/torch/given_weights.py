@@ -4,7 +4,6 @@ The file is one that ``torch.save`` wrote, as it is distributed, or one of safet
 read without running code.
 """
 
-import hashlib
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
 from reference.run.checkpoint import DAMAGED
+from reference.run.given_file import read_given_file
 from rules.errors import UserError
 
 COUNTER = "num_batches_tracked"  # of torch's batch norms; nothing is computed from it
@@ -36,8 +36,8 @@ def load_given_weights(
     those of the file. The file may hold more than the module has. Raises UserError where the file
     is missing, damaged or another one, or lacks something.
     """
-    given, found_digest = _read(path, digest)
-    given = {rename(str(name)): value for name, value in given.items()}
+    content, found_digest = read_given_file(path, digest)
+    given = {rename(str(name)): value for name, value in _parse(path, content).items()}
     wanted = {
         name: value
         for name, value in module.state_dict().items()
@@ -53,23 +53,6 @@ def load_given_weights(
             )
     module.load_state_dict({name: given[name] for name in wanted}, strict=False)
     return found_digest
-
-
-def _read(path: Path, digest: str) -> tuple[Mapping[str, Any], str]:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"{path}: the training starts from these weights, and they cannot be read "
-            f"({error.strerror}); fix: put the file there"
-        ) from error
-    found = hashlib.sha256(content).hexdigest()
-    if not found.startswith(digest):
-        raise UserError(
-            f"{path}: its SHA-256 begins with {found[: len(digest)]}, expected {digest}; "
-            "fix: put the file there that the definition names"
-        )
-    return _parse(path, content), found
 
 
 def _parse(path: Path, content: bytes) -> Mapping[str, Any]:
