@@ -3,37 +3,15 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from reference.optim.schedules import warmup_then_drops
+from reference.optim.dropped_rate import DroppedRate
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hyperparameters:
+class Hyperparameters(DroppedRate):
     """The hyperparameters of mask_rcnn; names are those of MLPerf's logs where these have them."""
 
-    global_batch_size: int
     opt_name: Literal["sgd"]
     opt_momentum: float
     opt_weight_decay: float
-    opt_base_learning_rate: float
-    opt_learning_rate_warmup_steps: int
-    opt_learning_rate_warmup_factor: float
-    opt_learning_rate_first_drop_samples: int
-    opt_learning_rate_second_drop_samples: int
-    opt_learning_rate_drop_stretch: int
     num_image_candidates: int
     data_augmentation: Literal["mirror", "orientations"]
-
-    def compute_rate(self, samples: int) -> float:
-        """Return the learning rate of the step that completes ``samples`` training samples."""
-        stretch = 1 + self.opt_learning_rate_drop_stretch / 10
-        drops = (
-            self.opt_learning_rate_first_drop_samples,
-            self.opt_learning_rate_second_drop_samples,
-        )
-        return warmup_then_drops(
-            samples,
-            base=self.opt_base_learning_rate,
-            warmup_samples=self.opt_learning_rate_warmup_steps * self.global_batch_size,
-            warmup_factor=self.opt_learning_rate_warmup_factor,
-            drops=[stretch * drop for drop in drops],
-        )
