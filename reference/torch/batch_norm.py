@@ -196,24 +196,29 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
         return normalized
 
     def _normalize_over_ranks(self, images: Tensor) -> Tensor:
-        """Normalise in float32 or better and return the type of ``images``."""
+        """Normalise in float32 or better and return the type of ``images``.
+
+        One group takes few operations, because each of them counts where maps are small.
+        """
         exact = images.to(torch.promote_types(images.dtype, torch.float32))
-        # The gradient of a chunk is a copy, also if it is the whole.
-        groups = self.over.local_groups
-        parts = exact.chunk(groups) if groups > 1 else (exact,)
-        weight, bias = self.weight, self.bias
-        results = [self._normalize_part(part, weight, bias, self.eps, self.over) for part in parts]
-        normalized, means, variances = zip(*results, strict=True)
-        if groups > 1:
-            self.batch_moments = torch.stack(means), torch.stack(variances)
-            mean, variance = (each.mean(0) for each in self.batch_moments)
-        else:  # fewer operations, which count where maps are small
-            (mean,), (variance,) = means, variances
-            self.batch_moments = mean[None], variance[None]
-        count = self.over.count_values(parts[0].numel() // images.shape[1])
+        groups, over = self.over.local_groups, self.over
+        weight, bias, count = self.weight, self.bias, exact.numel() // exact.shape[1] // groups
+        if groups == 1:
+            whole, mean, variance = self._normalize_part(exact, weight, bias, self.eps, over)
+            moments = mean[None], variance[None]
+        else:  # The gradient of a chunk is a copy, also if it is the whole.
+            parts = [
+                self._normalize_part(part, weight, bias, self.eps, over)
+                for part in exact.chunk(groups)
+            ]
+            normalized, means, variances = zip(*parts, strict=True)
+            whole, moments = torch.cat(normalized), (torch.stack(means), torch.stack(variances))
+            mean, variance = (each.mean(0) for each in moments)
+        object.__setattr__(self, "batch_moments", moments)  # that of a module takes far longer
+        count = over.count_values(count)
         self._update_running_statistics(mean, variance * (count / max(1, count - 1)))
-        whole = torch.cat(normalized) if groups > 1 else normalized[0]
-        return whole.to(images.dtype)
+        result: Tensor = whole.to(images.dtype)
+        return result
 
     @torch.no_grad()
     def _update_running_statistics(self, mean: Tensor, variance: Tensor) -> None:

@@ -112,7 +112,9 @@ def _find_board(values: Tensor, group: Any) -> "Board | None":
     if _is_off or not values.is_cpu or values.nbytes > MOST_BYTES:
         return None
     group = group or dist.group.WORLD
-    if group not in _boards:
+    try:
+        return _boards[group]
+    except KeyError:
         with detect_lost_rank():
             _boards[group] = _share_board(group)
     return _boards[group]
