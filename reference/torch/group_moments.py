@@ -52,12 +52,9 @@ class _NormalizeByMoments(torch.autograd.Function):
         epsilon: float,
         over: Span,
     ) -> Tensor:
-        if images.is_cpu:
-            inverse = 1 / np.sqrt(variance + epsilon)
-            scale, offset = weight.numpy() * inverse, bias.numpy()
-        else:
-            inverse = (variance + epsilon).rsqrt()
-            scale, offset = weight * inverse, bias
+        inverse = (variance + epsilon) ** -0.5
+        scale: Any = (weight.numpy() if images.is_cpu else weight) * inverse
+        offset: Any = bias.numpy() if images.is_cpu else bias
         context.save_for_backward(images, weight)
         context.mean, context.variance, context.epsilon = mean, variance, epsilon
         context.inverse, context.scale, context.over = inverse, scale, over
