@@ -220,8 +220,8 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
         result: Tensor = whole.to(images.dtype)
         return result
 
-    @torch.no_grad()
     def _update_running_statistics(self, mean: Tensor, variance: Tensor) -> None:
+        """Update them by moments without gradients, for which no gradient mode need be set."""
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.momentum is not None
