@@ -1,6 +1,5 @@
 """mask_rcnn in PyTorch: build, train, evaluate."""
 
-import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -8,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from benchmarks.mask_rcnn.detector import MaskRCNN
 from benchmarks.mask_rcnn.hyperparameters import Hyperparameters
@@ -17,27 +15,22 @@ from reference.data.detection.average_precision import (
     AveragePrecision,
     compute_average_precision,
 )
-from reference.data.detection.loader import Augmentation, Loader
+from reference.data.detection.loader import Augmentation
 from reference.data.detection.truth import Detections
-from reference.data.imagenet.loader import count_workers
-from reference.data.order import Share
 from reference.run.config import RunConfig
 from reference.run.report import Table
 from reference.torch.detection.masks import encode_masks
 from reference.torch.detection.pyramid import FrozenNorm
 from reference.torch.detection.targets import Truth
+from reference.torch.detection.task import DetectionTask, name_metrics
 from reference.torch.distributed import TorchRanks
-from reference.torch.given_weights import load_given_weights
 from reference.torch.model_parallel import MICRO_BATCHES, refuse_uneven_parts
-from reference.torch.parallel_task import ParallelTask
 from reference.torch.pipeline import Stage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NOISE_BOXES = 4  # in each image of noise
 LARGEST_SMALL_PIXELS = 256
-METRICS = ("ap", "ap50", "ap75")
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "Segmentation":
@@ -45,7 +38,7 @@ def create(config: RunConfig, ranks: TorchRanks) -> "Segmentation":
     return Segmentation(config, ranks)
 
 
-class Segmentation(ParallelTask):
+class Segmentation(DetectionTask):
     """The detection of objects with their masks. Images are uint8 (n, pixels, pixels, 3).
 
     Targets are a packed ``Truth``.
@@ -56,32 +49,20 @@ class Segmentation(ParallelTask):
     model: MaskRCNN
     network_type: type[MaskRCNN] = MaskRCNN
     evaluation_batch = 50  # of small images
-    given_digest: str | None = None
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
-        self.facts = {
-            **self.definition.model,
-            "num_image_candidates": self.hyperparameters.num_image_candidates,
-        }
-        self.pixels = int(self.facts["pixels"])
+        self.facts["num_image_candidates"] = self.hyperparameters.num_image_candidates
         if self.pixels > LARGEST_SMALL_PIXELS:
             self.evaluation_batch = 4
         if self.sharing.stages > 1:
             count = self.sharing.micro_batches
             refuse_uneven_parts(MICRO_BATCHES, count, samples_of_a_replica=self.batch_per_rank)
-        self.source = importlib.import_module(f"reference.data.{self.definition.data['generator']}")
 
-    def make_network(self) -> nn.Module:
-        """Return the network, channels last."""
-        facts, device = self.facts, self.ranks.device
-        self.mean, self.deviation = (
-            torch.tensor(facts[name], device=device) for name in ("pixel_mean", "pixel_deviation")
-        )
-        norm: Any = FrozenNorm if facts["frozen_norms"] else partial(nn.GroupNorm, 8)
-        network = self.network_type(facts, norm, self.config.seed)
-        convert_conv2d_weight_memory_format(network, torch.channels_last)
-        return network
+    def make_detector(self) -> MaskRCNN:
+        """Return the network."""
+        norm: Any = FrozenNorm if self.facts["frozen_norms"] else partial(nn.GroupNorm, 8)
+        return self.network_type(self.facts, norm, self.config.seed)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return SGD. Biases learn twice as fast and do not decay."""
@@ -114,31 +95,16 @@ class Segmentation(ParallelTask):
         """Return the sum of the losses of images, (n,)."""
         return losses.sum()
 
-    def warm_up(self) -> None:
-        """Load the weights from which the definition starts, if it has any; warm up."""
-        if given := self.facts.get("given_weights"):
-            path = self.config.data_root / given["file"]
-            self.given_digest = load_given_weights(self.model.backbone, path, given["digest"])
-        super().warm_up()
-
-    def open_data(self) -> None:
-        """Map the images with their objects; threads that decode them wait for the first batch."""
-        ranks = self.ranks
-        share = Share(ranks.rank, ranks.world_size, self.batch_per_rank, ranks.partitions)
-        has_gpu = ranks.device.type == "cuda"
-        workers = count_workers(has_gpu, ranks.ranks_per_node)
-        self.images = self.source.load(self.folder)
+    def make_augmentation(self) -> Augmentation:
+        """Return how training images are varied."""
         facts, has_sides = self.facts, "shorter_side" in self.facts
-        augmentation = Augmentation(
+        return Augmentation(
             self.pixels,
             has_parts=False,
             has_orientations=self.hyperparameters.data_augmentation == "orientations",
             mask_pixels=facts["mask_pixels"],
             sides=(facts["shorter_side"], facts["longer_side"]) if has_sides else None,
             filling=tuple(map(round, facts["pixel_mean"])),
-        )
-        self.loader = Loader(
-            self.images, augmentation, self.config.seed, share, workers, pinned=has_gpu
         )
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
@@ -150,22 +116,16 @@ class Segmentation(ParallelTask):
 
     def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return random images with NOISE_BOXES boxes each."""
-        shape = (count, self.pixels, self.pixels, 3)
-        images = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-        sides = torch.rand(count, NOISE_BOXES, 2, generator=generator) / 2
+        images, boxes = self.draw_noise_images(count, generator)
         side = self.facts["mask_pixels"]
         truth = Truth(
             torch.arange(count),
             torch.full((count, 2), float(self.pixels)),
-            torch.cat((sides, sides + 0.3), dim=2) * self.pixels,
-            torch.ones(count, NOISE_BOXES),
-            torch.ones(count, NOISE_BOXES, side, side),
+            boxes * self.pixels,
+            torch.ones(boxes.shape[:2]),
+            torch.ones(*boxes.shape[:2], side, side),
         )
         return images, truth.pack()
-
-    def scale_pixels(self, images: Tensor) -> Tensor:
-        """Return images as float32 (n, 3, pixels, pixels), channels last in memory."""
-        return ((images.float() - self.mean) / self.deviation).permute(0, 3, 1, 2)
 
     def compute_loss(self, images: Tensor, targets: Tensor, /) -> Tensor:
         """Return the mean loss of the images, a scalar."""
@@ -211,7 +171,7 @@ class Segmentation(ParallelTask):
             ):
                 codes += encode_masks(*(each[here] for each in own), *size)
             count += int(valid.sum())
-        assert self.ranks.sum(torch.tensor(count)) == self.definition.evaluation_samples
+        self.refuse_missing_images(count)
         joined = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
         gathered = self.ranks.all_gather_object((*joined, codes))
         precisions: Any = None
@@ -226,22 +186,13 @@ class Segmentation(ParallelTask):
                 for of_masks in (False, True)
             ]
         self.reached: list[AveragePrecision] = self.ranks.broadcast(precisions)
-        return {
-            prefix + metric: getattr(reached, metric) or 0.0
-            for prefix, reached in zip(("", "mask_"), self.reached, strict=True)
-            for metric in METRICS
-        }
+        boxes_reached, masks_reached = self.reached
+        return name_metrics(boxes_reached) | name_metrics(masks_reached, "mask_")
 
     def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
         """Return the average precision of boxes and masks, by class and by size."""
         on_progress(1, 1)
-        columns = []
-        for reached in self.reached:
-            sizes = {size: getattr(reached, f"ap_{size}") for size in ("small", "medium", "large")}
-            columns.append(
-                {**dict(zip(self.images.class_names, reached.by_class, strict=True)), **sizes}
-            )
-        boxes, masks = columns
+        boxes, masks = map(self.list_precisions, self.reached)
         rows = tuple(
             {"objects": part, "ap": ap, "mask_ap": masks[part]}
             for part, ap in boxes.items()

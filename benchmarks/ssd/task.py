@@ -1,13 +1,11 @@
 """ssd in PyTorch: build, train, evaluate."""
 
-import importlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from benchmarks.ssd.hyperparameters import Hyperparameters
 from benchmarks.ssd.model import SSD, compute_cells, join_maps
@@ -16,10 +14,8 @@ from reference.data.detection.average_precision import (
     compute_average_precision,
 )
 from reference.data.detection.colours import Strengths
-from reference.data.detection.loader import Augmentation, Loader
+from reference.data.detection.loader import Augmentation
 from reference.data.detection.truth import Detections
-from reference.data.imagenet.loader import count_workers
-from reference.data.order import Share
 from reference.run.config import RunConfig
 from reference.run.report import Table
 from reference.torch.detection import suppression
@@ -27,15 +23,12 @@ from reference.torch.detection.boxes import decode
 from reference.torch.detection.default_boxes import Level, make_default_boxes
 from reference.torch.detection.losses import compute_multibox_losses
 from reference.torch.detection.matching import Matches, match_default_boxes
+from reference.torch.detection.task import DetectionTask, name_metrics
 from reference.torch.distributed import TorchRanks
-from reference.torch.given_weights import load_given_weights
 from reference.torch.image_task import ImageTask
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-NOISE_BOXES = 4  # in each image of noise
-METRICS = ("ap", "ap50", "ap75")
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "Detection":
@@ -43,7 +36,7 @@ def create(config: RunConfig, ranks: TorchRanks) -> "Detection":
     return Detection(config, ranks)
 
 
-class Detection(ImageTask):
+class Detection(DetectionTask, ImageTask):
     """The detection of objects. Images are uint8 (n, pixels, pixels, 3).
 
     Targets are float32 (n, most, 5): corners in shares of the side, and the label, 0 for none.
@@ -54,27 +47,24 @@ class Detection(ImageTask):
     model: SSD
     evaluation_batch = 100
     negatives_per_positive: float
-    given_digest: str | None = None
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
-        self.facts = self.definition.model
-        self.source = importlib.import_module(f"reference.data.{self.definition.data['generator']}")
         self.levels = Level.list_levels(self.facts, compute_cells(self.facts, self.pixels))
         self.negatives_per_positive = self.facts["negatives_per_positive"]
 
-    def make_network(self) -> nn.Module:
-        """Return the network, channels last, with batch norms over ``model_bn_span`` samples."""
-        facts, device = self.facts, self.ranks.device
-        self.defaults = make_default_boxes(self.pixels, self.levels).to(device)
-        self.mean, self.deviation = (
-            torch.tensor(facts[name], device=device) for name in ("pixel_mean", "pixel_deviation")
-        )
+    def make_detector(self) -> SSD:
+        """Return the network, with batch norms over ``model_bn_span`` samples."""
+        self.defaults = make_default_boxes(self.pixels, self.levels).to(self.ranks.device)
         normalisation = self.make_normalisation(
-            epsilon=facts["batch_norm_epsilon"], momentum=facts["batch_norm_momentum"]
+            epsilon=self.facts["batch_norm_epsilon"], momentum=self.facts["batch_norm_momentum"]
         )
-        network = SSD(facts, self.levels, normalisation)
-        convert_conv2d_weight_memory_format(network, torch.channels_last)
+        return SSD(self.facts, self.levels, normalisation)
+
+    def make_network(self) -> nn.Module:
+        """Return the network, channels last, for the images that this rank shares."""
+        network = super().make_network()
+        assert isinstance(network, SSD)
         return self.partition(network, gathered=network.heads)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
@@ -93,24 +83,6 @@ class Detection(ImageTask):
         """Return the learning rate of the step that completes ``samples``."""
         return self.hyperparameters.compute_rate(self.samples)
 
-    def warm_up(self) -> None:
-        """Load the weights from which the definition starts, if it has any; warm up."""
-        if given := self.facts.get("given_weights"):
-            path = self.config.data_root / given["file"]
-            self.given_digest = load_given_weights(self.model.backbone, path, given["digest"])
-        super().warm_up()
-
-    def open_data(self) -> None:
-        """Map the images with their boxes; threads that decode them wait for the first batch."""
-        ranks = self.ranks
-        share = Share(ranks.rank, ranks.world_size, self.batch_per_rank, ranks.partitions)
-        has_gpu = ranks.device.type == "cuda"
-        workers = count_workers(has_gpu, ranks.ranks_per_node)
-        self.images = self.source.load(self.folder)
-        self.loader = Loader(
-            self.images, self.make_augmentation(), self.config.seed, share, workers, pinned=has_gpu
-        )
-
     def make_augmentation(self) -> Augmentation:
         """Return how training images are varied."""
         values = self.hyperparameters
@@ -128,15 +100,8 @@ class Detection(ImageTask):
 
     def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return random images with NOISE_BOXES boxes each."""
-        shape = (count, self.pixels, self.pixels, 3)
-        images = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-        sides = torch.rand(count, NOISE_BOXES, 2, generator=generator) / 2
-        labels = torch.ones(count, NOISE_BOXES, 1)
-        return images, torch.cat((sides, sides + 0.3, labels), dim=2)
-
-    def scale_pixels(self, images: Tensor) -> Tensor:
-        """Return images as float32 (n, 3, pixels, pixels), channels last in memory."""
-        return ((images.float() - self.mean) / self.deviation).permute(0, 3, 1, 2)
+        images, boxes = self.draw_noise_images(count, generator)
+        return images, torch.cat((boxes, torch.ones_like(boxes[:, :, :1])), dim=2)
 
     def compute_loss(self, images: Tensor, targets: Tensor, /) -> Tensor:
         """Return the mean loss of the images, a scalar."""
@@ -189,7 +154,7 @@ class Detection(ImageTask):
             found = self.detect(self.to_device(images), self.to_device(valid))
             parts.append((numbers[found.images.cpu()], found))
             count += int(valid.sum())
-        assert self.ranks.sum(torch.tensor(count)) == self.definition.evaluation_samples
+        self.refuse_missing_images(count)
         found = suppression.Detections.join(found for _, found in parts)
         columns = torch.cat([part for part, _ in parts]), found.labels, found.scores, found.boxes
         gathered = self.ranks.all_gather_object([column.cpu().numpy() for column in columns])
@@ -201,16 +166,12 @@ class Detection(ImageTask):
                 self.source.make_truth(self.images), self.detections
             )
         self.precision_reached: AveragePrecision = self.ranks.broadcast(precision)
-        return {metric: getattr(self.precision_reached, metric) or 0.0 for metric in METRICS}
+        return name_metrics(self.precision_reached)
 
     def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
         """Return the average precision by class and by size."""
         on_progress(1, 1)
-        reached = self.precision_reached
-        parts = {
-            **dict(zip(self.images.class_names, reached.by_class, strict=True)),
-            **{size: getattr(reached, f"ap_{size}") for size in ("small", "medium", "large")},
-        }
+        parts = self.list_precisions(self.precision_reached)
         rows = tuple({"objects": part, "ap": value} for part, value in parts.items() if value)
         return [Table("Average precision by class and by size", rows)]
 
