@@ -17,15 +17,12 @@ distinct_share, new_share
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional as F
 
 from benchmarks.galaxy_vae import properties
-from benchmarks.galaxy_vae.model import FluxScaling, measure_properties
+from benchmarks.galaxy_vae.framework_free import scale_fluxes
 from reference.run.generate import Times
 from reference.run.report import Table, Value
 from rules.generation import compute_metrics as compute_speed_metrics
@@ -33,82 +30,116 @@ from rules.generation import percentile
 
 CELL_PIXELS = 4
 NEARER_THAN_PERCENT = 1.0
+IMAGES_TOGETHER = 500  # that are measured at once
 COSMODC2_GALAXIES = 2.26e9
 PAPER_DAYS, PAPER_IMAGES_PER_SECOND = 17.7, 1477
 SECONDS_PER_DAY = 86_400
 
 
+class Measured(NamedTuple):
+    """What the metrics see of images: properties (n, p) and cells (n, bands, y, x)."""
+
+    properties: np.ndarray
+    cells: np.ndarray
+
+
+def measure(images: np.ndarray, model: Mapping[str, Any], data: Mapping[str, Any]) -> Measured:
+    """Measure images, (n, bands, y, x), in units of the sky noise."""
+    bands, pixel_scale_arcsec = data["bands"], data["pixel_scale_arcsec"]
+    return join(
+        [
+            Measured(
+                properties.measure(part, bands, pixel_scale_arcsec),
+                average_cells(part, model["mean_maxima"]),
+            )
+            for part in _split(images)
+        ]
+    )
+
+
+def join(parts: Sequence[Measured]) -> Measured:
+    """Return all parts as one."""
+    return Measured(*map(np.concatenate, zip(*parts, strict=True)))
+
+
 def compute_metrics(
-    images: Tensor,
-    held_out: Tensor,
-    training: Tensor,
+    generated: Measured,
+    held_out: np.ndarray,
+    training: np.ndarray,
     model: Mapping[str, Any],
     data: Mapping[str, Any],
 ) -> dict[str, float]:
     """Return the quality metrics and every single distance.
 
-    Images are (n, bands, y, x) in units of the sky noise. The first generated ones are compared
-    with the held-out ones, of which there may be any number.
+    ``held_out`` and ``training`` are images, (n, bands, y, x), in units of the sky noise. The first
+    generated ones are compared with the held-out ones, of which there may be any number.
     """
-
-    def measure(some: Tensor) -> np.ndarray:
-        return measure_properties(some, data["bands"], data["pixel_scale_arcsec"])
-
-    distances = properties.compute_distances(measure(images), measure(held_out), data["bands"])
-    scaling = FluxScaling(model["mean_maxima"])
-    compared = min(len(images), len(held_out))
-    generated, real = (_average_cells(some[:compared], scaling) for some in (images, held_out))
-    known = _average_cells(training, scaling)
+    real = measure(held_out, model, data)
+    distances = properties.compute_distances(generated.properties, real.properties, data["bands"])
+    compared = min(len(generated.cells), len(real.cells))
+    new, true = generated.cells[:compared], real.cells[:compared]
+    known = np.concatenate([average_cells(part, model["mean_maxima"]) for part in _split(training)])
     return {
         "generated_distance": properties.average_distances(distances),
-        "distinct_share": _count_far(_find_nearest_other(generated), _find_nearest_other(real)),
-        "new_share": _count_far(
-            _find_nearest_known(generated, known), _find_nearest_known(real, known)
-        ),
+        "distinct_share": _count_far(_find_nearest_other(new), _find_nearest_other(true)),
+        "new_share": _count_far(_find_nearest_known(new, known), _find_nearest_known(true, known)),
         **{f"distance_{name}": value for name, value in distances.items()},
     }
 
 
-def _average_cells(images: Tensor, scaling: FluxScaling) -> Tensor:
+def _split(images: np.ndarray) -> list[np.ndarray]:
+    """Return parts of images, (n, bands, y, x), that need little memory; at least one."""
+    firsts = range(0, max(1, len(images)), IMAGES_TOGETHER)
+    return [images[first : first + IMAGES_TOGETHER] for first in firsts]
+
+
+def average_cells(images: np.ndarray, mean_maxima: Sequence[float]) -> np.ndarray:
     """Return mean scaled fluxes of cells times the root of their pixels, (n, bands, y, x)."""
-    parts = [F.avg_pool2d(scaling(part), CELL_PIXELS) for part in images.split(500)]
-    return torch.cat(parts).float() * CELL_PIXELS
+    scaled = scale_fluxes(images, mean_maxima)
+    count, bands, rows, columns = scaled.shape
+    side = CELL_PIXELS
+    cells = scaled.reshape(count, bands, rows // side, side, columns // side, side)
+    means: np.ndarray = cells.mean((3, 5))
+    return means * np.float32(side)
 
 
-def _find_nearest_other(cells: Tensor) -> Tensor:
+def _find_nearest_other(cells: np.ndarray) -> np.ndarray:
     """Return the distance of each image from the nearest other one, (n,)."""
     squares = _compute_squared_distances(cells, cells)
-    squares.fill_diagonal_(math.inf)
-    return squares.amin(1).sqrt()
+    np.fill_diagonal(squares, math.inf)
+    nearest: np.ndarray = np.sqrt(squares.min(1))
+    return nearest
 
 
-def _find_nearest_known(cells: Tensor, known: Tensor) -> Tensor:
+def _find_nearest_known(cells: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Return the distance of each image from the nearest of ``known`` in any orientation, (n,)."""
-    nearest = torch.full((len(cells),), math.inf)
+    nearest = np.full(len(cells), math.inf, np.float32)
     for turned in _list_orientations(
         cells
     ):  # rotating the others instead is equivalent, but they are more
-        nearest = torch.minimum(nearest, _compute_squared_distances(turned, known).amin(1))
-    return nearest.sqrt()
+        nearest = np.minimum(nearest, _compute_squared_distances(turned, known).min(1))
+    return np.sqrt(nearest)
 
 
-def _list_orientations(cells: Tensor) -> list[Tensor]:
+def _list_orientations(cells: np.ndarray) -> list[np.ndarray]:
     """Return ``cells`` in the eight orientations of the square."""
-    turns = [torch.rot90(cells, turn, (2, 3)) for turn in range(4)]
-    return turns + [turned.transpose(2, 3) for turned in turns]
+    turns = [np.rot90(cells, turn, (2, 3)) for turn in range(4)]
+    return turns + [turned.swapaxes(2, 3) for turned in turns]
 
 
-def _compute_squared_distances(first: Tensor, second: Tensor) -> Tensor:
+def _compute_squared_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return all squared distances, (n, m), by matrix products; at least 0."""
-    a, b = first.flatten(1), second.flatten(1)
-    norms = a.square().sum(1)[:, None] + b.square().sum(1)
-    return torch.addmm(norms, a, b.T, alpha=-2).clamp(min=0)
+    a, b = (cells.reshape(len(cells), -1) for cells in (first, second))
+    squares: np.ndarray = a @ b.T
+    squares *= -2
+    squares += np.square(a).sum(1)[:, None] + np.square(b).sum(1)
+    return np.maximum(squares, 0, out=squares)
 
 
-def _count_far(distances: Tensor, usual: Tensor) -> float:
+def _count_far(distances: np.ndarray, usual: np.ndarray) -> float:
     """Return the share of distances not below the 1st percentile of ``usual``; NaN is below."""
-    near = torch.quantile(usual, NEARER_THAN_PERCENT / 100)
-    return float((distances >= near).double().mean())
+    near = np.quantile(usual, NEARER_THAN_PERCENT / 100)
+    return float((distances >= near).mean())
 
 
 def make_speed_table(times: Sequence[Times], scale: str) -> Table:

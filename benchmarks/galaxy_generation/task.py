@@ -1,16 +1,17 @@
 """galaxy_generation in PyTorch: noise to latents, latents to images, and how good they are."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.galaxy_generation import quality, weights
+from benchmarks.galaxy_generation import weights
+from benchmarks.galaxy_generation.framework_free import GenerationTask
 from benchmarks.galaxy_generation.model import Generative
 from benchmarks.galaxy_vae import properties
 from benchmarks.galaxy_vae.model import cut_off_overflow, measure_properties
@@ -20,20 +21,11 @@ from benchmarks.galaxy_vae.sampling import (
     make_eager_sampler,
     make_native_sampler,
 )
-from reference.data import galaxies
-from reference.galaxies.task import crop_middle
 from reference.run.config import Execution, RunConfig
-from reference.run.generate import Times
-from reference.run.report import Table
-from reference.run.seeding import make_generator
-from reference.run.task import BenchmarkTask
 from reference.torch import execution, precision
 from reference.torch.compilation import Compiled
 from reference.torch.distributed import TorchRanks
 from rules.errors import UserError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Images that are decoded together: on CPUs a number that suits the caches and the compiler, on GPUs
 # enough to fill one.
@@ -41,7 +33,6 @@ DECODED_TOGETHER = {"cpu": 100, "cuda": 1000}
 # bfloat16 is used only if the images' properties are distributed like those in float32, within this
 # ``generated_distance``, which then is worse by that much at most.
 LARGEST_DISTANCE = 0.03
-MOST_SHOWN = 24  # galaxies of each kind, in the picture
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyGeneration":
@@ -54,26 +45,20 @@ def create_for_timing(config: RunConfig, ranks: TorchRanks) -> "GalaxyGeneration
     return GalaxyGeneration(config, ranks, weights.read_or_make(config))
 
 
-class GalaxyGeneration(BenchmarkTask):
-    """Galaxies from noise, by the flow and the decoder of galaxy_vae.
+class GalaxyGeneration(GenerationTask):
+    """Galaxies from noise, by the flow and the decoder of galaxy_vae."""
 
-    Images are float32, in units of the sky noise, (n, bands, pixels, pixels) in the host's memory.
-    """
+    ranks: TorchRanks
 
     def __init__(
         self, config: RunConfig, ranks: TorchRanks, given: weights.Weights | None = None
     ) -> None:
-        if ranks.world_size > 1:
-            raise UserError(
-                f"{config.definition.name} generates on one device: start it without torchrun"
-            )
-        assert config.definition.generation is not None
-        super().__init__(config, ranks)
-        self.counts = config.definition.generation.counts
         self.weights = given or weights.read_published(config)
-        self.weights_digest = self.weights.digest
+        super().__init__(config, ranks, self.weights.digest)
         self.decoded_together = DECODED_TOGETHER[ranks.device.type]
-        self.times: Sequence[Times] = ()
+        # A barrier of this rank alone waits for its device.
+        self._alone = replace(ranks, rank=0, world_size=1)
+        self._makers = ranks
 
     def build(self) -> int:
         """Make the network with its weights; return the number of parameters."""
@@ -95,10 +80,12 @@ class GalaxyGeneration(BenchmarkTask):
 
         The noise is that of no repetition.
         """
-        latents = self._eager(self.draw_noise("settling", self.decoded_together))
+        # As many as are decoded together, on each rank.
+        noise = self.draw_noise("settling", self.decoded_together * self.ranks.world_size)
+        latents = self._eager(noise)
         requested = self.config.execution
         if requested.precision == "auto" and self.weights_digest != weights.UNTRAINED:
-            requested = self._check_bfloat16(requested, latents)
+            requested = self.ranks.broadcast(self._check_bfloat16(requested, latents))
 
         def step(settings: Execution) -> str:
             self.use_execution(settings)
@@ -108,7 +95,7 @@ class GalaxyGeneration(BenchmarkTask):
         self.use_execution(execution.autotune(requested, step, self.ranks))
         for count in self.counts:
             for repetition in range(-(-images // count)):
-                self.decode(self._sample(self.draw_noise("warm-up", count, repetition)))
+                self.decode(self._carry(self.draw_noise("warm-up", count, repetition)))
 
     def implementation(self) -> Mapping[str, Any]:
         """Return framework, device and execution, for readers of the log."""
@@ -126,19 +113,20 @@ class GalaxyGeneration(BenchmarkTask):
         }
 
     def sample(self, images: int, repetition: int) -> Tensor:
-        """Draw the noise of this repetition and return its latents, (images, 32).
+        """Draw the noise of this repetition and return this rank's latents, (rows, 32).
 
         The noise depends on the run's seed. One sample in some ten thousand overflows in the flow;
         its latents are cut off, and its image counts as any other.
         """
+        self._makers = self.ranks if images > 1 else self._alone
         return cut_off_overflow(
-            self._sample(self.draw_noise("generated images", images, repetition))
+            self._carry(self.draw_noise("generated images", images, repetition))
         )
 
     @torch.no_grad()
     def decode(self, latents: Tensor) -> Tensor:
         """Return the images of latents, (n, 32); the next call overwrites them."""
-        count, together = len(latents), min(len(latents), self.decoded_together)
+        count, together = len(latents), max(1, min(len(latents), self.decoded_together))
         images = self.reserve_images(count)
         for first in range(0, count, together):
             part = latents[first : first + together]
@@ -148,43 +136,14 @@ class GalaxyGeneration(BenchmarkTask):
             images[first : first + len(part)].copy_(decoded, non_blocking=True)
         return images
 
-    def open_data(self) -> None:
-        """Map the noise-free stamps; rows [0, train) are for training, the others are held out."""
-        sky = galaxies.load(self.folder)
-        train = self.definition.train_samples
-        assert len(sky.labels) == train + self.definition.evaluation_samples
-        stamps = crop_middle(sky.noise_free, self.definition.model["pixels"])
-        self.training, self.held_out = stamps[:train], stamps[train:]
-
     @torch.no_grad()
     def evaluate(self, images: Tensor) -> dict[str, float]:
-        """Return the metrics of images, (n, bands, pixels, pixels); see ``quality``."""
-        self.judged = images[:MOST_SHOWN].clone()
-        # Copies, because torch requires writable memory.
-        real, training = (torch.from_numpy(part.copy()) for part in (self.held_out, self.training))
-        return quality.compute_metrics(
-            images, real, training, self.definition.model, self.definition.data
-        )
+        """Return the metrics of images, (n, bands, pixels, pixels), and those of other ranks."""
+        return self.judge(images.numpy())
 
     def synchronize(self) -> None:
-        """Wait for the device."""
-        self.ranks.barrier()
-
-    def keep_times(self, times: Sequence[Times]) -> None:
-        """Keep the times for the report."""
-        self.times = times
-
-    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
-        """Return latencies and rates, and the time for CosmoDC2; see ``quality``."""
-        on_progress(1, 1)
-        return [quality.make_speed_table(self.times, self.definition.scale)]
-
-    def pictures(self) -> "Figure":
-        """Return a figure of generated galaxies beside real ones."""
-        from benchmarks.galaxy_generation import pictures  # astropy is slow to import
-
-        sky = galaxies.parameters_of(self.definition.data)
-        return pictures.draw_panel(self.held_out[:MOST_SHOWN], self.judged.numpy(), sky)
+        """Wait for the devices that make the images of this repetition."""
+        self._makers.barrier()
 
     def decode_images(self, latents: Tensor) -> Tensor:
         """Return the images of latents on their device, (n, bands, pixels, pixels)."""
@@ -236,11 +195,13 @@ class GalaxyGeneration(BenchmarkTask):
         return measure_properties(images, data["bands"], data["pixel_scale_arcsec"])
 
     def draw_noise(self, purpose: str, count: int, repetition: int = 0) -> Tensor:
-        """Draw N(0, 1) for ``count`` latent vectors, (count, latents)."""
-        random = make_generator(self.config.seed, purpose, count, repetition)
-        shape = (count, self.definition.model["latents"])
-        noise = random.standard_normal(shape, dtype=np.float32)
+        """Return this rank's noise for ``count`` latent vectors, (rows, latents), on its device."""
+        noise = self.draw_normal(purpose, count, repetition)
         return torch.from_numpy(noise).to(self.ranks.device)
+
+    def _carry(self, noise: Tensor) -> Tensor:
+        """Return the latents of noise, (rows, latents); a rank may have no rows."""
+        return self._sample(noise) if len(noise) else noise
 
     def reserve_images(self, count: int) -> Tensor:
         """Return host memory for ``count`` images, (count, bands, pixels, pixels).
@@ -249,7 +210,8 @@ class GalaxyGeneration(BenchmarkTask):
         so that no call waits for an allocation.
         """
         pixels, bands = self.definition.model["pixels"], len(self.definition.data["bands"])
-        if len(self._host_images) < count:
-            rows, pinned = max(count, *self.counts), self.ranks.device.type == "cuda"
+        if self._host_images.ndim == 1 or len(self._host_images) < count:
+            most = self.share_rows(max(self.counts))
+            rows, pinned = max(count, most.stop - most.start), self.ranks.device.type == "cuda"
             self._host_images = torch.empty(rows, pixels, pixels, bands, pin_memory=pinned)
         return self._host_images[:count].permute(0, 3, 1, 2)

@@ -22,6 +22,7 @@ from reference.run.seeding import make_generator
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FLUX_DIVISOR = 2.5
 OVERFLOW = 1e4  # nats and latents beyond it are cut off, by a function of each framework
 
 
@@ -166,3 +167,15 @@ class VaeTask(GalaxyTask):
             reconstructed=self.decode(mean)[: len(chosen)],
             generated=self.decode(self.sample(normal)),
         )
+
+
+def scale_fluxes(images: np.ndarray, mean_maxima: Sequence[float]) -> np.ndarray:
+    """Return what the networks see of images in units of the sky noise, (…, bands, y, x).
+
+    ``model.py`` explains the scaling, and each framework has its own for training.
+    """
+    scales = np.array(mean_maxima, np.float32)[:, None, None] / np.float32(FLUX_DIVISOR)
+    values = images.astype(np.float32) / scales
+    with np.errstate(over="ignore", invalid="ignore"):  # of images that are not finite
+        scaled: np.ndarray = values / np.sqrt(1 + values * values)
+    return scaled

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.galaxy_shape.keras_model import SHARED_AXES, apply_trunk
-from benchmarks.galaxy_vae.framework_free import OVERFLOW
+from benchmarks.galaxy_vae.framework_free import FLUX_DIVISOR, OVERFLOW
 from reference.keras.backend import keras, tf
 from reference.keras.task import Tensor
 
 ops, layers = keras.ops, keras.layers
 # As in ``model.py`` and ``flow.py``, which say why.
-FLUX_DIVISOR = 2.5
 DENSE_UNITS = 256
 LARGEST_LOGIT, FIRST_LOGIT = 15.0, -3.94
 FIRST_SLOPE, FIRST_SCALE = 0.25, -3.0

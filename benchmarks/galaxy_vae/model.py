@@ -26,9 +26,8 @@ from torch.nn import functional as F
 from benchmarks.galaxy_shape.model import PReLU, SamePaddedConv2d, ShapeNetwork
 from benchmarks.galaxy_vae import properties
 from benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
-from benchmarks.galaxy_vae.framework_free import OVERFLOW
+from benchmarks.galaxy_vae.framework_free import FLUX_DIVISOR, OVERFLOW
 
-FLUX_DIVISOR = 2.5
 DENSE_UNITS = 256
 LARGEST_LOGIT = 15.0  # 1,280 times s; the brightest pixel of 8,000 galaxies has 66
 # The sky is dark: scaled pixels have a mean of 0.019 in every band, sigmoid(−3.94). From a bias of

@@ -1,9 +1,12 @@
 """The task of galaxy_generation: its weights, its precision, and the plain code beside it."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
@@ -12,14 +15,16 @@ pytest.importorskip("galsim", reason="needs the extra galsim")
 from benchmarks.galaxy_generation import plain, task, weights
 from benchmarks.galaxy_vae.sampling import NoCompilerError
 from reference.measure.trainings import Training, train
-from reference.run import checkpoint
+from reference.run import checkpoint, generate
 from reference.run.config import Execution, RunConfig
+from reference.run.log import RunLogWriter
 from reference.run.progress import ignore_progress
 from reference.torch import precision
-from reference.torch.distributed import TorchRanks
+from reference.torch.distributed import TorchRanks, start_ranks
 from rules import evidence
 from rules.errors import UserError
 from rules.evidence import Evidence
+from tests.distributed import on_ranks
 from tests.test_benchmark_contract import GENERATION, configuration
 
 ALONE = TorchRanks(0, 1, torch.device("cpu"))
@@ -120,9 +125,35 @@ def test_weights_that_cannot_be_used_are_refused_in_one_line(
         weights.select_parts({"trunk.weight": torch.zeros(1)})
 
 
-def test_one_device_only(config: RunConfig) -> None:
-    with pytest.raises(UserError, match="without torchrun"):
-        task.create(config, TorchRanks(0, 2, torch.device("cpu")))
+def test_ranks_that_do_not_divide_the_images_are_refused(config: RunConfig) -> None:
+    with pytest.raises(UserError, match=r"12 images cannot be shared evenly by 5 ranks; fix: "):
+        task.create(config, TorchRanks(4, 5, torch.device("cpu")))
+
+
+def _generate_on_this_rank(data_root: Path) -> tuple[list[Any], Mapping[str, float], Any]:
+    """Return this rank's images at each number, the quality of a run, and its times."""
+    with start_ranks() as ranks:
+        made = task.create(configuration("galaxy_generation", data_root), ranks)
+        outcome = generate.run(made.definition, made, made.config, RunLogWriter(None))
+        parts = [made.decode(made.sample(count, 1)).numpy().copy() for count in made.counts]
+    return parts, outcome.quality, outcome.times
+
+
+@pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_the_images_do_not_depend_on_the_number_of_ranks(
+    config: RunConfig, world_size: int
+) -> None:
+    alone, quality, _ = _generate_on_this_rank(config.data_root)
+    on_each = on_ranks(world_size, _generate_on_this_rank, config.data_root)
+    for number, images in enumerate(alone):
+        shares = [parts[number] for parts, _, _ in on_each]
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+        np.testing.assert_allclose(np.concatenate(shares), images, rtol=1e-3, atol=1e-4)
+    assert [len(parts[0]) for parts, _, _ in on_each] == [1] + [0] * (world_size - 1)
+    for _, found, times in on_each:
+        assert found == on_each[0][1]
+        assert found == pytest.approx(quality, rel=1e-3, abs=1e-4)
+        assert [taken.images for taken in times] == [1, 3, 12]
 
 
 def test_other_weights_generate_in_the_open_division_only(config: RunConfig) -> None:
@@ -162,4 +193,4 @@ def test_pictures_show_real_and_generated_galaxies(config: RunConfig) -> None:
     made.decode(made.sample(12, 1))  # what was judged is shown, whatever came after it
     above, below = made.pictures().subfigs
     assert (len(above.axes), len(below.axes)) == (len(made.held_out), 12)
-    assert torch.equal(made.judged, made.decode(made.sample(12, 0)))
+    assert np.array_equal(made.judged, made.decode(made.sample(12, 0)))

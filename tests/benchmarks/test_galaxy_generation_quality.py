@@ -32,7 +32,8 @@ HELD_OUT, TRAINING, NEW = galaxies(300, 1), galaxies(500, 2), galaxies(400, 3)
 
 
 def compute_quality(images: Tensor) -> dict[str, float]:
-    return quality.compute_metrics(images, HELD_OUT, TRAINING, MODEL, DATA)
+    measured = quality.measure(images.numpy(), MODEL, DATA)
+    return quality.compute_metrics(measured, HELD_OUT.numpy(), TRAINING.numpy(), MODEL, DATA)
 
 
 def test_real_galaxies_pass() -> None:

@@ -1,0 +1,102 @@
+"""The parts of galaxy_generation that do not depend on the framework: noise, ranks, quality.
+
+Several ranks share the images of a repetition: each makes a part of them, in the memory of its own
+host. All draw the same noise and take their rows of it, so the images do not depend on the number
+of ranks. One image is made by the first rank alone, and nobody waits for the others then: what is
+timed is the latency of one device.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.galaxy_generation import quality
+from reference.data import galaxies
+from reference.galaxies.task import crop_middle
+from reference.machine.ranks import Ranks
+from reference.run.config import RunConfig
+from reference.run.generate import Times
+from reference.run.report import Table
+from reference.run.seeding import make_generator
+from reference.run.task import BenchmarkTask
+from rules.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_SHOWN = 24  # galaxies of each kind, in the picture
+
+
+class GenerationTask(BenchmarkTask):
+    """Galaxies from noise; the task of a framework samples and decodes.
+
+    Images are float32, in units of the sky noise, (n, bands, pixels, pixels) in the host's memory.
+    """
+
+    def __init__(self, config: RunConfig, ranks: Ranks, weights_digest: str) -> None:
+        assert config.definition.generation is not None
+        super().__init__(config, ranks)
+        self.counts = config.definition.generation.counts
+        self.weights_digest = weights_digest
+        self.times: Sequence[Times] = ()
+        most, world_size = max(self.counts), ranks.world_size
+        if most % world_size:
+            raise UserError(
+                f"{most:,} images cannot be shared evenly by {world_size} ranks; "
+                f"fix: start a number of ranks that divides {most:,}"
+            )
+
+    def share_rows(self, count: int) -> slice:
+        """Return the rows of this rank among ``count`` images; the first ranks have one more."""
+        least, more = divmod(count, self.ranks.world_size)
+        rank: int = self.ranks.rank
+        first = rank * least + min(rank, more)
+        return slice(first, first + least + (rank < more))
+
+    def draw_normal(self, purpose: str, count: int, repetition: int = 0) -> np.ndarray:
+        """Return this rank's rows of N(0, 1) for ``count`` latent vectors, (rows, latents)."""
+        random = make_generator(self.config.seed, purpose, count, repetition)
+        shape = (count, self.definition.model["latents"])
+        noise = random.standard_normal(shape, dtype=np.float32)
+        return noise[self.share_rows(count)]
+
+    def open_data(self) -> None:
+        """Map the noise-free stamps; rows [0, train) are for training, the others are held out."""
+        sky = galaxies.load(self.folder)
+        train = self.definition.train_samples
+        assert len(sky.labels) == train + self.definition.evaluation_samples
+        stamps = crop_middle(sky.noise_free, self.definition.model["pixels"])
+        self.training, self.held_out = stamps[:train], stamps[train:]
+
+    def judge(self, images: np.ndarray) -> dict[str, float]:
+        """Return the metrics of the images of all ranks; see ``quality``.
+
+        ``images`` are this rank's part of them, (n, bands, pixels, pixels).
+        """
+        self.judged = images[:MOST_SHOWN].copy()
+        model, data = self.definition.model, self.definition.data
+        parts = self.ranks.all_gather_object(quality.measure(images, model, data))
+        metrics = None
+        if self.ranks.is_first:
+            metrics = quality.compute_metrics(
+                quality.join(parts), self.held_out, self.training, model, data
+            )
+        found: dict[str, float] = self.ranks.broadcast(metrics)
+        return found
+
+    def keep_times(self, times: Sequence[Times]) -> None:
+        """Keep the times for the report."""
+        self.times = times
+
+    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
+        """Return latencies and rates, and the time for CosmoDC2; see ``quality``."""
+        on_progress(1, 1)
+        return [quality.make_speed_table(self.times, self.definition.scale)]
+
+    def pictures(self) -> "Figure":
+        """Return a figure of generated galaxies beside real ones."""
+        from benchmarks.galaxy_generation import pictures  # astropy is slow to import
+
+        sky = galaxies.parameters_of(self.definition.data)
+        return pictures.draw_panel(self.held_out[:MOST_SHOWN], self.judged, sky)
