@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -106,7 +106,9 @@ class Definition:
     lowest and highest possible values of a metric, ``relations`` what holds between metrics.
     ``data_digest`` belongs to the dataset that the reference prepares. ``generation`` is set if
     ``kind`` is ``generate``. ``execution`` are settings that only this benchmark's reference has
-    and that do not change the mathematics, each with its choices, the default first. ``extras`` are
+    and that do not change the mathematics, each with its choices, the default first. ``variants``
+    are facts of ``data`` or ``model`` that the reference can choose otherwise in the open division,
+    likewise; no rule reads them. ``extras`` are
     those of the installation that its data and metrics need, besides that of a framework.
     ``summary`` says in a sentence what runs at this scale, ``meanings`` what the metrics are, and
     ``units`` the units of those that are no plain numbers; no rule reads them.
@@ -129,6 +131,7 @@ class Definition:
     provisional: str | None = None
     data_digest: str | None = None
     execution: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    variants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     extras: tuple[str, ...] = ()
     summary: str = ""
     meanings: Mapping[str, str] = field(default_factory=dict)
@@ -144,6 +147,23 @@ class Definition:
     def evaluation_samples(self) -> int:
         """The number of samples in the evaluation set; every evaluation reads all of them."""
         return int(self.data["evaluation_samples"])
+
+    def vary(self, chosen: Mapping[str, str]) -> "Definition":
+        """Return the definition with the variants in ``chosen``; its digest stays.
+
+        A variant that ``data`` does not have is a fact of ``model``.
+        """
+        varied = {key: chosen.get(key, choices[0]) for key, choices in self.variants.items()}
+        others = {key: value for key, value in varied.items() if value != self.variants[key][0]}
+        if not others:
+            return self
+        of_data = {key: value for key, value in others.items() if key in self.data}
+        of_model = {key: value for key, value in others.items() if key not in self.data}
+        return replace(
+            self,
+            data=MappingProxyType({**self.data, **of_data}),
+            model=MappingProxyType({**self.model, **of_model}),
+        )
 
     def count_parameters(self, hyperparameters: Mapping[str, object]) -> int:
         """Return the number of trainable parameters of the model with these hyperparameters.
@@ -284,6 +304,7 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
         provisional=facts.get("provisional"),
         data_digest=facts.get("data_digest"),
         execution=_freeze(facts.get("execution", {})),
+        variants=_freeze(facts.get("variants", {})),
         extras=tuple(facts.get("extras", ())),
         summary=facts.get("summary", ""),
         meanings=_freeze(facts.get("meanings", {})),

@@ -60,8 +60,8 @@ class VaeTask(GalaxyTask):
     def examine(self, images: np.ndarray, noise: np.ndarray, generated: np.ndarray) -> Examined:
         """Measure one evaluation batch.
 
-        That are the ``images``, latents drawn from their posteriors by ``noise``, and new galaxies
-        with the latents ``generated``.
+        That are the ``images`` of ``read_images``, latents drawn from their posteriors by
+        ``noise``, and new galaxies with the latents ``generated``.
         """
         raise NotImplementedError
 
@@ -88,8 +88,33 @@ class VaeTask(GalaxyTask):
     def open_data(self) -> None:
         """Map the middle of the noise-free stamps; rows [0, train) are for training."""
         super().open_data()
-        pixels = self.definition.model["pixels"]
+        pixels, observed = self.definition.model["pixels"], self.stamps
         self.stamps = crop_middle(galaxies.load(self.folder).noise_free, pixels)
+        if self.is_input_noisy:
+            self.observed_stamps = crop_middle(observed, pixels)
+
+    @property
+    def is_input_noisy(self) -> bool:
+        """Whether the encoder sees the observed stamp and not the noise-free one."""
+        return bool(self.definition.model.get("encoder_input") == "noisy")
+
+    def read_images(self, rows: np.ndarray, orientations: np.ndarray | None = None) -> np.ndarray:
+        """Return copies of noise-free stamps, (rows, bands, pixels, pixels).
+
+        If the input is noisy, the bands of the observed stamps come before them; ``split_input``
+        parts the two.
+        """
+        stored = [self.observed_stamps, self.stamps] if self.is_input_noisy else [self.stamps]
+        if orientations is None:
+            parts = [stamps[rows] for stamps in stored]
+        else:
+            parts = [reorient_stamps(stamps, rows, orientations) for stamps in stored]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def split_input(self, images: Any) -> tuple[Any, Any]:
+        """Return what the encoder sees and what the decoder shall give, of ``read_images``."""
+        bands = len(self.definition.data["bands"])
+        return images[:, :bands], images[:, -bands:]
 
     def next_arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """Return this rank's images of the global batch, and N(0, 1) to draw latents.
@@ -100,7 +125,7 @@ class VaeTask(GalaxyTask):
         count = self.ranks.split_batch(batch)
         first = self.ranks.rank * count
         positions, orientations = self.order.take(self.samples + first, count)
-        images = reorient_stamps(self.stamps, self.training_rows[positions], orientations)
+        images = self.read_images(self.training_rows[positions], orientations)
         normal = self.draw_normal(batch, "latents of step", self.samples)
         return images, normal[first : first + count]
 
@@ -109,7 +134,8 @@ class VaeTask(GalaxyTask):
         images, _ = super().make_noise_arrays(count)
         model = self.definition.model
         normal = np.zeros((count, model["latents"]), np.float32)
-        return np.abs(crop_middle(images, model["pixels"])), normal
+        images = np.abs(crop_middle(images, model["pixels"]))
+        return np.concatenate([images] * (1 + self.is_input_noisy), axis=1), normal
 
     def draw_normal(self, count: int, purpose: str, *keys: int) -> np.ndarray:
         """Draw N(0, 1) for ``count`` latent vectors, (count, latents), the same on every rank."""
@@ -133,7 +159,7 @@ class VaeTask(GalaxyTask):
         generated[mine] = self.sample(generated[mine])
         parts = []
         for rows, kept in self.iterate_batches(mine):
-            images = self.stamps[self.evaluation_rows[rows]]
+            images = self.read_images(self.evaluation_rows[rows])
             parts.append(self.examine(images, latent_noise[rows], generated[rows]).first(kept))
         return quality.join_parts(parts, mine, count, sum_over_ranks)
 
@@ -159,7 +185,7 @@ class VaeTask(GalaxyTask):
         snr = np.asarray(sky.labels["snr"][rows])
         chosen = rows[find_nearest(snr, pictures.SIGNAL_TO_NOISE)]
         padded = np.resize(chosen, self.evaluation_batch)
-        mean, _ = self.encode(self.stamps[padded])
+        mean, _ = self.encode(self.split_input(self.read_images(padded))[0])
         normal = self.draw_normal(len(padded), "generated galaxies")
         return pictures.draw_panel(
             galaxies.parameters_of(self.definition.data),

@@ -57,8 +57,10 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyTask):
 
         ``images`` are (n, bands, pixels, pixels); ``normal``, (n, latents), draws the latents.
         """
+        observed, images = self.split_input(images)
         scaled = self.model.scale_images(images)
-        mean, scale = self.model.encoder(scaled, training=True)
+        seen = self.model.scale_images(observed) if self.is_input_noisy else scaled
+        mean, scale = self.model.encoder(seen, training=True)
         latents = mean + scale * normal
         logits = self.model.decoder(latents, training=True)
         kl_weight = self.hyperparameters.kl_weight
@@ -90,8 +92,9 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyTask):
 
     def examine(self, images: np.ndarray, noise: np.ndarray, generated: np.ndarray) -> Examined:
         """Measure one evaluation batch; shapes as ``VaeTask``."""
+        observed, images = self.split_input(images)
         real = images.astype(np.float32)
-        mean, scale = self.encode(images)
+        mean, scale = self.encode(observed)
         reconstructed, new = self.decode(mean), self.decode(generated)
         latents = tf.constant(mean + scale * noise)
         return Examined(

@@ -80,7 +80,8 @@ class GalaxyVaeTask(VaeTask, TorchGalaxyTask):
 
         ``images`` are (n, bands, pixels, pixels); ``normal``, (n, latents), draws the latents.
         """
-        mean, scale = self.predict(images)
+        observed, images = self.split_input(images)
+        mean, scale = self.predict(observed)
         latents = self.draw_latents(mean, scale, normal)
         with self.autocast():
             logits = self.model.decoder(latents)
@@ -121,8 +122,8 @@ class GalaxyVaeTask(VaeTask, TorchGalaxyTask):
     def examine(self, images: np.ndarray, noise: np.ndarray, generated: np.ndarray) -> Examined:
         """Measure one evaluation batch, on this rank's device; shapes as ``VaeTask``."""
         self.model.eval()
-        real = self.to_device(images)
-        mean, scale = self.compiled_predict(real)
+        observed, real = map(self.to_device, self.split_input(images))
+        mean, scale = self.compiled_predict(observed)
         reconstructed = self.compiled_decode(mean)
         new = self.compiled_decode(self.to_device(generated))
         latents = mean + scale * self.to_device(noise)
@@ -143,7 +144,8 @@ class GalaxyVaeTask(VaeTask, TorchGalaxyTask):
 
     def predict_noise(self) -> None:
         """Encode and decode once in the shapes of an evaluation."""
-        mean, _ = self.compiled_predict(self.draw_noise(self.evaluation_batch)[0])
+        images, _ = self.make_noise_arrays(self.evaluation_batch)
+        mean, _ = self.compiled_predict(self.to_device(self.split_input(images)[0]))
         self.compiled_decode(mean)
 
     def use_execution(self, settings: Execution) -> None:

@@ -1,6 +1,6 @@
 """The configuration of a run: everything that it needs, validated once, before anything starts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +26,7 @@ class Execution:
     Autotuning replaces ``auto`` by what is fastest on this machine; ``because`` then has the reason
     for each setting. ``micro_batch`` is the number of samples that a rank takes at once in training
     on torch; ``auto`` becomes the largest one that fits into memory. ``own`` has the settings that
-    the definition adds for its benchmark.
+    the definition adds for its benchmark, and the variants that were chosen in the open division.
     """
 
     precision: str = "auto"
@@ -151,6 +151,7 @@ def configure(
     has_pieces = framework == "torch" and definition.kind == "train"
     of_training = TRAINING_CHOICES if has_pieces else {}
     execution_choices = {**EXECUTION_CHOICES, **of_training, **definition.execution}
+    variants: dict[str, str] = {}
     execution = _make_default_execution(definition)
     if not has_pieces:
         execution = execution.with_setting("micro_batch", "whole")
@@ -158,20 +159,25 @@ def configure(
         if key in execution_choices:
             choice = _parse_choice(key, text, execution_choices[key])
             execution = execution.with_setting(key, choice)
+        elif key in definition.variants:
+            variants[key] = _parse_choice(key, text, definition.variants[key])
         elif key in rules:
             values[key] = _parse_allowed(rules[key], text, division, own_code)
         else:
-            known = [*rules, *execution_choices]
+            known = [*rules, *execution_choices, *definition.variants]
             raise UserError(
                 f"--set {key}: {definition.name} has no such setting{did_you_mean(key, known)} "
                 f"(all: {', '.join(known)})"
             )
+    execution = replace(execution, own={**execution.own, **variants})
     if division == "closed":
         _refuse_conflicts(rules, values)
+        for problem in find_variant_problems(definition, execution):
+            raise UserError(f"--set {problem}")
     if int(values.get("global_batch_size", 1)) < 1:
         raise UserError(f"global_batch_size is {values['global_batch_size']}, expected 1 or more")
     config = RunConfig(
-        definition=definition,
+        definition=definition.vary(variants),
         division=division,
         hyperparameters=MappingProxyType(values),
         execution=execution,
@@ -184,6 +190,17 @@ def configure(
         seed_origin="derived" if seed is None else "given",
     )
     return config.select_run(0)
+
+
+def find_variant_problems(definition: Definition, execution: Execution) -> Iterator[str]:
+    """Yield why the closed division refuses a variant, for each that is not the definition's."""
+    for key, choices in definition.variants.items():
+        choice = execution.own.get(key, choices[0])
+        if choice != choices[0]:
+            yield (
+                f"{key}={choice}: the closed division has {choices[0]} only; "
+                "fix: add --division open, or leave the setting out"
+            )
 
 
 def refuse_without_effect(config: RunConfig, settings: Iterable[str], needed: str) -> None:

@@ -1,5 +1,7 @@
 """What is special to galaxy_vae: the published layout, flux scaling, properties, quality."""
 
+import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from benchmarks.galaxy_vae.model import (
     measure_properties,
     reconstruction_loss,
 )
+from tests.test_benchmark_contract import build, configuration
 
 FULL: dict[str, Any] = {
     "bands": 6, "pixels": 64, "filters": (32, 64, 128, 256), "latents": 32, "flow_layers": 8,
@@ -251,3 +254,22 @@ def test_each_real_galaxy_stands_above_a_new_one_of_like_brightness() -> None:
     assert len(shown) == 6
     expected = colour.compose_colours(generated[[2, 0]], parameters)[:, 16:48, 16:48]
     assert np.array_equal(np.stack(shown[4:]), expected)
+
+
+def test_a_noisy_input_is_reconstructed_without_its_noise(data_root: Path) -> None:
+    small = configuration("galaxy_vae", data_root)
+    noisy = dataclasses.replace(small, definition=small.definition.vary({"encoder_input": "noisy"}))
+    usual, made = build(small), build(noisy)
+    (clean, normal), (pairs, same) = usual.next_arrays(), made.next_arrays()
+    observed, target = made.split_input(pairs)
+    assert np.array_equal(target, clean)
+    assert np.array_equal(same, normal)
+    # In units of the sky noise, and turned as the target is.
+    assert 0.9 < (observed.astype(float) - target).std() < 1.2
+    arrays = [torch.from_numpy(array) for array in (pairs, same)]
+    loss = made.compute_loss(*arrays)
+    arrays[0][:, :6] = arrays[0][:, 6:]
+    assert made.compute_loss(*arrays) == usual.compute_loss(*map(torch.from_numpy, (clean, normal)))
+    assert loss != made.compute_loss(*arrays)
+    assert made.evaluate().keys() == usual.evaluate().keys()
+    made.predict_noise()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reference import data
-from reference.run.config import RunConfig
+from reference.run.config import RunConfig, find_variant_problems
 from reference.session.result_folder import (
     ResultFolder,
     find_obstacles,
@@ -135,3 +135,4 @@ def find_refusals(config: RunConfig) -> Iterator[str]:
         problem = rule.find_problem(value) or beside
         if problem:
             yield f"{key}={value}: in the closed division it {problem} (rule T12)"
+    yield from find_variant_problems(config.definition, config.execution)

@@ -10,7 +10,7 @@ e1, e2 and the other quantities are as the docstring of ``galaxies`` says.
 import hashlib
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 
 import galsim
 import numpy as np
+from astropy.io import fits
 
 from reference.data.store import StoreError
 
@@ -46,10 +47,24 @@ PURE_DISC_SHARE = 0.4
 BULGE_FRACTION_BETA = (1.0, 1.25)
 BULGE_TO_DISC_RADIUS = 0.6
 
+COSMOS = "cosmos"
+COSMOS_VARIABLE = "CEPHEID_COSMOS"  # of the environment: the catalogue's main file
+COSMOS_SAMPLES = ("25.2", "23.5")  # the limits in F814W of the samples, the usual one first
+
 # Sérsic indices of catalogue fits are rounded, as GalSim's own COSMOSCatalog does: GalSim keeps
 # tables for each index, and drawing is ten times as fast. The limits are those of galsim.Sersic.
 SERSIC_STEP, SERSIC_RANGE = 0.05, (0.3, 6.0)
 LARGEST_NUMBER_OF_TRIES = 1000
+NEEDED_COLUMNS = (
+    "mag_auto",
+    "zphot",
+    "sersicfit",
+    "bulgefit",
+    "use_bulgefit",
+    "hlr",
+    "flux",
+    "dmag",
+)
 ELLIPTICAL_FROM, INTERMEDIATE_FROM = 3.0, 1.5
 
 
@@ -265,17 +280,41 @@ def _open_catalogue(path: Path) -> galsim.COSMOSCatalog:
 
 
 def find_catalogue(name: str) -> Path:
-    """Return the path of a catalogue; galsim_download_cosmos says where a bare file name lies."""
+    """Return the path of a catalogue; galsim_download_cosmos says where a bare file name lies.
+
+    ``cosmos`` stands for the file that $CEPHEID_COSMOS names, else for the first sample that
+    galsim_download_cosmos has left. Raises StoreError where there is none.
+    """
     path = Path(name)
+    if name == COSMOS:
+        return _find_cosmos()
     return path if path.name != name else Path(galsim.meta_data.share_dir) / name
 
 
+def _find_cosmos() -> Path:
+    if named := os.environ.get(COSMOS_VARIABLE):
+        return Path(named)
+    share = Path(galsim.meta_data.share_dir)
+    for sample in COSMOS_SAMPLES:
+        path = share / f"COSMOS_{sample}_training_sample" / f"real_galaxy_catalog_{sample}.fits"
+        if path.is_file():
+            return path
+    raise StoreError(
+        f"there is no COSMOS catalogue in {share}, and ${COSMOS_VARIABLE} is not set; fix: run "
+        f"`galsim_download_cosmos`, set {COSMOS_VARIABLE} to the file real_galaxy_catalog_….fits "
+        "that you have, or leave out catalogue=cosmos"
+    )
+
+
 def _digest_catalogue(path: Path) -> dict[str, str]:
-    """Return the SHA-256 digests of the three files by name."""
+    """Return the SHA-256 digests of the three files by name.
+
+    Raises StoreError where one cannot be read, or where they are of another version.
+    """
     stem, suffix = os.path.splitext(path.name)
     names = [path.name, f"{stem}_fits{suffix}", f"{stem}_selection{suffix}"]
     try:
-        return {
+        digests = {
             name: hashlib.sha256((path.parent / name).read_bytes()).hexdigest() for name in names
         }
     except OSError as error:
@@ -284,3 +323,28 @@ def _digest_catalogue(path: Path) -> dict[str, str]:
             f"files, {', '.join(names)}; `galsim_download_cosmos` fetches them, and catalogue: "
             f"parametric needs none."
         ) from error
+    _refuse_other_version([path.parent / name for name in names])
+    return digests
+
+
+def _refuse_other_version(files: Sequence[Path]) -> None:
+    """Raise StoreError where the files are not those of one catalogue, or lack what is drawn."""
+    rows, columns = {}, set()
+    for file in files:
+        try:
+            with fits.open(file) as content:
+                rows[file.name] = int(content[1].header["NAXIS2"])
+                columns |= set(content[1].columns.names)
+        except (OSError, IndexError, KeyError, AttributeError) as error:
+            raise StoreError(f"{file}: not a table of a COSMOS catalogue ({error})") from error
+    if len(set(rows.values())) > 1:
+        found = ", ".join(f"{name} has {count:,}" for name, count in rows.items())
+        raise StoreError(
+            f"{files[0]}: its files have different numbers of galaxies ({found}); "
+            "fix: take all three from one version of the catalogue"
+        )
+    if missing := [name for name in NEEDED_COLUMNS if name not in columns]:
+        raise StoreError(
+            f"{files[0]}: another version of the catalogue: no column {', '.join(missing)}; "
+            "fix: fetch the present one with `galsim_download_cosmos`"
+        )

@@ -49,7 +49,7 @@ def prepare_sweep(
     config = configure(
         definition, division="open", overrides=job.overrides, data_root=job.data_root, seed=1
     )
-    prepare_data(definition, config.data_root, observer)
+    prepare_data(config.definition, config.data_root, observer)
     with start_ranks() as ranks:
         description = system.describe("local", ranks)
     configuration = {

@@ -154,3 +154,20 @@ def test_a_definition_may_add_settings_of_execution_and_choices() -> None:
         configure(chosen, overrides=["all_reduce=ring"])
     with pytest.raises(UserError, match="expected one of auto, fp32, bf16"):
         configure(MINI, overrides=["precision=fp16"])
+
+
+def test_a_variant_is_for_the_open_division_and_keeps_the_digest() -> None:
+    chosen = definition.load("galaxy_shape", "mini")
+    with pytest.raises(UserError, match=r"input_scaling=none: the closed .* --division open"):
+        configure(chosen, overrides=["input_scaling=none"])
+    with pytest.raises(UserError, match="expected one of asinh, none"):
+        configure(chosen, division="open", overrides=["input_scaling=log"])
+    varied = configure(chosen, division="open", overrides=["input_scaling=none"])
+    assert varied.definition.model["input_scaling"] == "none"
+    assert varied.definition.digest == chosen.digest
+    assert varied.execution.own == {"input_scaling": "none"}
+    assert configure(chosen, overrides=["input_scaling=asinh"]).definition == chosen
+    noisy = configure(
+        definition.load("galaxy_vae", "mini"), division="open", overrides=["encoder_input=noisy"]
+    )
+    assert noisy.definition.model["encoder_input"] == "noisy"

@@ -9,12 +9,16 @@ from pathlib import Path
 import galsim
 import numpy as np
 import pytest
+from astropy.io import fits
 
+from reference import data
 from reference.data import galaxies
 from reference.data.galaxies import drawing, population
 from reference.data.galaxies.drawing import Profile
 from reference.data.galaxies.stamps import SkyParameters
 from reference.data.store import StoreError
+from reference.run.config import configure
+from rules import definition
 
 ROOT = Path(__file__).resolve().parents[4]
 COSMOS = ROOT.parent / "shared/data/cosmos_example/real_galaxy_catalog_23.5_example.fits"
@@ -165,3 +169,62 @@ def test_missing_catalogue_is_told(tmp_path: Path) -> None:
     sky = replace(SKY, catalogue=tmp_path / "cosmos.fits")
     with pytest.raises(StoreError, match=r"cosmos\.fits: cannot be read .*galsim_download_cosmos"):
         galaxies.name_folder(sky)
+
+
+def test_the_catalogue_that_a_user_has_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CEPHEID_COSMOS", raising=False)
+    monkeypatch.setattr(galsim.meta_data, "share_dir", str(tmp_path))
+    with pytest.raises(StoreError, match=r"there is no COSMOS catalogue .* fix: run `galsim_downl"):
+        population.find_catalogue("cosmos")
+    for sample in ("23.5", "25.2"):
+        path = tmp_path / f"COSMOS_{sample}_training_sample/real_galaxy_catalog_{sample}.fits"
+        path.parent.mkdir()
+        path.touch()
+        assert population.find_catalogue("cosmos") == path
+    monkeypatch.setenv("CEPHEID_COSMOS", "/mine/c.fits")
+    assert population.find_catalogue("cosmos") == Path("/mine/c.fits")
+
+
+@needs_cosmos
+def test_a_catalogue_of_another_version_is_refused(tmp_path: Path) -> None:
+    def write(kept: slice, columns: slice) -> None:
+        for path in COSMOS.parent.glob(f"{COSMOS.stem}*"):
+            with fits.open(path) as content:
+                table = content[1]
+                cut = "_fits" in path.name
+                rows = table.data[kept] if cut else table.data
+                names = rows.columns.names[columns] if cut else rows.columns.names
+                made = fits.BinTableHDU.from_columns(
+                    [
+                        fits.Column(name, rows.columns[name].format, array=rows[name])
+                        for name in names
+                    ]
+                )
+                made.writeto(tmp_path / path.name, overwrite=True)
+
+    sky = SkyParameters(samples=3, catalogue=tmp_path / COSMOS.name)
+    write(slice(90), slice(None))
+    with pytest.raises(StoreError, match=r"_fits\.fits has 90, .* from one version"):
+        galaxies.name_folder(sky)
+    write(slice(None), slice(-2))
+    with pytest.raises(StoreError, match="another version of the catalogue: no column hlr, flux"):
+        galaxies.name_folder(sky)
+    (tmp_path / COSMOS.name).write_bytes(b"not FITS")
+    with pytest.raises(StoreError, match="not a table of a COSMOS catalogue"):
+        galaxies.name_folder(sky)
+
+
+@needs_cosmos
+def test_a_run_draws_from_the_catalogue_without_editing_yaml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CEPHEID_COSMOS", str(COSMOS))
+    chosen = definition.load("galaxy_shape", "mini")
+    asked = configure(chosen, division="open", overrides=["catalogue=cosmos"], data_root=tmp_path)
+    few = {**asked.definition.data, "train_samples": 3, "evaluation_samples": 1}
+    sky = galaxies.load(data.prepare(few, tmp_path))
+    assert sky.manifest.parameters["population"]["catalogue"].keys() >= {COSMOS.name}
+    assert asked.definition.digest == chosen.digest
+    assert asked.execution.own == {"catalogue": "cosmos"}
