@@ -99,8 +99,8 @@ def average_cells(images: np.ndarray, mean_maxima: Sequence[float]) -> np.ndarra
     count, bands, rows, columns = scaled.shape
     side = CELL_PIXELS
     cells = scaled.reshape(count, bands, rows // side, side, columns // side, side)
-    means: np.ndarray = cells.mean((3, 5))
-    return means * np.float32(side)
+    averaged: np.ndarray = cells.mean((3, 5)) * np.float32(side)
+    return averaged
 
 
 def _find_nearest_other(cells: np.ndarray) -> np.ndarray:
