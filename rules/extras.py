@@ -24,6 +24,7 @@ EXTRA_OF: Mapping[str, str] = MappingProxyType(
         "sacremoses": "translation",
         "subword_nmt": "translation",
         "faster_coco_eval": "detection",
+        "av": "video",
         "pynvml": "energy",
         "jinja2": "site",
         "matplotlib": "site",

@@ -129,6 +129,20 @@ def test_radiographs(data_root: Path) -> None:
     check_digest(folder)
 
 
+def test_clips(data_root: Path) -> None:
+    torch = pytest.importorskip("torch", reason="needs the extra torch")
+    from benchmarks.video_prediction import quality
+    from reference.data import videos
+
+    folder, _ = prepare("video_prediction", data_root)
+    frames = page.read_fixed(folder, "frames", range(3, 11))
+    assert np.array_equal(frames, videos.load(folder).frames[3:11])
+    one, other = frames[0, 5:7, :, :, 0] / 255
+    ours = quality.compute_ssim(torch.from_numpy(one), torch.from_numpy(other))
+    assert page.structural_similarity(one, other) == pytest.approx(float(ours))
+    check_digest(folder)
+
+
 def test_sentences(data_root: Path) -> None:
     pytest.importorskip("sentencepiece", reason="sentences need the extra translation")
     from reference.data import wmt

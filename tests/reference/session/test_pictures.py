@@ -26,10 +26,10 @@ CONFIG = configure(definition.load("galaxy_shape", "mini"), seed=7)
 class Showing:
     """A task of which only the pictures are asked."""
 
-    def __init__(self, answer: Figure | Exception) -> None:
+    def __init__(self, answer: Figure | list[Figure] | Exception) -> None:
         self.answer = answer
 
-    def pictures(self) -> Figure:
+    def pictures(self) -> Figure | list[Figure]:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -46,6 +46,20 @@ def test_pictures_are_kept(tmp_path: Path) -> None:
     assert str(path) in keep(Showing(Figure()), tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_several_figures_become_one_moving_picture(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    figures = [Figure(figsize=(1, 1), facecolor=colour) for colour in ("red", "green", "blue")]
+    keep(Showing(figures), tmp_path)
+    colours = []
+    with image.open(tmp_path / "pictures_0.png") as picture:
+        assert picture.default_image  # for programs that know no moving pictures
+        for number in range(picture.n_frames):
+            picture.seek(number)
+            colours.append(picture.convert("RGB").getpixel((50, 50)))
+    red, green, blue = (255, 0, 0), (0, 128, 0), (0, 0, 255)
+    assert colours == [blue, red, green, blue]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Video prediction with FutureGAN, adversarial networks that grow in space."""

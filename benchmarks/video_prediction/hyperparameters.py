@@ -1,0 +1,52 @@
+"""The hyperparameters of video_prediction, among them the schedule by which networks grow."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from reference.run.hyperparameters import AdamHyperparameters
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The state of growth: its ``number`` from 0, and the weight ``alpha`` of its newest layers."""
+
+    number: int
+    alpha: float = 1.0
+
+    @property
+    def is_fading(self) -> bool:
+        """Whether the layers of the stage before are still mixed in."""
+        return self.alpha < 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters(AdamHyperparameters):
+    """The hyperparameters of video_prediction."""
+
+    global_batch_size: int
+    opt_name: Literal["adam"]
+    opt_learning_rate_growth_factor: float
+    growth_fading_samples: int
+    growth_stable_samples: int
+    gan_pixel_weight: float
+    gan_penalty_weight: float
+    gan_penalty_interval_steps: int
+    gan_drift_weight: float
+    gan_deviation_span: int
+
+    def find_stage(self, samples: int, stages: int) -> Stage:
+        """Return the stage of the step that follows ``samples``; there are ``stages`` of them.
+
+        All stages but the last one take the same number of samples. In the first part of each the
+        newest layers fade in; the first stage has nothing to fade.
+        """
+        length = self.growth_fading_samples + self.growth_stable_samples
+        number = min(samples // length, stages - 1) if length else stages - 1
+        since = samples - number * length
+        if number == 0 or since >= self.growth_fading_samples:
+            return Stage(number)
+        return Stage(number, since / self.growth_fading_samples)
+
+    def find_start(self, number: int) -> int:
+        """Return the samples after which the stage ``number`` begins."""
+        return number * (self.growth_fading_samples + self.growth_stable_samples)

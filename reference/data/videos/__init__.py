@@ -1,0 +1,24 @@
+"""Short videos, drawn or read: the generator `videos` of definitions.
+
+A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
+"""
+
+from reference.data.videos.clips import (
+    Clips,
+    VideoParameters,
+    find_distributed_files,
+    folder,
+    load,
+    parameters_of,
+    prepare,
+)
+
+__all__ = [
+    "Clips",
+    "VideoParameters",
+    "find_distributed_files",
+    "folder",
+    "load",
+    "parameters_of",
+    "prepare",
+]

@@ -1,0 +1,360 @@
+"""video_prediction: networks that grow, their losses and measures; contract tests have the rest."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from torch import Tensor, nn
+
+from benchmarks.video_prediction import pictures, plain, quality, speed
+from benchmarks.video_prediction.broken import VARIANTS
+from benchmarks.video_prediction.hyperparameters import Hyperparameters, Stage
+from benchmarks.video_prediction.model import (
+    Critic,
+    Generator,
+    Sizes,
+    compute_penalty,
+    enlarge,
+    mix,
+    show,
+)
+from benchmarks.video_prediction.task import BOTH, VideoPrediction, create
+from reference.run.config import RunConfig, configure
+from reference.run.hyperparameters import parse_hyperparameters
+from reference.torch.distributed import TorchRanks, start_ranks
+from rules import definition
+from rules.definition import Block
+from rules.errors import UserError
+from tests.distributed import on_ranks
+from tests.prepared import prepare
+
+FULL, MINI = (definition.load("video_prediction", scale) for scale in ("full", "mini"))
+ALONE = TorchRanks(0, 1, torch.device("cpu"))
+TRAIN, EVALUATION = 16, 4
+Create = Callable[[RunConfig, TorchRanks], VideoPrediction]
+FADING, STABLE = 16, 8  # samples
+
+
+def configuration(data_root: Path, *overrides: str, **values: int) -> RunConfig:
+    """A task with small networks that grow after three steps of 8, and fade for two."""
+    hyperparameters = dict(MINI.hyperparameters)
+    for name, value in {
+        "growth_fading_samples": FADING, "growth_stable_samples": STABLE, **values
+    }.items():  # fmt: skip
+        hyperparameters[name] = dataclasses.replace(hyperparameters[name], default=value)
+    small = dataclasses.replace(
+        MINI,
+        hyperparameters=MappingProxyType(hyperparameters),
+        model=MappingProxyType({**MINI.model, "widths": [4, 4], "critic_widths": [4, 4]}),
+        data=MappingProxyType(
+            {**MINI.data, "train_samples": TRAIN, "evaluation_samples": EVALUATION}
+        ),
+    )
+    prepare(small.data, data_root)
+    settings = ["precision=fp32", "threads=1", "global_batch_size=8", *overrides]
+    return configure(small, overrides=settings, data_root=data_root, seed=3)
+
+
+def build(config: RunConfig, ranks: TorchRanks = ALONE) -> VideoPrediction:
+    return build_with(create, config, ranks)
+
+
+def build_with(make: Create, config: RunConfig, ranks: TorchRanks = ALONE) -> VideoPrediction:
+    task = make(config, ranks)
+    task.build()
+    task.open_data()
+    task.model.train()
+    return task
+
+
+def weights_of(module: nn.Module) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in module.parameters()]
+
+
+def are_same(first: list[Tensor], second: list[Tensor]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+# Growth -------------------------------------------------------------------------------------------
+
+# Parameters of the published code (github.com/TUM-LMF/FutureGAN at 9428c7d), by the side of frames.
+PUBLISHED = {
+    8: ((33_562_115, 35_663_878), (65_554_433, 66_605_569)),
+    16: ((49_817_091, 51_918_854), (73_681_921, 74_733_057)),
+    32: ((66_072_067, 68_173_830), (81_809_409, 82_860_545)),
+    64: ((70_659_075, 72_760_838), (84_102_913, 85_154_049)),
+    128: ((71_805_699, 72_332_294), (84_676_225, 84_939_649)),
+}
+
+
+@pytest.mark.parametrize("side", PUBLISHED)
+def test_each_stage_has_the_parameters_of_the_published_code(side: int) -> None:
+    sizes, number = Sizes.parse(FULL.model), {4 << k: k for k in range(6)}[side]
+    with torch.device("meta"):
+        networks: tuple[nn.Module, nn.Module] = (
+            Generator(sizes, FULL.model["widths"]),
+            Critic(sizes, FULL.model["critic_widths"], span=1),
+        )
+    for network, frames, published in zip(networks, (6, 12), PUBLISHED[side], strict=True):
+        for alpha, expected in zip((1.0, 0.5), published, strict=True):
+            reached: dict[str, int] = {}
+            watch(network, reached)
+            network(torch.empty(1, 3, frames, side, side, device="meta"), Stage(number, alpha))
+            assert sum(reached.values()) == expected
+
+
+def watch(network: nn.Module, reached: dict[str, int]) -> None:
+    """Note the parameters of the layers that compute something, by name."""
+    for name, module in network.named_modules():
+        own = sum(parameter.numel() for parameter in module.parameters(recurse=False))
+        module.register_forward_pre_hook(lambda *_, name=name, own=own: reached.update({name: own}))
+
+
+def test_stages_follow_from_samples() -> None:
+    values = parse_hyperparameters(
+        Hyperparameters, {key: rule.default for key, rule in FULL.hyperparameters.items()}
+    )
+    half = values.growth_fading_samples
+    assert values.find_stage(0, 6) == Stage(0)
+    assert values.find_stage(2 * half - 1, 6) == Stage(0)
+    assert values.find_stage(2 * half, 6) == Stage(1, 0.0)
+    assert values.find_stage(2 * half + half // 3, 6).alpha == pytest.approx(1 / 3)
+    assert values.find_stage(3 * half, 6) == Stage(1)
+    assert values.find_stage(10**9, 6) == Stage(5)
+    assert 12 * half == 2_900 * FULL.train_samples  # the epochs of the PRACE guide
+
+
+def test_a_new_stage_begins_where_the_old_one_ended_and_fades_in() -> None:
+    torch.manual_seed(0)
+    decoder = Generator(Sizes.parse(MINI.model), MINI.model["widths"]).decoder
+    maps = torch.randn(2, MINI.model["widths"][0], 6, 8, 8)
+    old, half, new = (decoder(maps, Stage(1, alpha)) for alpha in (0.0, 0.5, 1.0))
+    torch.testing.assert_close(half, (old + new) / 2)
+    with torch.no_grad():
+        for parameter in (*decoder.stages[0].parameters(), *decoder.to_frames[1].parameters()):
+            parameter.mul_(2)
+    torch.testing.assert_close(decoder(maps, Stage(1, 0.0)), old)
+    assert not torch.allclose(decoder(maps, Stage(1)), new)
+
+
+def test_details_of_frames_fade_in_too() -> None:
+    frames = torch.randn(1, 1, 2, 16, 16)
+    assert torch.equal(show(frames, 16, Stage(1)), frames)
+    coarse = show(frames, 8, Stage(0))
+    assert torch.equal(coarse, frames[..., ::2, ::2])
+    torch.testing.assert_close(show(frames, 16, Stage(1, 0.0)), enlarge(coarse, 2))
+    torch.testing.assert_close(
+        show(frames, 16, Stage(1, 0.25)), 0.75 * enlarge(coarse, 2) + 0.25 * frames
+    )
+
+
+def test_a_new_stage_has_a_fresh_optimizer_and_a_lower_rate(data_root: Path) -> None:
+    task = build(configuration(data_root))
+    rates = []
+    for _ in range(4):
+        before = task.stage.number
+        task.step()
+        rates.append(task.optimizer.param_groups[0]["lr"])
+        assert bool(task.optimizer.state) == (task.stage.number == before)
+    assert rates == pytest.approx([0.01, 0.01, 0.01, 0.0087])
+
+
+def test_going_on_after_loading_in_the_middle_of_fading_equals_going_on(data_root: Path) -> None:
+    config = configuration(data_root)
+    straight, broken_off, resumed = build(config), build(config), build(config)
+    straight.train(Block(1, 0, 40), lambda _: None)
+    broken_off.train(Block(1, 0, 32), lambda _: None)
+    assert broken_off.stage.is_fading
+    resumed.restore(broken_off.state())
+    resumed.train(Block(2, 32, 40), lambda _: None)
+    assert are_same(weights_of(straight.model), weights_of(resumed.model))
+
+
+def test_all_stages_are_tried_before_the_clock_runs(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = build(configuration(data_root))
+    seen = []
+    scale = task.scale
+
+    def note(frames: Tensor, stage: Stage) -> Tensor:
+        seen.append(stage)
+        return scale(frames, stage)
+
+    monkeypatch.setattr(task, "scale", note)
+    task.warm_up()
+    assert {Stage(0), Stage(1, 0.0), Stage(1)} <= set(seen)
+    assert task.samples == 0
+    assert not task.optimizer.state
+
+
+def test_speed_is_measured_in_the_last_stage(data_root: Path) -> None:
+    task = build(configuration(data_root))
+    speed.place_in_last_stage(task, is_fading=True)
+    assert task.stage == Stage(1, 0.0)
+    speed.place_in_last_stage(task, is_fading=False)
+    assert task.stage == Stage(1)
+
+
+# Losses -------------------------------------------------------------------------------------------
+
+
+def test_a_step_trains_the_critic_then_the_generator_through_it(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = build(configuration(data_root))
+    critic, generator = weights_of(task.model.critic), weights_of(task.model.generator)
+    apply, changed = task.apply_gradients, []
+
+    def note() -> None:
+        apply()
+        changed.append(
+            (
+                not are_same(critic, weights_of(task.model.critic)),
+                not are_same(generator, weights_of(task.model.generator)),
+            )
+        )
+
+    monkeypatch.setattr(task, "apply_gradients", note)
+    task.step()
+    assert changed == [(True, False), (True, True)]
+    assert task.samples == 8
+
+
+def test_only_layers_to_come_get_no_gradient_but_zero(data_root: Path) -> None:
+    task = build(configuration(data_root))
+    task.loss_and_gradients()
+    for name, parameter in task.model.named_parameters():
+        is_to_come = ".stages." in name or ".fading." in name or "frames.1." in name
+        assert parameter.grad is not None
+        assert is_to_come == (not parameter.grad.any()), name
+
+
+def test_the_penalty_is_zero_where_slopes_are_one_and_counts_whole_clips() -> None:
+    clips = torch.randn(4, 1, 2, 3, 3)
+    weights = torch.ones(18) / 18**0.5
+    for factor, expected in ((1.0, 0.0), (3.0, 4.0)):
+        found = compute_penalty(lambda x: x.flatten(1) @ (factor * weights), clips)  # noqa: B023
+        assert float(found) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_mixture_has_one_share_for_each_sample() -> None:
+    real, false = torch.zeros(2, 1, 1, 2, 2), torch.ones(2, 1, 1, 2, 2)
+    mixed = mix(real, false, torch.tensor([0.25, 0.5]))
+    assert mixed.flatten(1).tolist() == [[0.25] * 4, [0.5] * 4]
+
+
+@pytest.mark.parametrize("samples", [0, 32, 64])
+def test_the_plain_network_has_the_same_losses_and_gradients(data_root: Path, samples: int) -> None:
+    config = configuration(data_root, gan_penalty_interval_steps=1)
+    found = []
+    for make in (create, plain.create):
+        task = build_with(make, config)
+        task.samples = samples
+        for network in BOTH:  # as in a step, without its updates
+            task.trained = (network,)
+            error = float(task.loss_and_gradients())
+            parameters = task.model.get_submodule(network).parameters()
+            found.append(
+                (error, [each.grad.clone() for each in parameters if each.grad is not None])
+            )
+    for (error, gradients), (plain_error, plain_gradients) in zip(
+        found[:2], found[2:], strict=True
+    ):
+        assert error == pytest.approx(plain_error, rel=1e-5)
+        for gradient, other in zip(gradients, plain_gradients, strict=True):
+            assert (gradient - other).norm() <= 0.02 * other.norm() + 1e-5  # a kink may flip
+
+
+def train_on_this_rank(data_root: Path) -> list[float]:
+    """Train until the networks have grown; return some of the weights."""
+    torch.set_num_threads(1)
+    with start_ranks() as ranks:
+        config = configuration(data_root, "opt_base_learning_rate=0.002")
+        task = build(config, ranks)
+        task.train(Block(1, 0, 40), lambda _: None)
+        flat = torch.cat([each.flatten() for each in weights_of(task.model)])
+    kept: list[float] = flat[::50].tolist()
+    return kept
+
+
+def test_two_ranks_grow_as_one_does(data_root: Path) -> None:
+    configuration(data_root)
+    (alone,) = on_ranks(1, train_on_this_rank, data_root)
+    first, second = on_ranks(2, train_on_this_rank, data_root)
+    assert first == second
+    assert first == pytest.approx(alone, rel=1e-3, abs=1e-4)
+
+
+def test_a_share_that_is_no_multiple_of_the_span_is_refused(data_root: Path) -> None:
+    config = configuration(data_root, gan_deviation_span=3)
+    with pytest.raises(UserError, match="gan_deviation_span is 3: a rank has 8 samples"):
+        create(config, ALONE)
+
+
+# Quality ------------------------------------------------------------------------------------------
+
+
+def test_ssim_is_that_of_scikit_image() -> None:
+    metrics = pytest.importorskip("skimage.metrics", reason="needs scikit-image")
+    random = np.random.default_rng(0)
+    true, predicted = random.random((2, 20, 24))
+    predicted = 0.5 * true + 0.5 * predicted
+    _, expected = metrics.structural_similarity(
+        true, predicted, data_range=1, gaussian_weights=True, sigma=1.5,
+        use_sample_covariance=False, full=True,
+    )  # fmt: skip
+    found = quality.compute_ssim(torch.from_numpy(predicted), torch.from_numpy(true))
+    assert float(found) == pytest.approx(expected.mean(), rel=1e-6)
+    psnr = metrics.peak_signal_noise_ratio(true, predicted, data_range=1)
+    found = quality.compute_psnr(torch.from_numpy(predicted), torch.from_numpy(true))
+    assert float(found) == pytest.approx(psnr, rel=1e-9)
+
+
+def test_blur_lowers_sharpness_and_truth_has_all() -> None:
+    torch.manual_seed(0)
+    true = torch.rand(3, 1, 6, 16, 16)
+    perfect = quality.Scores.measure(true, true).summarize()
+    assert perfect["ssim"] == pytest.approx(1)
+    assert perfect["sharpness"] == pytest.approx(1)
+    blurred = (true + true.roll(1, -1) + true.roll(1, -2)) / 3
+    assert quality.Scores.measure(blurred, true).summarize()["sharpness"] < 0.8
+    assert quality.Scores.measure(0 * true, true).summarize()["sharpness"] == 0
+
+
+def test_baselines_copy_and_extrapolate() -> None:
+    past = torch.linspace(0.1, 0.6, 6).view(1, 1, 6, 1, 1)
+    assert quality.copy_last(past, 2).flatten().tolist() == pytest.approx([0.6, 0.6])
+    assert quality.extrapolate(past, 6).flatten().tolist() == pytest.approx(
+        [0.7, 0.8, 0.9, 1.0, 1.0, 1.0]
+    )
+
+
+def test_the_report_has_the_baselines_beside_the_prediction(data_root: Path) -> None:
+    task = build(configuration(data_root))
+    found = task.evaluate()
+    (table,) = task.report(lambda *_: None)
+    assert table.rows[0]["prediction"] == "prediction"
+    assert table.rows[0]["ssim"] == pytest.approx(found["ssim"])
+    copied = build_with(VARIANTS["copy_last"], task.config)
+    assert copied.evaluate()["ssim"] == pytest.approx(table.rows[1]["ssim"], rel=1e-5)
+
+
+def test_a_moment_of_the_picture_shows_the_current_frames(data_root: Path) -> None:
+    task = build(configuration(data_root))
+    figures = task.pictures()
+    assert len(figures) == 12
+    clip = np.arange(4, dtype=np.uint8).reshape(4, 1, 1, 1) * 50
+    early, late = (
+        pictures.compose(clip[:2], clip[2:], clip[2:] + 10, moment=moment) for moment in (0, 3)
+    )
+    assert early.shape == late.shape
+    assert (early[0, 0] == 0).all()  # the large truth is the first frame
+    assert (late[0, 0] == 150).all()
+    assert (late[0, 140] == 160).all()  # beside it the prediction
