@@ -198,7 +198,7 @@ class Critic(nn.Module):
         self.encoder = GrowingEncoder(sizes.channels, widths, rectify)
         self.near = DeviationConvolution(width, span)
         side, frames = sizes.first_pixels, sizes.inputs + sizes.outputs
-        self.whole = EqualizedConvolution(width, width, (frames, side, side), rectify)
+        self.whole = WholeConvolution(width, width, (frames, side, side), rectify)
         self.score = convolve_pointwise(width, 1, keep)
 
     def forward(self, clips: Tensor, stage: Stage) -> Tensor:
@@ -228,6 +228,20 @@ class DeviationConvolution(EqualizedConvolution):
         of_maps = of_maps.contiguous(memory_format=torch.channels_last_3d)
         result = functional.conv3d(maps, of_maps, self.bias, padding=1)
         return self.activation(result + deviation.view(-1, 1, 1, 1, 1) * of_ones)
+
+
+class WholeConvolution(EqualizedConvolution):
+    """A convolution as large as its maps, so that each result has one place.
+
+    As a product of matrices its second derivatives take a quarter of the time on CPUs.
+    """
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Return the activated maps (n, outputs, 1, 1, 1) of maps (n, inputs, time, y, x)."""
+        rows, weight = (
+            each.permute(0, 2, 3, 4, 1).flatten(1) for each in (maps, self.weight * self.scale)
+        )
+        return self.activation(functional.linear(rows, weight, self.bias))[..., None, None, None]
 
 
 def measure_deviation(maps: Tensor, span: int) -> Tensor:

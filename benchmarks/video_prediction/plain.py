@@ -18,7 +18,7 @@ from benchmarks.video_prediction.model import (
     measure_deviation,
     mix,
 )
-from benchmarks.video_prediction.task import VideoPrediction
+from benchmarks.video_prediction.task import GENERATOR, VideoPrediction
 from reference.run.config import RunConfig
 from reference.torch.distributed import TorchRanks
 
@@ -58,6 +58,11 @@ class PlainVideoPrediction(VideoPrediction):
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return torch's default Adam."""
         return torch.optim.Adam(self.model.parameters(), **self.hyperparameters.torch_options)
+
+    def generate(self, past: Tensor, stage: Stage) -> Tensor:
+        """Return the frames that follow ``past``, as the base, computed anew for each network."""
+        with torch.set_grad_enabled(GENERATOR in self.trained), self.autocast():
+            return self.model(past, stage).float()
 
     def compute_critic_loss(
         self, past: Tensor, future: Tensor, predicted: Tensor, stage: Stage

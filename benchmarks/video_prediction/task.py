@@ -45,6 +45,7 @@ class VideoPrediction(TorchTask):
     evaluation_batch = 100
     trained: Sequence[str] = BOTH
     updated: Sequence[str] = BOTH  # in a step, in this order
+    predicted: Tensor | None = None  # by the critic's update, for the generator's
     shown = 4  # clips in the picture
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
@@ -156,6 +157,7 @@ class VideoPrediction(TorchTask):
 
     def step(self) -> Tensor:
         """Update the critic, then the generator; return this rank's mean error of a pixel."""
+        self.predicted = None
         for name in self.updated:
             self.trained = (name,)
             error = super().step()
@@ -194,8 +196,7 @@ class VideoPrediction(TorchTask):
         stage = self.stage
         past, future = self.scale(past, stage), self.scale(future, stage)
         losses = []
-        with torch.set_grad_enabled(GENERATOR in self.trained), self.autocast():
-            predicted = self.model(past, stage).float()
+        predicted = self.generate(past, stage)
         if CRITIC in self.trained:
             losses.append(self.compute_critic_loss(past, future, predicted.detach(), stage))
         error = (predicted - future).abs().mean()
@@ -204,6 +205,20 @@ class VideoPrediction(TorchTask):
         loss = torch.stack(losses).sum()
         shown: Tensor = loss + (error / 2 - loss).detach()
         return shown
+
+    def generate(self, past: Tensor, stage: Stage) -> Tensor:
+        """Return the frames that follow ``past``, in [-1, 1], both (n, channels, time, y, x).
+
+        An update of the critic leaves the generator as it is, so that of the generator takes the
+        same frames.
+        """
+        if self.trained == (GENERATOR,) and self.predicted is not None:
+            frames, self.predicted = self.predicted, None
+            return frames
+        with self.autocast():
+            frames = self.model(past, stage).float()
+        self.predicted = frames if self.trained == (CRITIC,) else None
+        return frames
 
     def judge(self, clips: Tensor, stage: Stage) -> Tensor:
         """Return the critic's scores of clips (n, channels, time, y, x), (n,), in float32."""
