@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from benchmarks.video_prediction.task import VideoPrediction, create
-from reference.measure import exchange
 from reference.measure.speed import (
     PLAIN,
     Measure,
@@ -66,6 +65,4 @@ MEASUREMENTS: Mapping[str, Measure] = {
     "last_stage": partial(compare_stage, is_fading=False),
     "fading_stage": partial(compare_stage, is_fading=True),
     "penalty": compare_penalty,
-    **exchange.MEASUREMENTS,
 }
-ON_REQUEST = tuple(exchange.MEASUREMENTS)  # they need several ranks: start them with torchrun

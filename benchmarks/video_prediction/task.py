@@ -1,6 +1,6 @@
 """video_prediction in PyTorch: build, train, evaluate."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from benchmarks.video_prediction import quality
 from benchmarks.video_prediction.hyperparameters import Hyperparameters, Stage
 from benchmarks.video_prediction.model import FutureGan, compute_penalty, enlarge, mix, show
-from benchmarks.video_prediction.quality import Scores
 from reference.data import videos
 from reference.data.order import SampleStream
 from reference.run.config import Execution, RunConfig
@@ -264,42 +263,41 @@ class VideoPrediction(TorchTask):
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
         """Return SSIM, sharpness and PSNR over the evaluation set, on every rank."""
-        self.scores = self.score(self.compiled_predict)
-        return dict(self.scores.summarize())
-
-    def score(self, predict: Callable[[Tensor], Tensor]) -> Scores:
-        """Return the scores of ``predict`` over the evaluation set; each clip counts once."""
         self.model.eval()
-        total = Scores(torch.zeros(5, self.facts["outputs"], dtype=torch.float64))
-        for rows in self.split_for_evaluation(self.evaluation_rows):
+        share = self.split_for_evaluation(self.evaluation_rows)
+        self.found = quality.summarize(self.ranks.sum(self.score(self.compiled_predict, share)))
+        return dict(self.found)
+
+    def score(self, predict: Callable[[Tensor], Tensor], batches: Iterable[np.ndarray]) -> Tensor:
+        """Return the sums (5, time) of ``quality.measure`` over batches of rows (n,)."""
+        total = torch.zeros(5, self.facts["outputs"], dtype=torch.float64)
+        for rows in batches:
             past, future = self.read(rows)
-            total += Scores(Scores.measure(predict(past), self.as_truth(future)).sums.cpu())
-        return Scores(self.ranks.sum(total.sums))
+            total += quality.measure(predict(past), self.as_truth(future)).cpu()
+        return total
 
     def as_truth(self, frames: Tensor) -> Tensor:
         """Return frames in [0, 1], float64 (n, channels, time, y, x)."""
         return frames.permute(0, 4, 1, 2, 3).double() / 255
 
     def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
-        """Return the scores of the predictions beside those of two that learn nothing."""
-        count = self.facts["outputs"]
-        methods: dict[str, Callable[[Tensor], Tensor]] = {
-            "last frame again": lambda past: quality.copy_last(past, count),
-            "last two frames extrapolated": lambda past: quality.extrapolate(past, count),
+        """Return the quality of the last prediction beside that of two that learn nothing."""
+        rows, size = self.evaluation_rows, self.evaluation_batch
+        batches = np.split(rows, range(size, len(rows), size))
+        found = {"prediction": self.found}
+        methods = {
+            "last frame again": quality.copy_last,
+            "last two frames extrapolated": quality.extrapolate,
         }
-        scores = {"prediction": self.scores.summarize()}
         for done, (name, predict) in enumerate(methods.items(), 1):
-            total = Scores(torch.zeros_like(self.scores.sums))
-            for first in range(0, len(self.evaluation_rows), self.evaluation_batch):
-                rows = self.evaluation_rows[first : first + self.evaluation_batch]
-                past, true = (self.as_truth(frames) for frames in self.read(rows))
-                total += Scores(Scores.measure(predict(past), true).sums.cpu())
-            scores[name] = total.summarize()
+            sums = self.score(
+                lambda past, predict=predict: predict(self.as_truth(past), self.facts["outputs"]),
+                batches,
+            )
+            found[name] = quality.summarize(sums)
             on_progress(done, len(methods))
-        lines: list[Mapping[str, str | int | float]] = [
-            {"prediction": name, **values} for name, values in scores.items()
-        ]
-        return [Table("Quality beside that of predictions without learning", tuple(lines))]
+        lines = tuple({"prediction": name, **values} for name, values in found.items())
+        return [Table("Quality beside that of predictions without learning", lines)]
 
     @torch.no_grad()
     def pictures(self) -> "Sequence[Figure]":
