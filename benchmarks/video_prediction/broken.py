@@ -29,7 +29,7 @@ class ShuffledFutures(VideoPrediction):
         self.other = random.permutation(self.definition.train_samples)
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Return known frames, and frames that follow in other clips."""
+        """Return known frames, and those that follow in other clips, (share, time, y, x, 1)."""
         rows, _ = self.stream.take(self.first_sample, self.batch_per_rank)
         past, _ = self.read(self.training_rows[rows])
         _, future = self.read(self.training_rows[self.other[rows]])
@@ -40,7 +40,7 @@ class Frozen(VideoPrediction):
     """The weights of both networks stay as initialised."""
 
     def step(self) -> Tensor:
-        """Count the samples and change nothing."""
+        """Count the samples and change nothing; return a loss of 0, a scalar."""
         self.samples += self.config.global_batch_size
         return torch.zeros((), device=self.ranks.device)
 
@@ -59,7 +59,7 @@ class NoCritic(VideoPrediction):
     def compute_generator_loss(
         self, past: Tensor, predicted: Tensor, error: Tensor, stage: Stage
     ) -> Tensor:
-        """Return the error of pixels with its weight."""
+        """Return the error of pixels with its weight, a scalar."""
         return self.hyperparameters.gan_pixel_weight * error
 
 
@@ -88,8 +88,8 @@ class CopyLast(Frozen):
     """The prediction is the last known frame, and nothing is learnt."""
 
     def predict(self, inputs: Tensor, /) -> Tensor:
-        """Return the last of the known frames, again and again."""
-        return copy_last(self.as_truth(inputs), self.facts["outputs"])
+        """Return the last of the known frames, again and again, (n, channels, time, y, x)."""
+        return self.predict_simply(copy_last, inputs)
 
 
 class NoGrowth(VideoPrediction):

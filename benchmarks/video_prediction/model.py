@@ -36,18 +36,21 @@ class Sizes(NamedTuple):
 
 
 def rectify(maps: Tensor) -> Tensor:
-    """Return leaky rectified maps: the activation of the critic."""
+    """Return leaky rectified maps of any shape: the activation of the critic."""
     return functional.leaky_relu(maps, SLOPE)
 
 
 def rectify_and_normalise(maps: Tensor) -> Tensor:
-    """Return leaky rectified maps of mean square 1 at each place: the generator's activation."""
+    """Return leaky rectified maps, (n, channels, …), of mean square 1 at each place.
+
+    This is the activation of the generator.
+    """
     maps = rectify(maps)
     return maps * torch.rsqrt(maps.square().mean(dim=1, keepdim=True) + NORM_EPSILON)
 
 
 def keep(maps: Tensor) -> Tensor:
-    """Return maps as they are: the activation of the layers that make frames or scores."""
+    """Return maps of any shape as they are: the activation of layers that make frames or scores."""
     return maps
 
 
@@ -122,7 +125,7 @@ class GrowingEncoder(nn.Module):
         self.fading = nn.ModuleList(halve(before, before, activation) for _, before in grown)
 
     def forward(self, frames: Tensor, stage: Stage) -> Tensor:
-        """Return maps (n, widths[0], time, first_pixels, first_pixels) of frames of ``stage``."""
+        """Return maps (n, width, time, first_pixels, first_pixels) of frames of ``stage``."""
         maps: Tensor = self.from_frames[stage.number](frames)
         # Channels last is twice as fast on CPUs; one channel alone does not tell its layout.
         maps = maps.contiguous(memory_format=torch.channels_last_3d)

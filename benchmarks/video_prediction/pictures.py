@@ -24,7 +24,7 @@ def draw_moments(past: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> l
 
 
 def draw_moment(past: np.ndarray, true: np.ndarray, predicted: np.ndarray, moment: int) -> "Figure":
-    """Return the figure of one ``moment``, counted from the first known frame."""
+    """Return the figure of one ``moment``; shapes are those of ``draw_moments``."""
     from matplotlib.figure import Figure
 
     rows = [compose(*clip, moment) for clip in zip(past, true, predicted, strict=True)]

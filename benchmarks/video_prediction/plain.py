@@ -38,7 +38,7 @@ class PlainConvolution(nn.Module):
             parameter.data = parameter.data.contiguous()
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Return the activated maps, as ``EqualizedConvolution``."""
+        """Return the activated maps; shapes as ``EqualizedConvolution.forward``."""
         like = self.like
         if isinstance(like, DeviationConvolution):
             channel = measure_deviation(maps, like.span).view(-1, 1, 1, 1, 1)
@@ -60,14 +60,15 @@ class PlainVideoPrediction(VideoPrediction):
         return torch.optim.Adam(self.model.parameters(), **self.hyperparameters.torch_options)
 
     def generate(self, past: Tensor, stage: Stage) -> Tensor:
-        """Return the frames that follow ``past``, as the base, computed anew for each network."""
+        """Return the frames that follow, anew for each network; shapes are those of the base."""
         with torch.set_grad_enabled(GENERATOR in self.trained), self.autocast():
-            return self.model(past, stage).float()
+            frames: Tensor = self.model(past, stage).float()
+        return frames
 
     def compute_critic_loss(
         self, past: Tensor, future: Tensor, predicted: Tensor, stage: Stage
     ) -> Tensor:
-        """Return the critic's loss, from passes of real clips, of false ones and of mixtures."""
+        """Return the critic's loss, a scalar, from passes of real, false and mixed clips."""
         values = self.hyperparameters
         real, false = (torch.cat((past, frames), dim=2) for frames in (future, predicted))
         of_real, of_false = self.judge(real, stage), self.judge(false, stage)
@@ -83,12 +84,12 @@ class PlainVideoPrediction(VideoPrediction):
     def compute_generator_loss(
         self, past: Tensor, predicted: Tensor, error: Tensor, stage: Stage
     ) -> Tensor:
-        """Return the generator's loss; what the critic's weights get from it is thrown away."""
+        """Return the generator's loss, a scalar; the critic's gradients are thrown away."""
         scores = self.judge(torch.cat((past, predicted), dim=2), stage)
         return self.hyperparameters.gan_pixel_weight * error - scores.mean()
 
     def loss_and_gradients(self) -> Tensor:
-        """Set the gradients of the networks in ``trained``; drop those of the others."""
+        """Set the gradients of ``trained`` only; return the error of a pixel, a scalar."""
         error = super().loss_and_gradients()
         for name, network in self.model.named_children():
             if name not in self.trained:

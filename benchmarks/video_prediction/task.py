@@ -1,6 +1,7 @@
 """video_prediction in PyTorch: build, train, evaluate."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -146,11 +147,10 @@ class VideoPrediction(TorchTask):
         return show(scaled, self.find_pixels(stage), stage)
 
     def draw_shares(self, count: int) -> Tensor:
-        """Return a number in [0, 1) for each of ``count`` samples of this rank, for the penalty."""
+        """Return a number in [0, 1) for each of ``count`` samples of this rank, (count,)."""
         random = make_generator(self.config.seed, "mixtures", self.samples)
-        shares = random.random(self.config.global_batch_size, np.float32)
         first = self.first_sample - self.samples
-        return self.to_device(shares[first : first + count])
+        return self.to_device(random.random(first + count, np.float32)[first:])
 
     # Training:
 
@@ -276,6 +276,10 @@ class VideoPrediction(TorchTask):
             total += quality.measure(predict(past), self.as_truth(future)).cpu()
         return total
 
+    def predict_simply(self, method: Callable[[Tensor, int], Tensor], inputs: Tensor) -> Tensor:
+        """Return what ``method`` makes of the known frames; shapes are those of ``predict``."""
+        return method(self.as_truth(inputs), self.facts["outputs"])
+
     def as_truth(self, frames: Tensor) -> Tensor:
         """Return frames in [0, 1], float64 (n, channels, time, y, x)."""
         return frames.permute(0, 4, 1, 2, 3).double() / 255
@@ -289,15 +293,14 @@ class VideoPrediction(TorchTask):
             "last frame again": quality.copy_last,
             "last two frames extrapolated": quality.extrapolate,
         }
-        for done, (name, predict) in enumerate(methods.items(), 1):
-            sums = self.score(
-                lambda past, predict=predict: predict(self.as_truth(past), self.facts["outputs"]),
-                batches,
-            )
+        for done, (name, method) in enumerate(methods.items(), 1):
+            sums = self.score(partial(self.predict_simply, method), batches)
             found[name] = quality.summarize(sums)
             on_progress(done, len(methods))
-        lines = tuple({"prediction": name, **values} for name, values in found.items())
-        return [Table("Quality beside that of predictions without learning", lines)]
+        lines: list[Mapping[str, str | int | float]] = [
+            {"prediction": name, **values} for name, values in found.items()
+        ]
+        return [Table("Quality beside that of predictions without learning", tuple(lines))]
 
     @torch.no_grad()
     def pictures(self) -> "Sequence[Figure]":

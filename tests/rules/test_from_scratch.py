@@ -131,14 +131,14 @@ def test_radiographs(data_root: Path) -> None:
 
 def test_clips(data_root: Path) -> None:
     torch = pytest.importorskip("torch", reason="needs the extra torch")
-    from benchmarks.video_prediction import quality
     from reference.data import videos
+    from reference.torch.image_quality import compute_ssim
 
     folder, _ = prepare("video_prediction", data_root)
     frames = page.read_fixed(folder, "frames", range(3, 11))
     assert np.array_equal(frames, videos.load(folder).frames[3:11])
     one, other = frames[0, 5:7, :, :, 0] / 255
-    ours = quality.compute_ssim(torch.from_numpy(one), torch.from_numpy(other))
+    ours = compute_ssim(torch.from_numpy(one), torch.from_numpy(other))
     assert page.structural_similarity(one, other) == pytest.approx(float(ours))
     check_digest(folder)
 
