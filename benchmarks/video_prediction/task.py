@@ -211,12 +211,13 @@ class VideoPrediction(TorchTask):
         An update of the critic leaves the generator as it is, so that of the generator takes the
         same frames.
         """
-        if self.trained == (GENERATOR,) and self.predicted is not None:
-            frames, self.predicted = self.predicted, None
-            return frames
+        kept, self.predicted = self.predicted, None
+        if kept is not None and self.trained == (GENERATOR,):
+            return kept
         with self.autocast():
-            frames = self.model(past, stage).float()
-        self.predicted = frames if self.trained == (CRITIC,) else None
+            frames: Tensor = self.model(past, stage).float()
+        if self.trained == (CRITIC,):
+            self.predicted = frames
         return frames
 
     def judge(self, clips: Tensor, stage: Stage) -> Tensor:
