@@ -3,7 +3,8 @@
 import re
 import resource
 from pathlib import Path
-from typing import Any
+
+from reference.machine.ranks import Ranks
 
 
 def read_peak_resident_bytes() -> int:
@@ -21,10 +22,14 @@ def read_peak_resident_bytes() -> int:
     return kibibytes * 1024
 
 
-def read_peak_device_bytes(device: Any) -> int | None:
-    """Return the most bytes that torch had allocated on ``device`` at once; None for a CPU."""
-    if device.type != "cuda":
+def read_peak_device_bytes(ranks: Ranks) -> int | None:
+    """Return the most bytes that were allocated on this rank's device at once; None for a CPU."""
+    if ranks.accelerator is None:
         return None
+    if ranks.framework.startswith("keras"):
+        from reference.keras.backend import tf
+
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
     import torch
 
-    return int(torch.cuda.max_memory_allocated(device))
+    return int(torch.cuda.max_memory_allocated())

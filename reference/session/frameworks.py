@@ -43,6 +43,11 @@ def find_framework(name: str) -> Framework:
     return FRAMEWORKS[name]
 
 
+def import_backend(name: str) -> Any:
+    """Import the module that starts runs on a framework. Raises UserError where there is none."""
+    return importlib.import_module(find_framework(name).backend)
+
+
 def find_task_module(definition: Definition, framework: str) -> str:
     """Return the name of the module with the benchmark's task, without importing it.
 

@@ -3,7 +3,6 @@
 Whoever starts a session hands in an observer, which shows progress and judges the growing log.
 """
 
-import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from reference.machine.placement import RankEndedError
 from reference.machine.ranks import Ranks
 from reference.run.config import RunConfig
 from reference.session.code_digest import digest_code, digest_own_code, list_all_code
-from reference.session.frameworks import find_framework, import_own_task, import_task
+from reference.session.frameworks import import_backend, import_own_task, import_task
 from reference.session.interruption import Interruption
 from reference.session.observer import SessionObserver, prepare_data
 from reference.session.request import Request
@@ -155,7 +154,7 @@ def start_session(request: Request, observer: SessionObserver) -> Iterator[Sessi
     """
     config, own = request.config, request.own_task
     with end_on_interruption(EXIT_CODE_OF_INTERRUPTION):
-        backend = importlib.import_module(find_framework(config.framework).backend)
+        backend = import_backend(config.framework)
         module = import_own_task(own) if own else import_task(config.definition, config.framework)
     with _enter_ranks(backend, request) as ranks:
         if config.definition.kind == "train":

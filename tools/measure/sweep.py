@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reference.machine.placement import find_placement
 from reference.measure.sweep.jobs import BATCH_SIZE, Job
+from reference.session.frameworks import find_task_module
 from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError
@@ -34,9 +35,12 @@ Measure as Arcelin 2021 did (figures 2 to 4), and set this machine beside those 
                   separately. Where the weights of a scale have never been trained, untrained ones
                   are timed, which take as long; the figure says so.
 
+  --quality       the quality after --samples samples, the same at every batch size, for each of
+                  --seeds: how small a batch may be. Each training is a process on one thread.
+
 Each size is measured in a process of its own, with its peak of memory and, where there are sensors,
 its energy. It is recorded when it is done, and the same command measures what is missing. The
-folder then has sweep.json, sweep.csv and the figure sweep.png.
+folder then has sweep.json, sweep.csv and the figure sweep.png (quality.json and so on).
 """
 EXAMPLES = """\
 examples:
@@ -46,12 +50,16 @@ examples:
       the whole measure of the paper, in its precision
   cepheid measure sweep galaxy_shape --against ../other/sweep.json
       a second machine in the figure
+  cepheid measure sweep galaxy_shape --framework keras
+      the same in the framework of the paper
+  cepheid measure sweep galaxy_shape --scale mini --quality --seeds 1,2,3
   cepheid measure sweep galaxy_generation --images 1,10,100,500,1000,5000
   cepheid measure sweep galaxy_generation --scale mini
 
 exit codes: 0 fine; 1 a size could not be measured; 2 wrong use
 """
 LARGEST_SIZE = 10**7
+DEFAULT_SEEDS = "1,2,3"
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -77,6 +85,19 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="E",
         help="how many of the 100 epochs to run, e.g. 0.5 (default: what takes a minute)",
     )
+    add("--framework", default="torch", help="torch (default) or keras, where the benchmark has it")
+    add(
+        "--quality",
+        action="store_true",
+        help="train to the same number of samples at each batch size, and draw the quality",
+    )
+    add(
+        "--samples",
+        type=int,
+        metavar="N",
+        help="of --quality (default: the samples over which the learning rate decays)",
+    )
+    add("--seeds", metavar="S,…", help=f"of --quality (default: {DEFAULT_SEEDS})")
     add_set_option(parser)
     add_data_option(parser)
     add_measurement_folder(parser, "sweep")
@@ -102,13 +123,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     from reference.measure.sweep.records import SIZE_NAMES, read_sweep
 
     published = load_published(definition.name)
+    find_task_module(definition, arguments.framework)
     text = arguments.batch_sizes if measure == "training" else arguments.images
     sizes = _pick_sizes(text, SIZE_NAMES[measure], published)
+    suffix = "" if arguments.framework == "torch" else f"-{arguments.framework}"
+    if arguments.quality:
+        from tools.measure.sweep_quality import sweep_quality
+
+        seeds = parse_numbers("--seeds", arguments.seeds or DEFAULT_SEEDS)
+        output = find_measurement(arguments, f"quality{suffix}")
+        return sweep_quality(definition, arguments, sizes, seeds, output)
     other = read_sweep(arguments.against) if arguments.against else None
     jobs = [
         Job(
             definition.name,
             definition.scale,
+            arguments.framework,
             measure,
             size,
             arguments.epochs,
@@ -117,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         for size in sizes
     ]
-    output = find_measurement(arguments, "sweep")
+    output = find_measurement(arguments, f"sweep{suffix}")
     return _sweep(definition, jobs, output, published, other)
 
 
@@ -134,10 +164,25 @@ def _refuse_options(arguments: argparse.Namespace, definition: Definition) -> No
         raise UserError(f"--batch-sizes: {definition.name} generates images; give --images")
     if definition.kind == "generate" and arguments.epochs is not None:
         raise UserError(f"--epochs: {definition.name} generates images and has no epochs")
+    if definition.kind == "generate" and arguments.quality:
+        raise UserError(f"--quality: {definition.name} trains nothing")
+    _refuse_beside_quality(arguments)
     if arguments.epochs is not None and not 0 < arguments.epochs <= 100:
         raise UserError(f"--epochs {arguments.epochs:g}: expected more than 0 and at most 100")
     if any(parse_override(override)[0] == BATCH_SIZE for override in arguments.overrides):
         raise UserError(f"--set {BATCH_SIZE}: give the batch sizes with --batch-sizes")
+
+
+def _refuse_beside_quality(arguments: argparse.Namespace) -> None:
+    """Raise UserError for options of the other kind of sweep, and for a senseless number."""
+    for name in ("epochs", "against"):
+        if arguments.quality and getattr(arguments, name) is not None:
+            raise UserError(f"--{name}: it measures times; leave it out beside --quality")
+    for name in ("samples", "seeds"):
+        if not arguments.quality and getattr(arguments, name) is not None:
+            raise UserError(f"--{name}: only --quality has it; fix: add --quality")
+    if arguments.samples is not None and not 1 <= arguments.samples <= LARGEST_SIZE:
+        raise UserError(f"--samples {arguments.samples}: expected 1 to {LARGEST_SIZE:,}")
 
 
 def _list_generating() -> list[str]:
@@ -155,6 +200,11 @@ def _pick_sizes(text: str | None, name: str, published: "Published | None") -> t
         if published is None:
             raise UserError(f"{option} is missing: no paper reports times for this benchmark")
         return published.in_figure
+    return parse_numbers(option, text)
+
+
+def parse_numbers(option: str, text: str) -> tuple[int, ...]:
+    """Return the numbers of an option, each once and in order."""
     numbers = text.split(",")
     if not all(
         number.strip().isdecimal() and 1 <= int(number) <= LARGEST_SIZE for number in numbers

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reference.measure.recorded_points import describe_machine
-from reference.session.frameworks import import_task
+from reference.session.frameworks import import_backend, import_task
 from reference.session.observer import Observer, prepare_data
 from rules import definition as definitions
 from rules.definition import Definition, Generation
@@ -23,6 +23,7 @@ class Job:
 
     benchmark: str
     scale: str
+    framework: str
     measure: str
     size: int
     epochs: float | None
@@ -44,13 +45,17 @@ def prepare_sweep(
     """
     from reference.machine import system
     from reference.run.config import configure
-    from reference.torch.distributed import start_ranks
 
     config = configure(
-        definition, division="open", overrides=job.overrides, data_root=job.data_root, seed=1
+        definition,
+        division="open",
+        overrides=job.overrides,
+        framework=job.framework,
+        data_root=job.data_root,
+        seed=1,
     )
     prepare_data(config.definition, config.data_root, observer)
-    with start_ranks() as ranks:
+    with import_backend(job.framework).start_ranks() as ranks:
         description = system.describe("local", ranks)
     configuration = {
         **describe_machine(config, job.overrides, description),
@@ -66,7 +71,6 @@ def measure_size(job: Job, observer: Observer) -> "Point":
     from reference.measure.speed import pick_create
     from reference.measure.sweep import points
     from reference.run.config import configure
-    from reference.torch.distributed import start_ranks
 
     definition = definitions.load(job.benchmark, job.scale)
     overrides = list(job.overrides)
@@ -76,19 +80,22 @@ def measure_size(job: Job, observer: Observer) -> "Point":
         once = Generation((job.size,), (1,), points.WARM_UP_IMAGES)
         definition = replace(definition, generation=once)
     config = configure(
-        definition, division="open", overrides=overrides, data_root=job.data_root, seed=1
+        definition,
+        division="open",
+        overrides=overrides,
+        framework=job.framework,
+        data_root=job.data_root,
+        seed=1,
     )
-    with start_ranks() as ranks:
-        sensors = energy.find_sensors(has_gpu=ranks.device.type == "cuda")
+    with import_backend(job.framework).start_ranks() as ranks:
+        sensors = energy.find_sensors(has_gpu=ranks.accelerator is not None)
         try:
-            task = pick_create(import_task(definition, "torch"))(config, ranks)
+            task = pick_create(import_task(definition, job.framework))(config, ranks)
             unit = "steps" if job.measure == "training" else "repetitions"
             with observer.count(job.label, unit) as on_count:
                 if job.measure == "generation":
                     return points.measure_generation(task, job.size, ranks, sensors, on_count)
-                return points.measure_training(
-                    task, job.size, ranks.device, sensors, job.epochs, on_count
-                )
+                return points.measure_training(task, job.size, ranks, sensors, job.epochs, on_count)
         except (MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and "memory" not in str(error):
                 raise

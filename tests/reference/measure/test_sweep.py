@@ -20,7 +20,7 @@ from reference.run import generate
 from rules.definition import BENCHMARKS, Block
 from rules.errors import UserError
 
-CPU = SimpleNamespace(type="cpu")
+CPU = SimpleNamespace(accelerator=None)
 STEP_SECONDS = 0.01
 
 
@@ -207,7 +207,7 @@ def test_generation_is_repeated_after_a_warm_up(
 ) -> None:
     task = Generating(clock)
     monkeypatch.setattr(generate, "time", SimpleNamespace(perf_counter=clock))
-    point = points.measure_generation(task, 1000, SimpleNamespace(device=CPU), Sensors())
+    point = points.measure_generation(task, 1000, CPU, Sensors())
     assert task.calls[:3] == [("build", 0), ("warm_up", 100), ("sample", 0)]
     assert point.counts == {"warm_up_images": 1100, "repetitions": 10}
     assert task.calls[3:] == [("sample", repetition) for repetition in range(1, 11)]
