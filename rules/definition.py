@@ -111,7 +111,9 @@ class Definition:
     likewise; no rule reads them. ``extras`` are
     those of the installation that its data and metrics need, besides that of a framework.
     ``summary`` says in a sentence what runs at this scale, ``meanings`` what the metrics are, and
-    ``units`` the units of those that are no plain numbers; no rule reads them.
+    ``units`` the units of those that are no plain numbers; no rule reads them. ``flops_per_sample``
+    are the floating-point operations of ``model.parameters`` for a training sample, forward and
+    backward, or for a generated one; None where they were not counted.
     """
 
     name: str
@@ -134,6 +136,7 @@ class Definition:
     variants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     extras: tuple[str, ...] = ()
     summary: str = ""
+    flops_per_sample: int | None = None
     meanings: Mapping[str, str] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
     digest: str = field(default="", compare=False)
@@ -307,6 +310,7 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
         variants=_freeze(facts.get("variants", {})),
         extras=tuple(facts.get("extras", ())),
         summary=facts.get("summary", ""),
+        flops_per_sample=facts.get("flops_per_sample"),
         meanings=_freeze(facts.get("meanings", {})),
         units=_freeze(facts.get("units", {})),
         digest=_digest(facts, targets, scale),

@@ -29,7 +29,8 @@ examples:
   cepheid describe-system
       this machine with all its accelerators, as JSON; below it, what a person must add
   cepheid describe-system --submitter acme --output submissions/acme/systems/box.json
-      into a file, which is never overwritten; the system is then called box
+      into a file, which is never overwritten; the system is then called box. It has the peak FLOPS
+      and the bandwidth of the memory, measured by kernels of a second
   torchrun --nnodes 2 --nproc-per-node 8 … -m tools.describe_system --output box.json
   srun python -m tools.describe_system --output box.json
       all nodes, and the accelerators that the ranks use; prints how the nodes differ
@@ -56,6 +57,12 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="write to this file; the system is named after it",
     )
+    add(
+        "--no-peaks",
+        dest="peaks",
+        action="store_false",
+        help="do not measure peaks, which takes some seconds and all cores",
+    )
     add_data_option(parser)
     return parser
 
@@ -67,7 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from reference.machine import system
 
     with _start_ranks() as ranks:
-        described = system.describe_all(arguments.submitter, ranks, arguments.data)
+        measured = measure_peaks(ranks) if arguments.peaks else {}
+        described = system.describe_all(arguments.submitter, ranks, arguments.data, measured)
         code = EXIT_FINDINGS if described.differences else EXIT_FINE
         if ranks.is_first:
             _print_description(dict(described.content), described.differences, arguments.output)
@@ -95,7 +103,24 @@ def describe_machine(submitter: str, data: Path) -> dict[str, Any]:
     from reference.machine import system
 
     with _start_ranks() as ranks:
-        return system.describe_all(submitter, ranks, data).content
+        return system.describe_all(submitter, ranks, data, measure_peaks(ranks)).content
+
+
+def measure_peaks(ranks: "Ranks") -> Mapping[str, Any]:
+    """Measure the peaks of the first rank's device; every rank must call this.
+
+    Nothing is measured without torch.
+    """
+    try:
+        import torch
+
+        from reference.torch.peaks import measure_peaks as measure
+    except ModuleNotFoundError:
+        return {}
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    measured = measure(device) if ranks.is_first else {}
+    ranks.barrier()
+    return measured
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:

@@ -26,6 +26,9 @@ from reference.run.report import Table
 from reference.run.seeding import make_generator
 from reference.torch.distributed import TorchRanks, detect_lost_rank
 
+COUNT_FLOPS_WITH = ("opt_preconditioner=none", "model_bn_span=0")
+"""The settings with which the operations of the network alone are counted (``measure flops``)."""
+
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PreconditionedResNet50":
     """Return the task for the timed loop."""

@@ -1,7 +1,7 @@
 """Define what a check is, and register one function for each numbered rule."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 
@@ -30,11 +30,13 @@ class Described:
     """What the system description says of the machine that logs name too.
 
     ``accelerators`` are those of all nodes, ``ranks`` the fewest and the most that there can be.
+    ``system`` is all of the description.
     """
 
     framework: str
     accelerators: int
     ranks: tuple[int, int]
+    system: Mapping[str, object] = field(default_factory=dict, repr=False, hash=False)
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,22 @@ from compliance.finding import Finding
 from compliance.judge.judgement import JudgedResult, Judgement
 from compliance.leaderboard.hardware import Hardware, read_hardware
 from compliance.leaderboard.rounds import Names, RoundKind, find_round_kind
-from compliance.leaderboard.runs import Energy, Progress, RunCounts, count_runs, measure_energy
+from compliance.leaderboard.runs import (
+    Energy,
+    Progress,
+    RunCounts,
+    count_runs,
+    find_peak_share,
+    measure_energy,
+    measure_pace,
+)
+from compliance.read.log.pace import Pace
 from compliance.read.summary import RunSummary
 from compliance.score.comparison import Level, measure_level
 from compliance.score.kinds import BenchmarkKind, find_kind
 from compliance.score.standing import Standing
 from rules.definition import Runs
+from rules.devices import PeakShare
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,8 @@ class Row:
     """One result of a table.
 
     ``reasons`` are the errors, then the warnings, each once, with the number of files that it is
-    about. ``energy`` is None unless it was measured and the result has a score.
+    about. ``energy`` is None unless it was measured and the result has a score. So are ``pace`` and
+    ``peak_share``, the share of the system's peak that it reached (MFU).
     ``provisional_targets`` says why the targets of the benchmark may still change. ``level`` is
     what the result is compared by, None without a score.
     """
@@ -53,6 +64,8 @@ class Row:
     progress: Progress
     reference: Comparison
     energy: Energy | None
+    pace: Pace | None
+    peak_share: PeakShare | None
     reasons: tuple[str, ...]
     findings: tuple[Finding, ...]
     provisional_targets: str
@@ -101,6 +114,7 @@ def make_row(result: JudgedResult) -> Row:
     standing, kind = round_kind.find_standing(result), find_kind(definition)
     judged_by = definition or result.benchmark
     held = judged_by.runs if judged_by and standing.score else None
+    pace = measure_pace(result.runs) if standing.score else None
     return Row(
         names=round_kind.find_names(result),
         kind=kind,
@@ -111,6 +125,8 @@ def make_row(result: JudgedResult) -> Row:
         progress=Progress() if standing.is_rejected else round_kind.find_progress(result),
         reference=_compare(result, standing),
         energy=measure_energy(result) if standing.score else None,
+        pace=pace,
+        peak_share=find_peak_share(result, pace),
         reasons=tuple(_list_reasons(result.findings)),
         findings=result.findings,
         provisional_targets=(definition.provisional or "") if definition else "",

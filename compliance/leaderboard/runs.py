@@ -2,12 +2,14 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compliance.judge.judgement import JudgedResult
+from compliance.read.log.pace import Pace
 from compliance.read.summary import RunSummary
 from compliance.score.standing import average_joules
 from rules.definition import Definition
+from rules.devices import PeakShare, find_peak
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,25 @@ def measure_energy(result: JudgedResult) -> Energy | None:
     if not_measured is None or definition is None:
         return None
     return Energy(average_joules(result.runs, definition.runs), not_measured)
+
+
+def measure_pace(runs: Sequence[RunSummary]) -> Pace | None:
+    """Return the median pace of the converged runs; None where they differ in more than speed."""
+    paces = [run.pace for run in runs if run.converged and run.pace is not None]
+    if len({(pace.precision, pace.parameters) for pace in paces}) != 1:
+        return None
+    median = statistics.median(pace.samples_per_second for pace in paces)
+    return replace(paces[0], samples_per_second=median)
+
+
+def find_peak_share(result: JudgedResult, pace: Pace | None) -> PeakShare | None:
+    """Return what share of its system's peak a result reached; None where that is not known.
+
+    An open model may need other operations than the one that was counted.
+    """
+    if result.definition is None or pace is None or result.place.division != "closed":
+        return None
+    return pace.compute_share(result.definition, find_peak(result.system, pace.precision))
 
 
 def find_update_time_ratio(runs: Sequence[RunSummary]) -> float | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from compliance.finding import escape, format_value
 from compliance.read.log.course import Course, read_count, trace_course
+from compliance.read.log.pace import Pace, measure_pace
 from compliance.read.log.runlog import RunLog
 from compliance.read.logs import ResultLogs
 from compliance.read.powerlog import PowerLog
@@ -46,9 +47,9 @@ class RunSummary:
     is the time of run_start since 1970, ``seconds`` the time from there to run_stop. ``samples``
     and ``epochs`` are those to the target.
     ``metrics`` are those of the last evaluation, ``generation`` the scores of rule T26 of a run
-    that converged. ``joules`` is the energy of the run by its power log. ``nodes`` is what logs of
-    MLPerf HPC say of their machine. ``course`` and ``hyperparameters`` are there only where the run
-    is to be shown.
+    that converged. ``pace`` is its speed, ``joules`` the energy of the run by its power log.
+    ``nodes`` is what logs of MLPerf HPC say of their machine. ``course`` and ``hyperparameters``
+    are there only where the run is to be shown.
     """
 
     path: Path
@@ -65,6 +66,7 @@ class RunSummary:
     metrics: Mapping[str, float] | None = None
     generation: Mapping[str, float] = field(default_factory=dict)
     update_time_ratio: float | None = None
+    pace: Pace | None = None
     joules: float | None = None
     nodes: Mapping[str, int | str | None] = field(default_factory=dict)
     code: CodeDigest | None = None
@@ -153,6 +155,7 @@ def summarize_run(
         metrics=dict(run.quality_curve[-1].metrics) if run.quality_curve else None,
         generation=dict(run.generation),
         update_time_ratio=run.update_time_ratio if run.converged else None,
+        pace=measure_pace(run),
         joules=measure_joules(run, power),
         nodes={key: _keep_scalar(run.value(key)) for key in _NODES if run.first(key)},
         code=CodeDigest(code.line, _keep_text(code.value), format_value(code.value))

@@ -7,6 +7,7 @@ from compliance.score.kinds import MINUTES, TRAINING
 from compliance.site.entry import Entry
 from compliance.site.plots.scaling import Family, group_families, name_family
 from compliance.site.view import format_value, name_entry
+from rules.devices import PeakShare
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,11 @@ class DeviceLine:
     throughput: float | None
     efficiency: float | None
     kilojoules: float | None
+
+    @property
+    def peak_share(self) -> PeakShare | None:
+        """What share of the system's peak it reached, None where that is not known."""
+        return self.entry.row.peak_share
 
 
 def measure_devices(entries: Sequence[Entry]) -> Iterator[DeviceLine]:

@@ -64,6 +64,14 @@ TERMS: Mapping[str, Term] = {
         "The time divided by that of the fastest result, with its 95% interval. “No difference” "
         "means that the interval contains 1.",
     ),
+    "peak": Term(
+        "share of peak",
+        "The floating-point operations that the model needs for the samples of a second of "
+        "training (of generation), divided by those that the system can compute at most: model "
+        "FLOPs utilisation (MFU). Evaluations do not count. In brackets: the precision, and "
+        "whether the peak is the maker's or measured. Empty where a peak is not known.",
+        ("T14",),
+    ),
     "since": Term(
         "since the last round",
         "Whether the result became faster or slower than in the last round, by the test of two "

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from reference.machine import hardware
 from reference.machine.accelerators import Accelerators, find_accelerators
+from rules.devices import find_device
 from rules.documents import FILL_IN, SCHEMAS, find_schema_problem, parse_json
 from rules.errors import UserError, raise_if_refused
 from rules.names import refuse_name
@@ -72,16 +74,19 @@ def describe(submitter: str, ranks: "Ranks", data: Path = Path("data")) -> dict[
     return _complete(submitter, ranks, _describe_node(ranks, data, _find_used(ranks)))
 
 
-def describe_all(submitter: str, ranks: "Ranks", data: Path) -> Described:
+def describe_all(
+    submitter: str, ranks: "Ranks", data: Path, measured: Mapping[str, Any] = MappingProxyType({})
+) -> Described:
     """Describe all nodes; every rank must call this.
 
     A single process, which no launcher started, describes all accelerators of the machine.
+    ``measured`` are the peaks that the first rank measured.
     """
     is_alone = ranks.world_size == 1
     node = _describe_node(ranks, data, find_accelerators() if is_alone else _find_used(ranks))
     by_name: dict[str, dict[str, Any]] = dict(ranks.all_gather_object((platform.node(), node)))
     facts = {name: _flat(facts) for name, facts in sorted(by_name.items())}
-    description = _complete(submitter, ranks, ranks.broadcast(node))
+    description = _complete(submitter, ranks, {**ranks.broadcast(node), **measured})
     return Described(description, tuple(hardware.find_differences(facts)))
 
 
@@ -132,12 +137,26 @@ def _complete(submitter: str, ranks: "Ranks", node: Mapping[str, Any]) -> dict[s
         "nodes": nodes,
         **{key: FILL_IN + what for key, what in to_fill.items()},
         **node,
+        **_add_datasheet(node),
     }
     problem = find_schema_problem(description, "system")
     if problem:
         raise UserError(f"--submitter {submitter}: {problem}")
     order = json.loads((SCHEMAS / "system.schema.json").read_text(encoding="utf-8"))["properties"]
     return {key: description[key] for key in order if key in description}
+
+
+def _add_datasheet(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the peaks of a node: those measured, and those that the datasheet states."""
+    peaks = {key: dict(peak) for key, peak in node.get("peak_tflops", {}).items()}
+    memory = dict(node.get("memory_gb_per_second", {}))
+    if known := find_device(node["accelerator"]):
+        for precision, tflops in known.peak_tflops.items():
+            peaks.setdefault(precision, {})["datasheet"] = tflops
+        if known.memory_gb_per_second:
+            memory["datasheet"] = known.memory_gb_per_second
+    found = {"peak_tflops": peaks, "memory_gb_per_second": memory}
+    return {key: value for key, value in found.items() if value}
 
 
 def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:

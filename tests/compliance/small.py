@@ -40,6 +40,7 @@ STAR_SHAPE: dict[str, Any] = {
             "targets": {"rmse": 0.05, "accuracy": 0.9},
         },
         "mini": {
+            "flops_per_sample": 1_000_000,
             "summary": "100 parameters on 100 generated stars; not the sky.",
             "model": {"parameters": 100},
             "data": {"train_samples": 100, "evaluation_samples": 20},

@@ -188,6 +188,48 @@ def test_what_tells_no_plain_update_is_not_compared(rows: list[Row]) -> None:
     assert "update" not in leaderboard.write_table(rows)
 
 
+PEAKS = {"fp32": {"measured": 0.001}, "bf16": {"datasheet": 9.0}}
+FLOPS_PER_SAMPLE = 10**6  # of star_shape at mini scale
+
+
+def test_the_share_of_the_peak(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape, system={**SYSTEM, "peak_tflops": PEAKS})
+    (row,) = found = _rows(Path("out"))
+    assert row.pace is not None
+    batch = int(star_shape.hyperparameters["global_batch_size"].default)
+    pace = run_updates(star_shape) * batch / (3 * 1.06 * BLOCK_MS / 1000)  # the median is of run 2
+    assert row.pace.samples_per_second == pytest.approx(pace, rel=1e-3)
+    (described,) = json.loads(leaderboard.write_json(found))
+    assert described["mfu"] == pytest.approx(pace * FLOPS_PER_SAMPLE / 1e9, rel=1e-3)
+    assert (described["mfu_precision"], described["mfu_peak"]) == ("fp32", "measured")
+    header, line = list(csv.reader(leaderboard.write_csv(found).splitlines()))
+    cells = dict(zip(header, line, strict=True))
+    assert float(cells["mfu"]) == described["mfu"]
+    assert float(cells["samples_per_second"]) == described["samples_per_second"]
+
+
+@pytest.mark.parametrize("case", ["no peak", "open", "another precision"])
+def test_no_share_is_guessed(case: str, star_shape: Definition) -> None:
+    peaks = {"no peak": {}, "another precision": {"peak_tflops": {"bf16": {"measured": 1.0}}}}
+    division = "open" if case == "open" else "closed"
+    system = {**SYSTEM, **peaks.get(case, {"peak_tflops": PEAKS})}
+    write_result(Path("out"), star_shape, division=division, system=system)
+    (row,) = found = _rows(Path("out"))
+    assert row.has_score
+    assert row.peak_share is None
+    assert json.loads(leaderboard.write_json(found))[0]["mfu"] is None
+
+
+def test_a_measured_peak_that_is_too_low_is_a_warning(star_shape: Definition) -> None:
+    low = {"fp32": {"measured": 1e-9}}
+    write_result(Path("out"), star_shape, system={**SYSTEM, "peak_tflops": low})
+    (row,) = _rows(Path("out"))
+    assert row.has_score
+    assert {found.code for found in row.findings if found.severity == "warning"} == {
+        "T14.above_peak"
+    }
+
+
 def run_updates(chosen: Definition) -> int:
     """Of the three blocks of a run by the builder."""
     batch = int(chosen.hyperparameters["global_batch_size"].default)

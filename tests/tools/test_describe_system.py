@@ -14,10 +14,20 @@ import pytest
 pytest.importorskip("torch", reason="several ranks need the extra torch")
 
 from reference.machine import hardware
+from reference.machine.accelerators import Accelerators
+from reference.torch import peaks
 from rules.documents import FILL_IN, find_schema_problem
 from rules.errors import UserError
 from tests.distributed import on_ranks
 from tools import describe_system
+
+
+@pytest.fixture(autouse=True)
+def _short_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels of these tests take no time."""
+    monkeypatch.setattr(peaks, "SECONDS", 0.0)
+    monkeypatch.setattr(peaks, "SIDE", {"cpu": 64})
+    monkeypatch.setattr(peaks, "COPIED_BYTES", {"cpu": 2**16})
 
 
 def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,3 +98,21 @@ def test_two_nodes(memories_gib: list[float], code: int, tmp_path: Path) -> None
     described: dict[str, Any] = json.loads(output.read_text())
     assert (described["system"], described["nodes"]) == ("pair", 2)
     assert "interconnect" in described
+
+
+def test_peaks_are_measured_and_those_of_a_known_device_are_added(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert describe_system.main([]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert find_schema_problem(described, "system") is None
+    assert described["peak_tflops"]["fp32"]["measured"] > 0
+    assert described["memory_gb_per_second"]["measured"] > 0
+    assert describe_system.main(["--no-peaks"]) == 0
+    assert "peak_tflops" not in json.loads(capsys.readouterr().out)
+    h200 = Accelerators(8, "NVIDIA H200")
+    with patch("reference.machine.system.find_accelerators", lambda: h200):
+        assert describe_system.main(["--no-peaks"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert described["peak_tflops"]["bf16"] == {"datasheet": 989.4}
+    assert described["memory_gb_per_second"] == {"datasheet": 4800}

@@ -21,6 +21,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
     "costs": ("tools.measure.costs", "what each step of an optimizer costs in an update"),
     "formats": ("tools.measure.formats", "how fast a disk reads images, by how they are packed"),
     "partitions": ("tools.measure.partitions", "what it brings that ranks share each image"),
+    "flops": ("tools.measure.flops", "the floating-point operations of the model for a sample"),
     "targets": ("tools.measure.targets", "whether targets separate correct from broken code"),
 }
 

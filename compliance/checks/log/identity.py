@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from compliance.checks.definitions import DIVISIONS, find_log_definition, has_digest_of
 from compliance.checks.log.machine import check_machine
+from compliance.checks.log.peak import check_peak
 from compliance.checks.registry import Needs, Place, make_finding, rule
 from compliance.finding import Finding, format_value
 from compliance.read.log.runlog import RunLog
@@ -39,6 +40,8 @@ def check_identity(run: RunLog, place: Place) -> Iterator[Finding]:
         )
     judged_by = find_log_definition(run, place)
     digest_event = run.first("definition_digest")
+    if judged_by and place.described and has_digest_of(run, judged_by):
+        yield from check_peak(run, place.described, judged_by)
     if judged_by and digest_event and not has_digest_of(run, judged_by):
         yield make_finding(
             run.path,

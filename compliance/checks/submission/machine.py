@@ -1,5 +1,6 @@
 """S2: what a description says of a machine is possible, and agrees with itself."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,6 +9,7 @@ from compliance.checks.log.machine import read_versions
 from compliance.checks.registry import Described, make_finding
 from compliance.finding import Finding, format_value
 from compliance.read.contents import SystemFile
+from rules.devices import find_device
 from rules.events import is_integer
 
 THREADS_PER_CORE_MAX = 16
@@ -47,6 +49,7 @@ def _find_contradictions(content: Mapping[str, Any]) -> Iterator[tuple[str, str,
         for field in ("accelerator_memory_gib", "accelerator_interconnect"):
             if field in content:
                 yield field, "no such field", "there is no accelerator"
+    yield from _find_other_peaks(content)
     of_software = {
         name.casefold(): version for name, version in content.get("software", {}).items()
     }
@@ -54,6 +57,19 @@ def _find_contradictions(content: Mapping[str, Any]) -> Iterator[tuple[str, str,
         other = re.match(r"[0-9][\w.]*", of_software.get(name, version))
         if other and other[0].rstrip(".") != version:
             yield "framework", f"{name} {other[0]}", f"software says {name} {other[0]}"
+
+
+def _find_other_peaks(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield where the peaks contradict what the maker of the accelerator states, or each other."""
+    known = find_device(content["accelerator"])
+    for precision, peak in content.get("peak_tflops", {}).items():
+        stated = known.peak_tflops.get(precision) if known else None
+        if known and stated is not None and peak.get("datasheet", stated) != stated:
+            because = f"rules/devices.yaml has {known.device}"
+            yield "peak_tflops", f"a datasheet value of {stated:g} for {precision}", because
+        if peak.get("measured", 0) > peak.get("datasheet", math.inf):
+            because = f"no kernel is faster than the peak of {precision}"
+            yield "peak_tflops", "at most the datasheet value, measured", because
 
 
 def describe_machine(system: SystemFile | None) -> Described | None:
@@ -77,4 +93,4 @@ def describe_machine(system: SystemFile | None) -> Described | None:
     if accelerators and not isinstance(content.get("accelerator"), str):
         return None
     most = nodes * (accelerators or RANKS_PER_CORE_MAX * cores)
-    return Described(framework, nodes * accelerators, (nodes, most))
+    return Described(framework, nodes * accelerators, (nodes, most), content)

@@ -161,11 +161,16 @@ class RunLog:
         plain_ms, batch = self.value("plain_update_ms"), self.value("global_batch_size")
         if not (is_time(plain_ms) and plain_ms and is_integer(batch) and batch > 0):
             return None
+        pace = self.samples_per_second
+        return 1000 * batch / pace / plain_ms if pace else None
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Training samples a second in the completed blocks, without evaluations."""
         stops = self.all("block_stop")
         starts = self.all("block_start")[: len(stops)]
         taken_ms = sum(stop.time_ms for stop in stops) - sum(start.time_ms for start in starts)
-        updates = self.samples_trained / batch
-        return taken_ms / updates / plain_ms if updates and taken_ms > 0 else None
+        return 1000 * self.samples_trained / taken_ms if taken_ms > 0 else None
 
     @cached_property
     def generation(self) -> Mapping[str, float]:

@@ -372,6 +372,14 @@ CONFIGURATION = {
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nwaivers: [*c, *c]\n"
 STEP = line_number(RECORDS, "eval_accuracy")
 
+NO_PEAKS: list[dict[str, object]] = [
+    {"peak_tflops": {}},
+    {"peak_tflops": {"int8": {"measured": 1.0}}},
+    {"peak_tflops": {"fp32": 1.0}},
+    {"peak_tflops": {"fp32": {"measured": 0}}},
+    {"peak_tflops": {"fp32": {"guessed": 1.0}}},
+    {"memory_gb_per_second": 20.0},
+]
 CASES = [
     # T15 to T19: runs of a result
     Case("a seed used twice", "T15.repeated", f"{RESULT}/result_3.txt", lambda root: [
@@ -513,7 +521,10 @@ CASES = [
         {"processor_sockets_per_node": 4}, {"processor_threads_per_node": 1},
         {"processor_threads_per_node": 64}, {"accelerator_memory_gib": 80},
         {"accelerator_interconnect": "NVLink"}, {"software": {"torch": "2.9.1"}},
-        {"software": {"Torch": "1.13.0+cu117"}})],
+        {"software": {"Torch": "1.13.0+cu117"}},
+        {"peak_tflops": {"fp32": {"measured": 2.0, "datasheet": 1.0}}})],
+    *[Case(f"no peak: {fields}", "S2.value", "systems/box.json", system(**fields))
+      for fields in NO_PEAKS],
     Case("an accelerator of which there is none", "S2.value", "systems/box.json",
          system(accelerator="A100")),
     *[Case(f"loose JSON: {text}", "S2.unreadable", "systems/box.json",
@@ -533,6 +544,9 @@ CASES = [
          system(accelerators_per_node=8, accelerator="A100"), at("implementation"), "8 accel"),
     Case("nodes that did not compute", "T14.machine", f"{RESULT}/result_0.txt",
          system(nodes=512), at("implementation"), "512"),
+    Case("more than the machine can compute", "T14.above_peak", f"{RESULT}/result_0.txt",
+         system(peak_tflops={"fp32": {"datasheet": 1e-9}}), at("implementation"),
+         "samples a second of 158,134,272 operations"),
     # S14: the files beside the logs
     *[Case(f"another configuration: {fields}", "S14.contradiction",
            f"{RESULT}/configuration.json", attach("configuration", **fields))
