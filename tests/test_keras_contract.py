@@ -31,6 +31,7 @@ from rules.definition import Block
 from tests.test_benchmark_contract import (
     EVALUATION_SAMPLES,
     TRAIN_SAMPLES,
+    TRAINING,
     configuration,
     install_easy,
 )
@@ -38,7 +39,7 @@ from tests.test_benchmark_contract import (
 WITH_KERAS = [
     name
     for name in definition.names()
-    if (definition.BENCHMARKS / name / "keras_task.py").is_file()
+    if (definition.BENCHMARKS / name / "keras_task.py").is_file() and name in TRAINING
 ]
 # TensorFlow traces a larger network for many seconds. Continuous integration tests all of them.
 QUICK = ("galaxy_shape",)

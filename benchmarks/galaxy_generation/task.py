@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.galaxy_generation import weights
+from benchmarks.galaxy_generation import weights, weights_file
 from benchmarks.galaxy_generation.framework_free import GenerationTask
 from benchmarks.galaxy_generation.model import Generative
 from benchmarks.galaxy_vae import properties
@@ -84,7 +84,7 @@ class GalaxyGeneration(GenerationTask):
         noise = self.draw_noise("settling", self.decoded_together * self.ranks.world_size)
         latents = self._eager(noise)
         requested = self.config.execution
-        if requested.precision == "auto" and self.weights_digest != weights.UNTRAINED:
+        if requested.precision == "auto" and self.weights_digest != weights_file.UNTRAINED:
             requested = self.ranks.broadcast(self._check_bfloat16(requested, latents))
 
         def step(settings: Execution) -> str:

@@ -19,16 +19,19 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from benchmarks.galaxy_generation.model import Generative
+from benchmarks.galaxy_generation.weights_file import (
+    UNTRAINED,
+    find_path,
+    find_published,
+    read_file,
+)
 from reference.run import checkpoint
 from reference.run.config import RunConfig
 from reference.run.seeding import seed_everything
-from rules import definition
 from rules.errors import UserError
 from rules.host import atomic_write
 
-FOLDER = definition.BENCHMARKS / "galaxy_generation" / "weights"  # also for a copy of this file
 PARTS = ("decoder.", "flow.")
-UNTRAINED = "untrained"
 
 
 class Weights(NamedTuple):
@@ -43,10 +46,8 @@ def read_published(config: RunConfig) -> Weights:
 
     Raises UserError as ``read_weights``.
     """
-    expected = config.definition.model.get("weights_digest")
-    return read_weights(
-        find_path(config.definition.scale), expected if config.division == "closed" else None
-    )
+    path, expected = find_published(config)
+    return read_weights(path, expected)
 
 
 def read_or_make(config: RunConfig) -> Weights:
@@ -68,33 +69,12 @@ def make_untrained(config: RunConfig) -> Weights:
     return Weights(model.state_dict(), UNTRAINED)
 
 
-def find_path(scale: str) -> Path:
-    """Return the path of the weights of a scale."""
-    return FOLDER / f"{scale}.safetensors"
-
-
 def read_weights(path: Path, expected_digest: str | None) -> Weights:
     """Return the weights in a file.
 
-    Raises UserError where it is missing or damaged, or where its digest is not the expected one
-    (None: any digest).
+    Raises UserError where it is damaged, and as ``read_file``.
     """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise UserError(
-            f"{path}: missing; train galaxy_vae, then write its weights with "
-            "`python -m benchmarks.galaxy_generation.weights CHECKPOINT`"
-        ) from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-    digest = hashlib.sha256(content).hexdigest()
-    if expected_digest not in (None, digest):
-        raise UserError(
-            f"{path}: its SHA-256 is {digest[:12]}…, that of the definition's weights is "
-            f"{str(expected_digest)[:12]}…; the closed division generates with those (rule T25): "
-            "restore the file, or run with --division open"
-        )
+    content, digest = read_file(path, expected_digest)
     try:
         return Weights(load(content), digest)
     except SafetensorError as error:

@@ -191,7 +191,7 @@ class GalaxyVae:
         )
         mean, scale = (ops.cast(layer(features), "float32") for layer in (to_mean, to_scale))
         self.encoder = keras.Model(scaled, [mean, ops.softplus(scale) + MINIMUM_SCALE])
-        self.decoder = _make_decoder(bands, pixels, filters, latents, prelu)
+        self.decoder = make_decoder(bands, pixels, filters, latents, prelu)
         self.flow = Flow(latents, flow_layers, flow_hidden)
 
     def scale_images(self, images: Tensor) -> Tensor:
@@ -223,7 +223,7 @@ class GalaxyVae:
         return [self.encoder, self.decoder, *self.flow.networks]
 
 
-def _make_decoder(
+def make_decoder(
     bands: int, pixels: int, filters: Sequence[int], latents: int, prelu: str
 ) -> keras.Model:
     """Return the network from latents (batch, latents) to logits (batch, y, x, bands)."""

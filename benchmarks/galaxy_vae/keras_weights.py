@@ -43,7 +43,8 @@ def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
         elif value.ndim == 3:
             value = value[::-1, ::-1]
         weights[f"{layer}/{KINDS[kind]}"] = np.ascontiguousarray(value)
-    for path, value in keras_weights.convert_to_keras(shape).items():
+    # Weights of decoder and flow alone have no trunk.
+    for path, value in keras_weights.convert_to_keras(shape).items() if shape else ():
         weights[path.replace("head/", f"{DENSE}/")] = value
     return weights
 

@@ -19,11 +19,18 @@ def read_given_weights(path: Path, digest: str) -> tuple[Mapping[str, np.ndarray
     another one.
     """
     content, found = read_given_file(path, digest)
+    return parse_weights(path, content), found
+
+
+def parse_weights(path: Path, content: bytes) -> Mapping[str, np.ndarray]:
+    """Return the tensors of a file's ``content`` as float32 by their names, of any shape.
+
+    Raises UserError where it is damaged.
+    """
     try:
-        tensors = {name: _convert(**facts) for name, facts in deserialize(content)}
+        return {name: _convert(**facts) for name, facts in deserialize(content)}
     except (SafetensorError, KeyError, ValueError) as error:
         raise UserError(f"{path}: not a file of weights for Keras ({error})") from error
-    return tensors, found
 
 
 def _convert(dtype: str, shape: list[int], data: bytes) -> np.ndarray:

@@ -171,14 +171,7 @@ class KerasTask(BenchmarkTask):
         # An "auto" that autotuning has not replaced yet computes in float32.
         precision = settings.precision if settings.precision in POLICIES else "fp32"
         self.set_precision(precision)
-        key = (precision, settings.compile)
-        if key not in self._traced:
-            use_xla = settings.compile == "on"
-            self._traced[key] = {
-                name: tf.function(computation, jit_compile=use_xla)
-                for name, computation in self.computations().items()
-            }
-        self.traced = self._traced[key]
+        self.traced = trace(self._traced, precision, settings.compile, self.computations())
 
     def step_on_noise(self, settings: Execution) -> str:
         """Run one step on noise with these execution settings; return an empty string."""
@@ -213,6 +206,23 @@ class KerasTask(BenchmarkTask):
         values: AdamHyperparameters = self.hyperparameters
         factor = math.sqrt(1 - values.opt_adam_beta_2**step)
         self._epsilon.assign(values.opt_adam_epsilon * factor)
+
+
+def trace(
+    kept: dict[tuple[str, str], dict[str, Any]],
+    precision: str,
+    compile_setting: str,
+    computations: Mapping[str, Callable[..., Any]],
+) -> dict[str, Any]:
+    """Return ``computations`` as graphs, with XLA if compiling is on; keep them in ``kept``."""
+    key = (precision, compile_setting)
+    if key not in kept:
+        use_xla = compile_setting == "on"
+        kept[key] = {
+            name: tf.function(computation, jit_compile=use_xla)
+            for name, computation in computations.items()
+        }
+    return kept[key]
 
 
 def _read_variables(variables: Any) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
-from benchmarks.galaxy_generation import plain, task, weights
+from benchmarks.galaxy_generation import plain, task, weights, weights_file
 from benchmarks.galaxy_vae.sampling import NoCompilerError
 from reference.measure.trainings import Training, train
 from reference.run import checkpoint, generate
@@ -97,12 +97,12 @@ def test_weights_are_read_as_they_were_written(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(weights, "FOLDER", tmp_path)
+    monkeypatch.setattr(weights_file, "FOLDER", tmp_path)
     state = dict(weights.make_untrained(config).tensors) | {"encoder.mean.bias": torch.zeros(2)}
     checkpoint.save(tmp_path / "run_0.pt", {"model": state})
     assert weights.main([str(tmp_path / "run_0.pt")]) == 0
     digest = capsys.readouterr().out.split()[-1]
-    found = weights.read_weights(weights.find_path("mini"), digest)
+    found = weights.read_weights(weights_file.find_path("mini"), digest)
     assert found.digest == digest
     assert found.tensors.keys() == state.keys() - {"encoder.mean.bias"}
     for key, value in found.tensors.items():
@@ -112,11 +112,11 @@ def test_weights_are_read_as_they_were_written(
 def test_weights_that_cannot_be_used_are_refused_in_one_line(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weights, "FOLDER", tmp_path)
+    monkeypatch.setattr(weights_file, "FOLDER", tmp_path)
     with pytest.raises(UserError, match="missing"):
         weights.read_published(config)
-    assert weights.read_or_make(config).digest == weights.UNTRAINED
-    weights.find_path("mini").write_bytes(b"no weights")
+    assert weights.read_or_make(config).digest == weights_file.UNTRAINED
+    weights_file.find_path("mini").write_bytes(b"no weights")
     with pytest.raises(UserError, match="T25"):
         weights.read_or_make(config)
     with pytest.raises(UserError, match="not a safetensors file"):

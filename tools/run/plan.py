@@ -118,9 +118,13 @@ def _describe_ranks(session: Session) -> str:
         return ""
     per_node = request.planned_ranks_per_node
     nodes = -(-request.planned_ranks // per_node)
-    share = session.ranks.split_batch(session.config.global_batch_size)
+    schedule = session.config.definition.generation
+    if schedule is not None:
+        share, what = max(schedule.counts) // request.planned_ranks, "images"
+    else:
+        share, what = session.ranks.split_batch(session.config.global_batch_size), "samples"
     where = "" if request.system else "; --system is missing, so this machine was described"
-    return f"{request.planned_ranks} on {nodes} nodes, each {share} samples of a batch{where}"
+    return f"{request.planned_ranks} on {nodes} nodes, each {share} {what} of a batch{where}"
 
 
 def find_refusals(config: RunConfig) -> Iterator[str]:

@@ -1,0 +1,157 @@
+"""galaxy_generation in Keras 3 on TensorFlow, the framework of its publication; in one process.
+
+The flow is sampled the plain way, as the paper did: each of its layers is passed once for each
+latent. Noise and weights are those of the task in PyTorch, so the images are, too, turned by half a
+turn as ``galaxy_vae.model`` says.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from benchmarks.galaxy_generation.framework_free import GenerationTask
+from benchmarks.galaxy_generation.weights_file import (
+    UNTRAINED,
+    find_path,
+    find_published,
+    read_file,
+)
+from benchmarks.galaxy_vae.keras_model import Flow, FluxScaling, cut_off_overflow, make_decoder
+from benchmarks.galaxy_vae.keras_weights import convert_to_keras
+from reference.keras.backend import FRAMEWORK, autotune, keras, use_threads
+from reference.keras.galaxies import set_precision
+from reference.keras.given_weights import parse_weights
+from reference.keras.task import Tensor, trace
+from reference.machine.ranks import Ranks
+from reference.run.config import Execution, RunConfig
+
+DECODED_TOGETHER = 100  # as in the task in PyTorch
+WHY_FP32 = "bfloat16 shifts colours; --set precision=bf16 chooses it"
+
+
+def create(config: RunConfig, ranks: Ranks) -> "KerasGeneration":
+    """Return the task for the timed loop."""
+    path, expected = find_published(config)
+    content, digest = read_file(path, expected)
+    return KerasGeneration(config, ranks, convert_to_keras(parse_weights(path, content)), digest)
+
+
+def create_for_timing(config: RunConfig, ranks: Ranks) -> "KerasGeneration":
+    """Return the task where only time matters; its weights may be untrained."""
+    if find_path(config.definition.scale).is_file():
+        return create(config, ranks)
+    return KerasGeneration(config, ranks, {}, UNTRAINED)
+
+
+class KerasGeneration(GenerationTask):
+    """Galaxies from noise; ``weights`` are by their paths in Keras, none for untrained ones."""
+
+    def __init__(
+        self, config: RunConfig, ranks: Ranks, weights: Mapping[str, np.ndarray], digest: str
+    ) -> None:
+        super().__init__(config, ranks, digest)
+        self.weights = weights
+
+    def build(self) -> int:
+        """Make the network with its weights; return the number of parameters."""
+        threads = use_threads(self.config.execution.threads)
+        keras.utils.set_random_seed(self.config.seed)
+        model, bands = self.definition.model, self.definition.data["bands"]
+        latents = model["latents"]
+        self.decoder = make_decoder(
+            len(bands), model["pixels"], model["filters"], latents, model["prelu"]
+        )
+        self.flow = Flow(latents, model["flow_layers"], model["flow_hidden"])
+        self.flux_scaling = FluxScaling(model["mean_maxima"])
+        networks = [self.decoder, *self.flow.networks]
+        variables = [variable for network in networks for variable in network.variables]
+        for variable in variables if self.weights else ():
+            variable.assign(self.weights[variable.path])
+        self._images = np.empty((0, len(bands), model["pixels"], model["pixels"]), np.float32)
+        self._traced: dict[tuple[str, str], dict[str, Any]] = {}
+        self.use_execution(self.config.execution.with_setting("threads", threads))
+        return sum(int(np.prod(variable.shape)) for variable in variables)
+
+    def warm_up(self, images: int) -> None:
+        """Choose the execution settings, then generate at least ``images`` at each batch size.
+
+        The noise is that of no repetition.
+        """
+        latents = self.draw_normal("settling", DECODED_TOGETHER)
+        requested = self.execution
+        if requested.precision == "auto":
+            requested = requested.with_setting("precision", "fp32", WHY_FP32)
+
+        def step(settings: Execution) -> str:
+            self.use_execution(settings)
+            self.decode(latents)
+            return ""
+
+        self.use_execution(autotune(requested, step, self.ranks))
+        for count in self.counts:
+            for repetition in range(-(-images // count)):
+                self.decode(self._carry(self.draw_normal("warm-up", count, repetition)))
+
+    def implementation(self) -> Mapping[str, Any]:
+        """Return framework, device and execution, for readers of the log."""
+        way = {"on": "XLA", "off": "graph", "auto": "graph"}[self.execution.compile]
+        return {
+            "framework": FRAMEWORK,
+            "device": self.ranks.accelerator or "cpu",
+            "ranks": 1,
+            "threads_per_rank": int(self.execution.threads),
+            "precision": {"bf16": "bfloat16"}.get(self.execution.precision, "float32"),
+            "weights": self.weights_digest[:12],
+            "sampling": f"{way}, the plain way",
+            "decoding": f"{way}, up to {DECODED_TOGETHER} images together",
+            "execution": asdict(self.execution),
+        }
+
+    def sample(self, images: int, repetition: int) -> np.ndarray:
+        """Draw the noise of this repetition and return its latents, (images, latents)."""
+        return self._carry(self.draw_normal("generated images", images, repetition))
+
+    def decode(self, latents: np.ndarray) -> np.ndarray:
+        """Return the images of latents, (n, latents); the next call overwrites them."""
+        count, together = len(latents), min(len(latents), DECODED_TOGETHER)
+        if len(self._images) < count:
+            rows = max(count, *self.counts)
+            self._images = np.empty((rows, *self._images.shape[1:]), np.float32)
+        for first in range(0, count, together):
+            part = latents[first : first + together]
+            # The last part is filled up to the traced shape; the filling is cut off again.
+            filled = np.resize(part, (together, latents.shape[1]))
+            decoded = self.traced["decode"](filled).numpy()
+            self._images[first : first + len(part)] = decoded[: len(part)]
+        return self._images[:count]
+
+    def evaluate(self, images: np.ndarray) -> dict[str, float]:
+        """Return the metrics of images, (n, bands, pixels, pixels); see ``quality``."""
+        return self.judge(images)
+
+    def synchronize(self) -> None:
+        """Return at once: latents and images have already been read."""
+
+    def use_execution(self, settings: Execution) -> None:
+        """Compute with these execution settings from now on; keep what was traced for them."""
+        self.execution = settings
+        precision = "bf16" if settings.precision == "bf16" else "fp32"
+        set_precision(self.decoder, precision)
+        # The last convolution stays in float32; ``model.py`` says why.
+        *_, last = (one for one in self.decoder.layers if one.name.startswith("decoder.blocks."))
+        last.dtype_policy = keras.DTypePolicy("float32")
+        computations = {"sample": self._sample, "decode": self._make_images}
+        self.traced = trace(self._traced, precision, settings.compile, computations)
+
+    def _carry(self, noise: np.ndarray) -> np.ndarray:
+        latents: np.ndarray = self.traced["sample"](noise).numpy()
+        return latents
+
+    def _sample(self, noise: Tensor) -> Tensor:
+        return cut_off_overflow(self.flow.sample(noise))
+
+    def _make_images(self, latents: Tensor) -> Tensor:
+        images = self.flux_scaling.inverse(self.decoder(latents, training=False))
+        return keras.ops.transpose(images, (0, 3, 1, 2))

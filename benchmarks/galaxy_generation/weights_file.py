@@ -1,0 +1,47 @@
+"""The file with the published weights of a scale, for any framework."""
+
+import hashlib
+from pathlib import Path
+
+from reference.run.config import RunConfig
+from rules import definition
+from rules.errors import UserError
+
+FOLDER = definition.BENCHMARKS / "galaxy_generation" / "weights"  # also for a copy of this file
+UNTRAINED = "untrained"  # in place of a digest
+
+
+def find_path(scale: str) -> Path:
+    """Return the path of the weights of a scale."""
+    return FOLDER / f"{scale}.safetensors"
+
+
+def find_published(config: RunConfig) -> tuple[Path, str | None]:
+    """Return the file for a run and the digest that it must have; None in the open division."""
+    expected = config.definition.model.get("weights_digest")
+    return find_path(config.definition.scale), expected if config.division == "closed" else None
+
+
+def read_file(path: Path, expected_digest: str | None) -> tuple[bytes, str]:
+    """Return the content of a file and its SHA-256.
+
+    Raises UserError where it is missing, or where its digest is not the expected one (None: any
+    digest).
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{path}: missing; train galaxy_vae, then write its weights with "
+            "`python -m benchmarks.galaxy_generation.weights CHECKPOINT`"
+        ) from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    digest = hashlib.sha256(content).hexdigest()
+    if expected_digest not in (None, digest):
+        raise UserError(
+            f"{path}: its SHA-256 is {digest[:12]}…, that of the definition's weights is "
+            f"{str(expected_digest)[:12]}…; the closed division generates with those (rule T25): "
+            "restore the file, or run with --division open"
+        )
+    return content, digest

@@ -1,0 +1,75 @@
+"""galaxy_generation in Keras makes the images of the task in PyTorch, from the same weights."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow", reason="needs the extra keras")
+torch = pytest.importorskip("torch", reason="compares with the task in torch")
+pytest.importorskip("galsim", reason="needs the extra galsim")
+
+from benchmarks.galaxy_generation import keras_task, task, weights_file
+from compliance.checks import Place, check_log
+from compliance.read.log.runlog import read
+from reference.keras.backend import FRAMEWORK
+from reference.machine.ranks import SingleProcess
+from reference.run.config import RunConfig
+from reference.run.log import RunLogWriter
+from reference.run.loops import run_task
+from reference.torch.distributed import TorchRanks
+from rules import rounds
+from rules.errors import UserError
+from tests.test_benchmark_contract import configuration, install_easy
+
+ALONE = SingleProcess(FRAMEWORK)
+
+
+def configure(data_root: Path) -> RunConfig:
+    return dataclasses.replace(configuration("galaxy_generation", data_root), framework="keras")
+
+
+def test_the_images_are_those_of_torch(data_root: Path) -> None:
+    ours = keras_task.create(configure(data_root), ALONE)
+    theirs = task.create(
+        configuration("galaxy_generation", data_root), TorchRanks(0, 1, torch.device("cpu"))
+    )
+    assert ours.build() == theirs.build() == ours.definition.model["parameters"]
+    assert ours.weights_digest == theirs.weights_digest
+    for count in (1, 12):
+        latents, others = ours.sample(count, 0), theirs.sample(count, 0)
+        np.testing.assert_allclose(latents, others, rtol=1e-3, atol=1e-3)
+        images, expected = ours.decode(others.numpy()), theirs.decode(others)
+        turned = expected.numpy()[:, :, ::-1, ::-1]  # the network in torch is turned by half a turn
+        np.testing.assert_allclose(images, turned, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.slow
+def test_a_log_passes_the_checker(
+    data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_easy("galaxy_generation", tmp_path / "benchmarks", monkeypatch)
+    config = configure(data_root)
+    log = RunLogWriter(tmp_path / "result_0.txt")
+    made = keras_task.create(config, ALONE)
+    assert run_task(made, config, log).reached
+    path = log.close()
+    assert path is not None
+    findings = check_log(read(path), Place(rounds.CURRENT), rounds.load())
+    assert not [str(finding) for finding in findings if finding.is_error]
+
+
+def test_weights_that_cannot_be_used_are_refused(
+    data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure(data_root)
+    monkeypatch.setattr(weights_file, "FOLDER", tmp_path)
+    with pytest.raises(UserError, match="missing"):
+        keras_task.create(config, ALONE)
+    assert keras_task.create_for_timing(config, ALONE).weights_digest == weights_file.UNTRAINED
+    weights_file.find_path("mini").write_bytes(b"no weights")
+    with pytest.raises(UserError, match="T25"):
+        keras_task.create(config, ALONE)
+    with pytest.raises(UserError, match="not a file of weights for Keras"):
+        keras_task.create(dataclasses.replace(config, division="open"), ALONE)
