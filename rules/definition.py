@@ -218,7 +218,8 @@ def locate_benchmarks() -> Path:
 
     The code of a benchmark is always this checkout's.
     """
-    return Path(os.environ.get(BENCHMARKS_VARIABLE) or BENCHMARKS)
+    elsewhere = os.environ.get(BENCHMARKS_VARIABLE)
+    return Path(elsewhere) if elsewhere else BENCHMARKS
 
 
 def names() -> tuple[str, ...]:

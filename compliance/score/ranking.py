@@ -5,10 +5,14 @@ The rank of a result is one more than the number of results that are faster by t
 says which ranks the data allow: from there to the number of results that are not slower.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compliance.score.comparison import Level, ratio
+from compliance.score.comparison import Level, find_quantile, ratio
+
+# Room for rounding, within which the full computation decides.
+LEAST_DOUBT, MOST_DOUBT = 1 - 1e-9, 1 + 1e-9
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,19 @@ def rank_levels(levels: Sequence[Level]) -> list[Rank]:
 
 
 def _is_faster(first: Level, second: Level) -> bool:
-    """Return True if ``first``, with the better mean, is faster beyond doubt or has no interval."""
-    found = ratio(first, second)
-    return found.low is None or found.low > 1
+    """Return True if ``first``, with the better mean, is faster beyond doubt or has no interval.
+
+    That is ``ratio(first, second).low > 1``. Of n results n²/2 pairs are compared, so the exact
+    degrees of freedom are computed only where they decide: they lie between the fewer degrees of
+    the two and the sum of both.
+    """
+    if first.variance is None or second.variance is None:
+        return True
+    apart = second.log_mean - first.log_mean
+    error = math.sqrt(first.variance + second.variance)
+    if apart <= LEAST_DOUBT * find_quantile(first.degrees + second.degrees) * error:
+        return False
+    if apart > MOST_DOUBT * find_quantile(min(first.degrees, second.degrees)) * error:
+        return True
+    low = ratio(first, second).low
+    return low is None or low > 1

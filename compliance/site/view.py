@@ -14,7 +14,7 @@ from compliance.site.entry import Entry, Run
 from compliance.site.evidence import Beside, Evidence
 from compliance.site.glossary import explain
 from compliance.site.history import Round, Since, add_current, compare_with_last
-from compliance.site.markup import write_cells
+from compliance.site.markup import write_rows
 from compliance.site.plots.plot import get_shape, pick_colour
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def load_templates() -> "jinja2.Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["cells"] = write_cells
+    made.filters["rows"] = write_rows
     made.globals.update(
         format_minutes=format_minutes,
         format_number=format_number,

@@ -13,17 +13,20 @@ ROUNDING = 1e-9  # of sums of short numbers
 SMALLEST, LARGEST = 1e-30, 1e30
 
 
-def list_cells(numbers: Sequence[float], cell: float, grid: int) -> list[int]:
-    """Return the cell of the logarithm of each number, with its sign; 0 has a cell of its own."""
-    offset = grid / GRIDS
-    cells = []
-    for number in numbers:
-        if number == 0:
-            cells.append(0)
-        else:
-            place = math.floor(math.log(abs(number)) / cell + offset)
-            cells.append(2 * place + 1 if number > 0 else -2 * place - 1)
-    return cells
+def list_cells(numbers: Sequence[float], cell: float) -> list[list[int]]:
+    """Return for each grid the cell of the logarithm of each number, with its sign.
+
+    0 has a cell of its own.
+    """
+    places = [math.log(abs(number)) / cell if number else 0.0 for number in numbers]
+    signs = [(number > 0) - (number < 0) for number in numbers]
+    return [
+        [
+            sign * (2 * math.floor(place + grid / GRIDS) + 1)
+            for place, sign in zip(places, signs, strict=True)
+        ]
+        for grid in range(GRIDS)
+    ]
 
 
 def hash_windows(
@@ -33,8 +36,7 @@ def hash_windows(
 
     Hashes of integers are the same in every process.
     """
-    for grid in range(GRIDS):
-        cells = list_cells(numbers, cell, grid)
+    for grid, cells in enumerate(list_cells(numbers, cell)):
         for start in starts:
             if start + length <= len(cells):
                 yield hash((kind, grid, *cells[start : start + length]))

@@ -184,10 +184,8 @@ def _hash_columns(
     """Yield keys of windows of several lengths over columns, and of all that is there."""
     evaluations, width = len(columns[0][0]), len(columns)
     bits = [sum(at) for at in zip(*(of for _, of in columns), strict=True)]
-    rows = [
-        list(zip(*(list_cells(values, CELL, grid) for values, _ in columns), strict=True))
-        for grid in range(GRIDS)
-    ]
+    of_columns = zip(*(list_cells(values, CELL) for values, _ in columns), strict=True)
+    rows = [list(zip(*cells, strict=True)) for cells in of_columns]
     for length in sorted({*lengths, evaluations}):
         if length > evaluations or length * width < CURVE_NUMBERS_MIN:
             continue

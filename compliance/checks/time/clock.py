@@ -66,9 +66,10 @@ def _check_clocks(run: RunLog) -> Iterator[Finding]:
             yield _report_step_back(run, event, back)
             drift = _Drift()  # begin anew, so that one step gives one finding
             continue
-        if event.monotonic_ms is None:
+        clock_ms = event.monotonic_ms
+        if clock_ms is None:
             continue
-        apart_ms = drift.apart_ms(event.time_ms, event.monotonic_ms)
+        apart_ms = drift.apart_ms(event.time_ms, clock_ms)
         if apart_ms is not None:
             yield make_finding(
                 run.path,
@@ -81,7 +82,7 @@ def _check_clocks(run: RunLog) -> Iterator[Finding]:
                 "(slewing is fine) and run again",
             )
             drift = _Drift()
-            drift.apart_ms(event.time_ms, event.monotonic_ms)
+            drift.apart_ms(event.time_ms, clock_ms)
 
 
 def _check_single_clock(run: RunLog) -> Iterator[Finding]:
@@ -122,14 +123,16 @@ def _lacks_clock(event: Event) -> bool:
     logged = event.metadata.get(CLOCK_METADATA)
     if isinstance(logged, float) and not math.isfinite(logged):
         return False  # T5 reports it
-    return event.monotonic_ms is None or event.monotonic_ms < 0
+    clock_ms = event.monotonic_ms
+    return clock_ms is None or clock_ms < 0
 
 
 def _describe_step_back(before: Event, event: Event) -> str:
     if event.time_ms < before.time_ms:
         return f"time_ms steps back by {before.time_ms - event.time_ms:,.0f} ms"
-    if event.monotonic_ms is not None and before.monotonic_ms is not None:
-        back_ms = before.monotonic_ms - event.monotonic_ms
+    clock_ms, before_ms = event.monotonic_ms, before.monotonic_ms
+    if clock_ms is not None and before_ms is not None:
+        back_ms = before_ms - clock_ms
         if back_ms > 0:
             return f"metadata.monotonic_ms steps back by {back_ms:,.3f} ms"
     return ""

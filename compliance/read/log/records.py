@@ -65,6 +65,8 @@ class Event(Struct, kw_only=True, eq=False, gc=False):
     def monotonic_ms(self) -> float | None:
         """``metadata.monotonic_ms``, or None where that is not a finite number."""
         clock = self.metadata.get(CLOCK_METADATA)
+        if type(clock) is float:  # of nearly all records, and each is asked several times
+            return clock if math.isfinite(clock) else None
         return clock if is_number(clock) and math.isfinite(clock) else None
 
 

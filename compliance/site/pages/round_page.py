@@ -52,15 +52,16 @@ class SystemRow:
 
 def make_pages(site: Site) -> Iterator[tuple[str, str]]:
     """Make a page for every tab, and the first of them once more as the start page."""
-    for tab in site.tabs:
-        yield tab.page, _render_page(site, tab, tab.page)
-    if site.tabs:
-        yield "index.html", _render_page(site, site.tabs[0], "index.html")
-    else:
+    for number, tab in enumerate(site.tabs):
+        text = _render_page(site, tab)
+        yield tab.page, text
+        if number == 0:
+            yield "index.html", text
+    if not site.tabs:
         yield "index.html", render(site, "empty.html", "index.html")
 
 
-def _render_page(site: Site, tab: Tab, page: str) -> str:
+def _render_page(site: Site, tab: Tab) -> str:
     known = [entry for entry in tab.entries if entry.is_known]
     members: dict[str, list[Entry]] = {}
     for entry in known:
@@ -73,7 +74,7 @@ def _render_page(site: Site, tab: Tab, page: str) -> str:
     return render(
         site,
         "round.html",
-        page,
+        tab.page,
         tab=tab,
         columns=columns,
         without_score=[column for column in made if not column.ranking],
