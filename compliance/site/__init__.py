@@ -1,15 +1,18 @@
 """The leaderboard as a static site that works from a disk and from any web server.
 
 A module for each kind of page makes it from frozen data and a template; ``build`` yields all files
-one by one. The same results give the same bytes: nothing here reads a clock.
+one by one, of a large site from several processes. The same results give the same bytes: nothing
+here reads a clock.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from compliance.leaderboard import write_csv
 from compliance.site import index
 from compliance.site.entry import Entry, list_entries
+from compliance.site.forked import File, choose_processes, make_parts
 from compliance.site.pages import (
     benchmark_page,
     compare_page,
@@ -28,38 +31,54 @@ __all__ = ["FILE_LIST", "GENERATOR", "Entry", "Site", "build", "list_entries"]
 GENERATOR = "cepheid leaderboard"  # what every page says of itself
 FILE_LIST = "files.txt"  # everything that was written, so that nothing else is ever replaced
 
-_PAGES = (
-    round_page,
-    benchmark_page,
-    system_page,
-    result_page,
-    compare_page,
-    history_page,
-    elsewhere_page,
-    glossary_page,
-)
+RESULTS_OF_PART = 20
+
+Make = Callable[[Site], Iterable[tuple[str, str]]]
+_OF_RESULTS = (result_page.make_pages, compare_page.make_details)
 
 
-def build(site: Site) -> Iterator[tuple[str, bytes]]:
-    """Yield every file of the site, its name and content, with ``files.txt`` last."""
+def build(site: Site, processes: int | None = None) -> Iterator[File]:
+    """Yield every file of the site, its name and content, with ``files.txt`` last.
+
+    None chooses the number of processes by the number of results.
+    """
     names = [FILE_LIST]
-    for name, content in _write_files(site):
+    for name, content in _write_files(site, processes or choose_processes(len(site.entries))):
         names.append(name)
         yield name, content
     yield FILE_LIST, "".join(f"{name}\n" for name in sorted(names)).encode()
 
 
-def _write_files(site: Site) -> Iterator[tuple[str, bytes]]:
-    for kind in _PAGES:
-        for name, text in kind.make_pages(site):
-            yield name, _encode(text)
+def _write_files(site: Site, processes: int) -> Iterator[File]:
+    parts = list(_list_parts(site))
+
+    def make(number: int) -> list[File]:
+        return [(name, _encode(text)) for name, text in parts[number](site)]
+
+    yield from make_parts(make, len(parts), processes)
     yield from files_page.make_files(site)
     yield from _read_pictures(site.entries)
     for name in ("site.css", "site.js", "costs.js", "compare.js"):
         yield name, (HERE / "static" / name).read_bytes()
-    yield "results.csv", _encode(write_csv([entry.row for entry in site.entries]) + "\n")
-    yield index.FILE, _encode(index.write_index(site) + "\n")
-    yield index.SCHEMA_FILE, _encode(index.read_schema() + "\n")
+
+
+def _list_parts(site: Site) -> Iterator[Make]:
+    """List what can be made by itself in any process, what takes long first."""
+    yield round_page.make_pages
+    yield benchmark_page.make_pages
+    yield _make_index
+    for kind in (system_page, compare_page, history_page, elsewhere_page, glossary_page):
+        yield kind.make_pages
+    for start in range(0, len(site.entries), RESULTS_OF_PART):
+        entries = site.entries[start : start + RESULTS_OF_PART]
+        for make in _OF_RESULTS:
+            yield partial(make, entries=entries)
+
+
+def _make_index(site: Site) -> Iterator[tuple[str, str]]:
+    yield "results.csv", write_csv([entry.row for entry in site.entries]) + "\n"
+    yield index.FILE, index.write_index(site) + "\n"
+    yield index.SCHEMA_FILE, index.read_schema() + "\n"
 
 
 def _read_pictures(found: Sequence[Entry]) -> Iterator[tuple[str, bytes]]:

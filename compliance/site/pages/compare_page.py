@@ -7,7 +7,7 @@ each result: a page that was opened from a disk may read scripts and nothing els
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from compliance.finding import escape
@@ -23,14 +23,18 @@ TEXT_MAX = 200  # characters of a fact
 
 
 def make_pages(site: Site) -> Iterator[tuple[str, str]]:
-    """Make the page, whose address names the results to compare after #, and their scripts."""
+    """Make the page, whose address names the results to compare after #."""
     scored = [entry for entry in site.entries if entry.level is not None]
     data = {
         "student": [round(find_quantile(degrees), 6) for degrees in range(1, DEGREES_MAX + 1)],
         "results": [_describe_result(entry) for entry in scored],
     }
     yield PAGE, render(site, "compare.html", PAGE, data=data, count=len(scored))
-    for entry in scored:
+
+
+def make_details(site: Site, entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
+    """Make the scripts that hold the details of those of some results that have a score."""
+    for entry in (entry for entry in entries if entry.level is not None):
         content = json.dumps(_describe_details(entry), separators=(",", ":"))
         yield f"results/{entry.id}.js", f"addDetails({json.dumps(entry.id)},{content});\n"
 

@@ -1,6 +1,6 @@
 """A result: every run on a time line, its curve, the RCP test, findings, raw logs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,9 +62,9 @@ class RunLine:
     quality: tuple[str, ...]
 
 
-def make_pages(site: Site) -> Iterator[tuple[str, str]]:
-    """Make a page for each result."""
-    for entry in site.entries:
+def make_pages(site: Site, entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
+    """Make the pages of some results."""
+    for entry in entries:
         yield entry.page, _render_page(site, entry)
 
 

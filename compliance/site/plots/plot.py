@@ -6,6 +6,7 @@ No library is used, because a build draws thousands of plots, each in a millisec
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 WIDTH, HEIGHT = 480.0, 300.0
@@ -271,12 +272,14 @@ class Scale:
 
     def __call__(self, value: float) -> float:
         """Return the place of a value."""
-        low, high = self._transform(self.low), self._transform(self.high)
-        share = (self._transform(value) - low) / (high - low)
+        low, high = self._ends
+        share = ((math.log10(value) if self.is_log else value) - low) / (high - low)
         return round(self.first + share * (self.last - self.first), 1)
 
-    def _transform(self, value: float) -> float:
-        return math.log10(value) if self.is_log else value
+    @cached_property
+    def _ends(self) -> tuple[float, float]:
+        is_log = self.is_log
+        return (math.log10(self.low), math.log10(self.high)) if is_log else (self.low, self.high)
 
     def make_ticks(
         self, show: Callable[[float], str], given: Sequence[float] = ()

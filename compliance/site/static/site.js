@@ -28,16 +28,39 @@ function sort(table, name, turned) {
   if (column < 0) return;
   for (const head of heads(table)) head.removeAttribute("aria-sort");
   heads(table)[column].setAttribute("aria-sort", turned ? "descending" : "ascending");
-  const value = (row) => raw(row.cells[column]);
   const compare = (a, b) => {
-    if (a === "" || b === "") return (a === "") - (b === ""); // nothing stays last
-    const [x, y] = [Number(a), Number(b)];
-    const order = Number.isNaN(x) || Number.isNaN(y) ? byWords(a, b) : x - y;
+    if (a.text === "" || b.text === "") return (a.text === "") - (b.text === ""); // nothing stays last
+    const order = Number.isNaN(a.number) || Number.isNaN(b.number) ? byWords(a.text, b.text) : a.number - b.number;
     return turned ? -order : order;
   };
-  const rows = [...table.tBodies[0].rows].map((row) => [value(row), row]);
-  rows.sort((a, b) => compare(a[0], b[0]));
-  table.tBodies[0].append(...rows.map((pair) => pair[1]));
+  const rows = [...table.tBodies[0].rows].map((row) => {
+    const text = raw(row.cells[column]);
+    return { text, number: Number(text), row };
+  });
+  table.tBodies[0].append(...rows.sort(compare).map((one) => one.row));
+  turnPages(table);
+}
+
+// Of a long table the first rows that match are laid out, all of them on request and on paper: a browser takes
+// a second for thousands. Sorting, filters and what is saved act on all rows.
+const ROWS_AT_ONCE = 50;
+
+function turnPages(table) {
+  const matching = [...table.tBodies[0].rows].filter((row) => !row.hidden);
+  const shown = state.get("rows") === "all" ? matching.length : Math.min(matching.length, ROWS_AT_ONCE);
+  matching.forEach((row, place) => row.classList.toggle("later", place >= shown));
+  const area = table.closest(".scroll");
+  let more = table.pageLine;
+  if (!more) {
+    if (shown === matching.length) return;
+    const button = make("button", { type: "button" });
+    button.addEventListener("click", () => { put("rows", "all"); tables.forEach(turnPages); area.focus(); });
+    more = table.pageLine = make("p", { className: "pages" }, make("span", {}), button);
+    (area.nextElementSibling?.matches(".cue") ? area.nextElementSibling : area).after(more);
+  }
+  more.hidden = shown === matching.length;
+  more.firstChild.textContent = `The first ${shown} of ${matching.length} rows are shown. `;
+  more.lastChild.textContent = `show all ${matching.length}`;
 }
 
 function sortAll(by) {
@@ -76,6 +99,7 @@ function filter() {
       if (table.dataset.table === "") { shown += !row.hidden; all += 1; }
     }
   }
+  tables.forEach(turnPages);
   for (const part of document.querySelectorAll("[data-of]")) part.classList.toggle("out", seen.get(part.dataset.of) === false);
   const filtered = FILTERS.some((name) => state.get(name));
   for (const folded of document.querySelectorAll(".folded")) folded.hidden = !folded.dataset.open && !filtered;
