@@ -56,7 +56,8 @@ class SpeedChange:
 
     ``verdict`` is ``faster`` or ``slower`` where the test finds a difference, ``no difference``
     where it finds none, ``few runs`` where it needs more, ``other definition`` where the two were
-    not judged by the same definition, and ``unknown`` where an index does not say.
+    not judged by the same definition, and ``unknown`` where an index does not say by which, or lacks
+    what the test needs.
     """
 
     verdict: Literal["faster", "slower", "no difference", "few runs", "other definition", "unknown"]
@@ -68,7 +69,7 @@ class SpeedChange:
         if self.verdict == "other definition":
             return "not comparable: the definition of the benchmark has changed"
         if self.ratio is None:
-            return "cannot be tested: an index of an older version does not hold what is needed"
+            return "cannot be tested: an index does not say all that a comparison needs"
         speed = f"{format_ratio(self.ratio)}× as fast"
         if self.low is None or self.high is None:
             return f"{speed}; too few runs for an interval, no change can be claimed"
@@ -121,7 +122,9 @@ def compare_speed(old: Result, new: Result) -> SpeedChange | None:
     if not (has_score(old) and has_score(new)):
         return None
     digests = old.get("definition_digest"), new.get("definition_digest")
-    if None not in digests and digests[0] != digests[1]:
+    if None in digests and (old.get("round") != new.get("round") or digests[0] != digests[1]):
+        return SpeedChange("unknown")  # nothing says that the two were judged alike
+    if digests[0] != digests[1]:
         return SpeedChange("other definition")
     first, second = read_level(old), read_level(new)
     if first is None or second is None:

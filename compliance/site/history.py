@@ -31,7 +31,8 @@ class Round:
 class Step:
     """The best result of a group in a round. ``change`` compares it with the best one before it.
 
-    ``part`` counts the definitions of the benchmark: only steps of one part are comparable.
+    ``part`` counts the stretches of comparable rounds: another definition of the benchmark begins a
+    new one, and so does an index that does not say enough.
     """
 
     round: str

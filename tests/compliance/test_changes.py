@@ -11,6 +11,7 @@ from compliance.score.comparison import measure_level
 from compliance.site import changes, index
 from rules.definition import Definition
 from rules.documents import find_schema_problem
+from rules.errors import UserError
 from tests.compliance.builder import write_result
 from tests.compliance.test_site import build_site
 from tools import diff_leaderboards
@@ -111,6 +112,17 @@ def test_json_has_old_and_new_values(
     assert change["speed"]["verdict"] == "faster"
     score = next(item for item in change["differences"] if item["field"] == "score_minutes")
     assert score["old"] == pytest.approx(2 * score["new"])
+
+
+@pytest.mark.parametrize("claim", [{"nodes": 10**30}, {"score_minutes": 1e100}, {"nodes": -1}])
+def test_an_index_with_impossible_numbers_is_refused(
+    document: dict[str, Any], tmp_path: Path, claim: dict[str, Any]
+) -> None:
+    new = copy.deepcopy(document)
+    new["results"][0] |= claim
+    (tmp_path / "results.json").write_text(json.dumps(new))
+    with pytest.raises(UserError, match="is not the index of a leaderboard"):
+        index.read(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_another_definition_is_not_compared(first: dict[str, Any], star_shape: D
     page, index = _build_second(star_shape, "--history", "old.json")
     assert "not comparable: the definition of the benchmark has changed" in page
     assert "really" not in page
-    assert "definition 2" in page
+    assert "different colours are not comparable: the definition of the benchmark has" in page
     (since,) = (r["since_last_round"] for r in index["results"] if r["id"] == NAME)
     assert (since["verdict"], since["ratio"]) == ("other definition", None)
 
@@ -69,6 +69,20 @@ def test_an_index_that_says_too_little_is_not_compared(
 ) -> None:
     for result in first["results"]:
         result["comparison"] = None
+    Path("old.json").write_text(json.dumps(first))
+    page, _ = _build_second(star_shape, "--history", "old.json")
+    assert "cannot be tested" in page
+    assert "really" not in page
+    assert "different colours are not comparable: an index does not say what" in page
+    assert "definition of the benchmark has changed" not in page.split("<h2", 1)[1]
+
+
+def test_results_without_a_definition_are_not_compared_in_silence(
+    first: dict[str, Any], star_shape: Definition
+) -> None:
+    """An index of version 1, or of a round of MLPerf, does not say what its results are of."""
+    for result in first["results"]:
+        result["definition_digest"] = None
     Path("old.json").write_text(json.dumps(first))
     page, _ = _build_second(star_shape, "--history", "old.json")
     assert "cannot be tested" in page

@@ -71,14 +71,14 @@ def _make_section(
 
 
 def _plot_line(line: Line, name: str, title: str, labels: Sequence[str]) -> Plot | None:
-    """Plot the best result of each round, a series for each definition of the benchmark."""
+    """Plot the best result of each round, a series for each stretch of comparable rounds."""
     parts = sorted({step.part for step in line.steps})
     series = []
     for part in parts:
         steps = [step for step in line.steps if step.part == part]
         series.append(
             Series(
-                "best of each round" if len(parts) == 1 else f"definition {part + 1}",
+                _name_stretch([step.round for step in steps]),
                 tuple((labels.index(step.round) + 1.0, step.value) for step in steps),
                 part,
                 ends=tuple(_find_ends(step) for step in steps),
@@ -101,8 +101,24 @@ def _plot_line(line: Line, name: str, title: str, labels: Sequence[str]) -> Plot
         series,
         table=make_table(["round", "day", "result", line.kind.unit_name, "against before"], rows),
         description="The best result of each round with its 95% interval"
-        + ("." if len(parts) == 1 else "; results of two definitions are not comparable."),
+        + ("." if len(parts) == 1 else f". {_explain_parts(line)}"),
     )
+
+
+def _name_stretch(rounds: Sequence[str]) -> str:
+    """Name comparable rounds by the first and the last of them."""
+    return rounds[0] if rounds[0] == rounds[-1] else f"{rounds[0]} to {rounds[-1]}"
+
+
+def _explain_parts(line: Line) -> str:
+    """Say why the rounds fall into several stretches, each in a colour of its own."""
+    verdicts = {step.change.verdict for step in line.steps if step.change}
+    reasons = {
+        "other definition": "the definition of the benchmark has changed",
+        "unknown": "an index does not say what a comparison needs",
+    }
+    told = [text for verdict, text in reasons.items() if verdict in verdicts]
+    return f"Rounds of different colours are not comparable: {', or '.join(told)}."
 
 
 def _find_ends(step: Step) -> tuple[float, float] | None:
