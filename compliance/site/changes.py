@@ -56,8 +56,8 @@ class SpeedChange:
 
     ``verdict`` is ``faster`` or ``slower`` where the test finds a difference, ``no difference``
     where it finds none, ``few runs`` where it needs more, ``other definition`` where the two were
-    not judged by the same definition, and ``unknown`` where an index does not say by which, or lacks
-    what the test needs.
+    not judged by the same definition, and ``unknown`` where an index does not say by which, or
+    lacks what the test needs.
     """
 
     verdict: Literal["faster", "slower", "no difference", "few runs", "other definition", "unknown"]

@@ -184,6 +184,20 @@ def test_filters_act_on_rankings_and_plots(visitor: Visitor) -> None:
     assert page.locator("table[data-table=more] tbody tr:visible").count() == 2
 
 
+def test_a_plot_of_families_obeys_filters_and_highlight(visitor: Visitor) -> None:
+    page = visitor.open(f"{BENCHMARK}#q=acme")
+    figure = page.locator("figure.plot", has_text="Time against accelerators").first
+    shown = [m.get_attribute("data-of") for m in figure.locator("g.mark[data-of]:visible").all()]
+    assert shown
+    assert all(str(name).startswith("acme/") for name in shown)
+    page = visitor.open(BENCHMARK)
+    figure = page.locator("figure.plot", has_text="Time against accelerators").first
+    figure.locator("ul.legend li", has_text="bolt").first.focus()
+    lit = [m.get_attribute("data-of") for m in figure.locator("g.mark.lit").all()]
+    assert lit
+    assert all(str(name).startswith("bolt/") for name in lit)
+
+
 def test_what_is_folded_or_a_title_is_not_searched(visitor: Visitor) -> None:
     page = visitor.open(ROUND)
     page.get_by_label("filter").fill("runs around")  # a title of a drawing

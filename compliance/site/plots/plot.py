@@ -45,7 +45,8 @@ class Axis:
 class Series:
     """Points in one colour. ``ends`` are intervals in y, one for each point, or nothing.
 
-    ``key`` is the result that the points belong to, ``band`` the corners of an area behind.
+    ``key`` is the result that the points belong to, or several with blanks between them; then
+    ``keys`` has that of each point. ``band`` are the corners of an area behind.
     """
 
     label: str
@@ -56,6 +57,7 @@ class Series:
     ends: tuple[tuple[float, float] | None, ...] = ()
     in_legend: bool = True
     key: str = ""
+    keys: tuple[str, ...] = ()
     band: tuple[tuple[float, float], ...] = ()
 
 
@@ -93,6 +95,7 @@ class DrawnMark:
     title: str
     low: float | None = None
     high: float | None = None
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -231,7 +234,9 @@ def _clip(one: Series, x_limit: float, y_limit: float) -> Series:
 
 def _pick_named(series: Sequence[Series]) -> list[Series]:
     """Pick the series that are named beside their ends: one of each label, if they are few."""
-    by_label = {s.label: s for s in reversed(series) if s.in_legend and s.points and s.key}
+    by_label = {
+        s.label: s for s in reversed(series) if s.in_legend and s.points and s.key and not s.keys
+    }
     named = list(by_label.values())
     return named if 1 < len(named) <= LABELS_MAX else []
 
@@ -350,16 +355,17 @@ def _keep_finite(one: Series, x_log: bool, y_log: bool) -> Series:
         return pair if pair and all(least <= value <= LARGEST for value in pair) else None
 
     kept = [
-        (point, keep_ends(one.ends[number]) if one.ends else None)
+        (point, keep_ends(one.ends[number]) if one.ends else None, number)
         for number, point in enumerate(one.points)
         if all(abs(value) <= LARGEST for value in point)
         and (point[0] >= LEAST or not x_log)
         and (point[1] >= LEAST or not y_log)
     ]
-    points, ends = tuple(point for point, _ in kept), tuple(pair for _, pair in kept)
+    points, ends = tuple(point for point, _, _ in kept), tuple(pair for _, pair, _ in kept)
+    keys = tuple(one.keys[number] for _, _, number in kept) if one.keys else ()
     is_drawn = all(abs(value) <= LARGEST for corner in one.band for value in corner)
     is_drawn &= all(corner[0] >= LEAST or not x_log for corner in one.band)
-    return replace(one, points=points, ends=ends, band=one.band if is_drawn else ())
+    return replace(one, points=points, ends=ends, keys=keys, band=one.band if is_drawn else ())
 
 
 def _draw_series(
@@ -377,7 +383,8 @@ def _draw_series(
             values = one.points[number]
             title = f"{one.label}: {x.show(values[0])}, {y.show(values[1])}" if titled else ""
             low, high = (up(pair[0]), up(pair[1])) if pair else (None, None)
-            marks.append(DrawnMark(a, b, one.mark, title, low, high))
+            key = one.keys[number] if one.keys else ""
+            marks.append(DrawnMark(a, b, one.mark, title, low, high, key))
     path = line if one.line != "none" else ""
     return DrawnSeries(one.label, one.colour, one.line, path, tuple(marks), one.key, band)
 

@@ -3,7 +3,7 @@
 import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from compliance.leaderboard.numbers import format_minutes, format_number
@@ -29,24 +29,35 @@ BATCH_DRAWN_MAX = 10_000_000
 
 @dataclass(frozen=True)
 class Family:
-    """Results on different numbers of the same device; value by number, the best of each."""
+    """Results on different numbers of the same device; value by number, the best of each.
+
+    ``ids`` are the permalinks of these results, by number; numbers of papers have none.
+    """
 
     label: str
     values: Mapping[int, float]
+    ids: Mapping[int, str] = field(default_factory=dict)
 
 
 def group_families(entries: Sequence[Entry]) -> list[Family]:
     """Group scored results by submitter, device and framework, the largest families first."""
-    found: dict[str, dict[int, float]] = {}
+    found: dict[str, dict[int, tuple[float, str]]] = {}
     for entry in entries:
         score = entry.row.standing.score
         if score is None:
             continue
         value, kind = score.main.mean, entry.row.kind
-        values = found.setdefault(name_family(entry), {})
-        known = values.get(entry.devices, value)
-        values[entry.devices] = value if kind.cost(value) < kind.cost(known) else known
-    made = [Family(label, dict(sorted(values.items()))) for label, values in found.items()]
+        best = found.setdefault(name_family(entry), {})
+        if entry.devices not in best or kind.cost(value) < kind.cost(best[entry.devices][0]):
+            best[entry.devices] = value, entry.id
+    made = [
+        Family(
+            label,
+            {number: best[number][0] for number in sorted(best)},
+            {number: best[number][1] for number in sorted(best)},
+        )
+        for label, best in found.items()
+    ]
     return sorted(made, key=lambda family: (-len(family.values), family.label))
 
 
@@ -69,9 +80,12 @@ def plot_scaling(made: Sequence[Family], name: str, what: str, unit: str) -> Plo
     for number, family in enumerate(drawn):
         (first, base), *_ = family.values.items()
         ideal = tuple((n, base * first / n) for n in family.values)
-        series.append(Series(family.label, tuple(family.values.items()), pick_colour(number)))
+        colour, keys = pick_colour(number), tuple(family.ids.values())
+        key = " ".join(keys)
+        points = tuple(family.values.items())
+        series.append(Series(family.label, points, colour, key=key, keys=keys))
         series.append(
-            Series(family.label, ideal, pick_colour(number), "dashed", "none", in_legend=False)
+            Series(family.label, ideal, colour, "dashed", "none", in_legend=False, key=key)
         )
         for count, value in family.values.items():
             speed_up = base / value

@@ -100,7 +100,7 @@ function filter() {
     }
   }
   tables.forEach(turnPages);
-  for (const part of document.querySelectorAll("[data-of]")) part.classList.toggle("out", seen.get(part.dataset.of) === false);
+  for (const part of document.querySelectorAll("[data-of]")) part.classList.toggle("out", listResults(part).every((id) => seen.get(id) === false));
   const filtered = FILTERS.some((name) => state.get(name));
   for (const folded of document.querySelectorAll(".folded")) folded.hidden = !folded.dataset.open && !filtered;
   controls.querySelector("output").value = shown < all ? `${shown} of ${all} rows` : "";
@@ -212,11 +212,14 @@ function showTables() {
 
 // ---- plots: what belongs to one result stands out together
 
+// Results of one machine on several numbers of devices share a line.
+const listResults = (part) => (part.dataset.of ?? part.dataset.id).split(" ");
+
 function highlight() {
   const light = (event) => {
-    const key = event.target.closest?.("[data-of], tr[data-id]");
-    const id = event.type === "pointerover" || event.type === "focusin" ? key?.dataset.of ?? key?.dataset.id : undefined;
-    for (const part of document.querySelectorAll("[data-of]")) part.classList.toggle("lit", part.dataset.of === id);
+    const part = event.target.closest?.("[data-of], tr[data-id]");
+    const ids = part && (event.type === "pointerover" || event.type === "focusin") ? listResults(part) : [];
+    for (const other of document.querySelectorAll("[data-of]")) other.classList.toggle("lit", listResults(other).some((id) => ids.includes(id)));
     for (const figure of document.querySelectorAll("figure.plot")) figure.classList.toggle("lit", figure.querySelector(".lit") !== null);
   };
   for (const name of ["pointerover", "pointerleave", "focusin", "focusout"]) document.addEventListener(name, light);
