@@ -21,6 +21,7 @@ from rules.errors import UserError
 FOLDER = "logs"
 COPIED_BYTES_MAX = 64 * 2**20  # of one file
 COPIED_FILES_MAX = 2_000  # of one folder
+COPIED_TOTAL_BYTES_MAX = 8 * 2**30  # of a site; a round of MLPerf has less than a tenth
 DEPTH_MAX = 16
 ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~%!$&()*+,;=:@/-]*)?")
 
@@ -117,7 +118,10 @@ class Copied(Evidence):
 
 
 def copy_folders(entries: Sequence[Entry]) -> Copied:
-    """List what the site will hold copies of: the folders of all results, and their code."""
+    """List what the site will hold copies of: the folders of all results, and their code.
+
+    Raises UserError where that is too much for a site.
+    """
     folders: dict[str, CopiedFolder] = {}
     for entry in entries:
         home = entry.row.judged.folder.path
@@ -128,6 +132,14 @@ def copy_folders(entries: Sequence[Entry]) -> Copied:
             folders[os.path.abspath(entry.code)] = _list_copies(
                 entry.code, place, f"code of {entry.id}"
             )
+    copied = [f for folder in folders.values() for f in folder.files if not f.why_not]
+    total = sum(file.size_bytes for file in copied)
+    if total > COPIED_TOTAL_BYTES_MAX:
+        raise UserError(
+            f"--logs copy: the {len(copied):,} files of logs and code hold {total:,} bytes, more "
+            f"than the {COPIED_TOTAL_BYTES_MAX:,} that a site may hold; fix: put them on a server "
+            "and give its address, --logs https://…, or leave them where they are, --logs link"
+        )
     places = {path: folder.page for path, folder in folders.items()}
     for folder in folders.values():
         places |= {os.path.abspath(f.path): f.copy for f in folder.files if not f.why_not}

@@ -159,6 +159,14 @@ def test_what_is_too_large_is_named_and_not_copied(
     assert not list(Path("site").rglob("weights*"))
 
 
+def test_copies_have_a_total_bound(star_shape: Definition, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_result(Path("out"), star_shape)
+    monkeypatch.setattr(evidence, "COPIED_TOTAL_BYTES_MAX", 1000)
+    with pytest.raises(UserError, match=r"more than the 1,000 that a site may hold; fix: put them"):
+        build_leaderboard.main(["out", "--output", "site", "--logs", "copy"])
+    assert not Path("site").exists()
+
+
 def test_logs_at_an_address(star_shape: Definition) -> None:
     write_result(Path("round/acme"), star_shape)
     address = "https://example.org/round/v1.0"
