@@ -393,6 +393,10 @@ def _digest(facts: Mapping[str, Any], targets: Mapping[str, float], scale: str) 
     """Return the SHA-256 of all fields that a rule reads; titles and notes are left out."""
     covered = ("name", "task", "model", "data", "quality", "timing", "runs", "hyperparameters")
     content = {key: facts[key] for key in covered} | {"targets": targets, "scale": scale}
+    content["hyperparameters"] = {
+        name: {key: value for key, value in rule.items() if key != "open"}
+        for name, rule in facts["hyperparameters"].items()
+    }
     content |= {"generation": facts["generation"]} if "generation" in facts else {}
     content |= {"reported": facts.get("reported", []), "bounds": facts.get("bounds", {})}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))

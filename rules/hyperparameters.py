@@ -32,7 +32,8 @@ def is_same(value: object, allowed: object) -> bool:
 class Hyperparameter:
     """The values that the closed division allows; the reference uses ``default``.
 
-    If it is ``fixed``, only the default is allowed. Otherwise the value lies between ``minimum``
+    If it is ``fixed``, only the default is allowed; ``open`` are values that the reference knows in
+    the open division, which no rule reads. Otherwise the value lies between ``minimum``
     and ``maximum`` (inclusive, None is unbounded) or among ``choices``. ``min_of`` and ``max_of``
     bound it by other hyperparameters: by their value times the factor.
     """
@@ -45,6 +46,7 @@ class Hyperparameter:
     choices: tuple[Value, ...] = ()
     min_of: Mapping[str, float] = field(default_factory=dict)
     max_of: Mapping[str, float] = field(default_factory=dict)
+    open: tuple[Value, ...] = ()
 
     def find_problem(self, value: object) -> str | None:
         """Return why the closed division refuses ``value``, or None: ``must be adam``."""
@@ -99,7 +101,7 @@ class Hyperparameter:
 def parse_hyperparameter(name: str, rule: Mapping[str, Any]) -> Hyperparameter:
     """Make a Hyperparameter of its section in a validated ``benchmark.yaml``."""
     if "fixed" in rule:
-        return Hyperparameter(name, rule["fixed"], fixed=True)
+        return Hyperparameter(name, rule["fixed"], fixed=True, open=tuple(rule.get("open", ())))
     return Hyperparameter(
         name,
         rule["default"],

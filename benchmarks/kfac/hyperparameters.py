@@ -4,12 +4,13 @@
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from benchmarks.resnet50.hyperparameters import ImageHyperparameters
 from reference.machine.ranks import Ranks
 from reference.optim.kfac import Options
-from reference.optim.kfac.options import Inverse, Rescaling
+from reference.optim.kfac.fisher import refuse_many
+from reference.optim.kfac.options import Fisher, Inverse, Rescaling
 from reference.optim.schedules import Schedule, linear_warmup
 from reference.run.config import RunConfig
 from reference.run.hyperparameters import parse_hyperparameters
@@ -32,6 +33,7 @@ class Hyperparameters(ImageHyperparameters):
     kfac_kl_clip: float
     kfac_stale: bool
     kfac_stale_tolerance: float
+    kfac_fisher: Literal["empirical", "sampled", "sampled_2", "sampled_4", "sampled_8", "exact"]
     kfac_inverse: Inverse
     mixup_alpha: float
     random_erasing_probability: float
@@ -89,6 +91,9 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
             "--set weight_update=sharded: with kfac_inverses=everywhere no rank owns a layer; set "
             "kfac_inverses=distributed, or leave weight_update replicated"
         )
+    fisher, drawn = parse_fisher(values.kfac_fisher)
+    if is_kfac and fisher == "exact":
+        refuse_many(fisher, int(config.definition.model["classes"]))
     _, columns = find_shape(own["all_reduce"], own["mesh_rows"], ranks)
     return Options(
         damping=values.kfac_damping,
@@ -96,6 +101,8 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
         batch_norm_damping=values.kfac_batch_norm_damping,
         rescaling=values.kfac_rescaling,
         kl_clip=values.kfac_kl_clip,
+        fisher=fisher,
+        fisher_samples=drawn,
         inverse=values.kfac_inverse,
         distribute_inverse=is_distributed,
         symmetric=own["kfac_symmetric"] == "on",
@@ -107,3 +114,10 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
         average_gradients=is_sharded,
         shard_update=is_sharded,
     )
+
+
+def parse_fisher(chosen: str) -> tuple[Fisher, int]:
+    """Return the Fisher matrix and the labels drawn for each sample: 4 for ``sampled_4``."""
+    name, _, drawn = chosen.partition("_")
+    assert name in get_args(Fisher)
+    return cast(Fisher, name), int(drawn or 1)

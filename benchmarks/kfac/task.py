@@ -5,6 +5,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -20,10 +21,12 @@ from benchmarks.kfac.model import mix_with_previous, normalize_weights
 from benchmarks.kfac.pictures import erase_rectangles
 from benchmarks.resnet50.task import ResNet50
 from reference.optim.kfac import KFAC
+from reference.optim.kfac.fisher import count_noise
 from reference.optim.lars import Lars
 from reference.run.config import Execution, RunConfig
 from reference.run.report import Table
 from reference.run.seeding import make_generator
+from reference.torch.accumulation import Piece
 from reference.torch.distributed import TorchRanks, detect_lost_rank
 
 COUNT_FLOPS_WITH = ("opt_preconditioner=none", "model_bn_span=0")
@@ -53,6 +56,8 @@ class PreconditionedResNet50(ResNet50):
         self.is_sharded = self.is_preconditioned and self.options.shard_update
         self.mixed: tuple[Tensor, Tensor] | None = None  # the batch before, as it was trained on
         self.kfac: KFAC | None = None
+        self.logits: Tensor | None = None  # of a pass whose Fisher matrix is not the empirical one
+        self.observed = self.to_observe = 0  # samples of this step on this rank
 
     def make_schedule(self) -> HeldSchedule:
         """Return the schedule: warm-up, a constant rate, decay; all given in epochs."""
@@ -153,6 +158,40 @@ class PreconditionedResNet50(ResNet50):
         one_hot = functional.one_hot(labels, self.classes)
         self.mixed = mix_with_previous((images.float(), one_hot.float()), self.mixed, share)
         return self.mixed
+
+    def run_pieces(self, pieces: Sequence[Piece], is_alone: bool = False) -> Tensor:
+        """Run the pieces as resnet50, and count the samples for ``backward``."""
+        self.observed, self.to_observe = 0, sum(len(piece.inputs) for piece in pieces)
+        return super().run_pieces(pieces, is_alone)
+
+    def compute_logits(self, images: Tensor, /) -> Tensor:
+        """Return the logits as resnet50, float32 (batch, classes), and keep them for K-FAC."""
+        logits = super().compute_logits(images)
+        if self.kfac is not None and self.options.fisher != "empirical":
+            self.logits = logits
+        return logits
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of ``loss``, a scalar, after those of drawn or all labels for K-FAC."""
+        if self.kfac is not None and self.logits is not None:
+            with detect_lost_rank():
+                self._observe(self.kfac, self.logits)
+            self.logits = None
+        super().backward(loss)
+
+    def _observe(self, kfac: KFAC, logits: Tensor) -> None:
+        """Let K-FAC run its own backward passes, with noise that is keyed by step and sample."""
+        count = count_noise(self.options.fisher, self.options.fisher_samples, logits)
+        first, samples = self.ranks.replica * self.batch_per_rank + self.observed, len(logits)
+        drawn = make_generator(self.config.seed, "fisher", self.samples)
+        noise = drawn.random((self.config.global_batch_size, count), np.float32)
+        kfac.observe(
+            logits,
+            share=samples / self.to_observe,
+            loss_scale=self.scaler.get_scale(),
+            noise=self.to_device(noise[first : first + samples]),
+        )
+        self.observed += samples
 
     def share_gradients(self) -> None:
         """Average the gradients for a profiler; with a sharded update their owners do that."""

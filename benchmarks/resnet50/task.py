@@ -137,10 +137,14 @@ class ResNet50(ImageTask):
 
     def compute_loss(self, images: Tensor, labels: Tensor, /) -> Tensor:
         """Return the mean cross-entropy of a batch, a scalar in nats, with label smoothing."""
-        with self.autocast():
-            logits = self.parallel(scale_pixels(images))
         smoothing = self.hyperparameters.label_smoothing
-        return cross_entropy(logits.float(), labels, label_smoothing=smoothing)
+        return cross_entropy(self.compute_logits(images), labels, label_smoothing=smoothing)
+
+    def compute_logits(self, images: Tensor, /) -> Tensor:
+        """Return the logits of images in training, float32 (batch, classes)."""
+        with self.autocast():
+            logits: Tensor = self.parallel(scale_pixels(images))
+        return logits.float()
 
     def predict(self, images: Tensor, /) -> Tensor:
         """Return the logits of images, (batch, classes)."""

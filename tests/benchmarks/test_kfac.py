@@ -89,7 +89,13 @@ def test_the_rate_rises_stays_and_falls() -> None:
 
 @pytest.mark.parametrize(
     "override",
-    ["opt_preconditioner=none", "model_variant=d", "kfac_inverse=eigen", "kfac_rescaling=norm"],
+    [
+        "opt_preconditioner=none",
+        "model_variant=d",
+        "kfac_inverse=eigen",
+        "kfac_rescaling=norm",
+        "kfac_fisher=sampled_4",
+    ],
 )
 def test_open_allows_what_closed_refuses(override: str) -> None:
     with pytest.raises(UserError, match=override.partition("=")[0]):
@@ -110,6 +116,24 @@ def test_what_cannot_be_is_told_before_a_run(data_root: Path, override: str, say
     sharded = [] if override.startswith(("compile", "opt")) else ["weight_update=sharded"]
     with pytest.raises(UserError, match=says):
         build_task(data_root, override, *sharded)
+
+
+def test_fisher_matrices_that_cannot_be_are_told_before_a_run(data_root: Path) -> None:
+    with pytest.raises(UserError, match="knows only empirical, sampled, sampled_2"):
+        configure(MINI, division="open", overrides=["kfac_fisher=gauss_newton"])
+    config = configure(FULL, division="open", overrides=["kfac_fisher=exact"], data_root=data_root)
+    with pytest.raises(UserError, match="1,000 outputs, more than 128"):
+        create(config, ALONE)
+
+
+@pytest.mark.parametrize("fisher", ["sampled_2", "exact"])
+def test_the_fisher_matrix_of_pieces_is_that_of_the_batch(data_root: Path, fisher: str) -> None:
+    settings = [f"kfac_fisher={fisher}", "kfac_stale=false", "model_bn_span=4"]
+    whole, pieces = (build_task(data_root, *settings, *more) for more in ((), ("micro_batch=4",)))
+    expected = weights_after(whole, 1)
+    assert torch.allclose(weights_after(pieces, 1), expected, rtol=1e-3, atol=1e-4)
+    empirical = build_task(data_root, *settings[1:])
+    assert not torch.allclose(weights_after(empirical, 1), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_without_k_fac_all_else_is_equal(data_root: Path) -> None:
@@ -270,6 +294,21 @@ def test_two_ranks_equal_one(data_root: Path, overrides: tuple[str, ...]) -> Non
     build_task(data_root)
     (alone,) = on_ranks(1, _weights_on_this_rank, data_root)
     both = on_ranks(2, _weights_on_this_rank, data_root, *overrides)
+    assert both[0] == both[1]
+    assert both[0] == pytest.approx(alone, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "fisher",
+    [
+        "kfac_fisher=sampled_2",  # whose draws belong to samples, not to ranks
+        pytest.param("kfac_fisher=exact", marks=pytest.mark.slow),
+    ],
+)
+def test_two_ranks_equal_one_with_their_own_fisher_matrix(data_root: Path, fisher: str) -> None:
+    build_task(data_root)
+    (alone,) = on_ranks(1, _weights_on_this_rank, data_root, fisher)
+    both = on_ranks(2, _weights_on_this_rank, data_root, fisher)
     assert both[0] == both[1]
     assert both[0] == pytest.approx(alone, rel=1e-3, abs=1e-4)
 

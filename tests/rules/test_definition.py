@@ -233,6 +233,17 @@ def test_a_value_may_depend_on_the_batch_size(
     assert problem is None or problem in str(found)
 
 
+def test_values_of_the_open_division_are_not_in_the_digest() -> None:
+    known = copy.deepcopy(STAR_SHAPE["hyperparameters"])
+    known["opt_name"] = {"fixed": "adam"}
+    before = parse(hyperparameters=copy.deepcopy(known))
+    known["opt_name"]["open"] = ["sgd"]
+    after = parse(hyperparameters=known)
+    assert after.digest == before.digest
+    assert after.hyperparameters["opt_name"].open == ("sgd",)
+    assert after.hyperparameters["opt_name"].find_problem("sgd") == "must be adam"
+
+
 def test_relations_are_part_of_the_digest_and_name_hyperparameters() -> None:
     assert parse_related().digest != parse().digest
     hyperparameters = copy.deepcopy(STAR_SHAPE["hyperparameters"])

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from rules.errors import UserError
 
-Fisher = Literal["empirical", "sampled"]
+Fisher = Literal["empirical", "sampled", "exact", "gauss_newton"]
 Inverse = Literal["cholesky", "eigen"]
 Rescaling = Literal["none", "kl_clip", "norm"]
 Unsupported = Literal["skip", "refuse"]
@@ -16,14 +16,18 @@ class Options:
     """The options of K-FAC; by default one level, full precision, refreshed at every step.
 
     The mathematics: ``damping`` λ; ``average_decay``, the share of the running average that a
-    refresh keeps (0 as published); which ``fisher``; which ``inverse``; ``pi_correction``, to share
-    damping between the two factors of a layer by their mean eigenvalues; ``batch_norm_damping``,
-    as a multiple of λ (64 in chainerkfac); ``rescaling`` of the preconditioned gradient, by a bound
-    on the (approximate) KL divergence of the step, ``kl_clip``, or to the norm that each layer's
-    gradient had. ``bfloat16_products`` multiplies gradients by inverses in bfloat16, whatever the
-    layers compute in, where the inverses are explicit ones: with "cholesky", for wide gradients and
-    where an inverse serves often. That is off by up to 2⁻⁷ ‖A⁻¹‖ ‖G‖ ‖B⁻¹‖: directions of high
-    curvature, which the inverses make small, may be lost in the rounding of the others.
+    refresh keeps (0 as published); which ``fisher``: "empirical", of the labels of the batch;
+    "sampled", of ``fisher_samples`` labels that are drawn from the predictions of each sample;
+    "exact", the mean over all labels, with a backward pass per class; "gauss_newton", of the
+    Hessian of any convex loss, with a backward pass per output; which ``inverse``;
+    ``pi_correction``, to share damping between the two factors of a layer by their mean
+    eigenvalues; ``batch_norm_damping``, as a multiple of λ (64 in chainerkfac); ``rescaling`` of
+    the preconditioned gradient, by a bound on the (approximate) KL divergence of the step,
+    ``kl_clip``, or to the norm that each layer's gradient had. ``bfloat16_products`` multiplies
+    gradients by inverses in bfloat16, whatever the layers compute in, where the inverses are
+    explicit ones: with "cholesky", for wide gradients and where an inverse serves often. That is
+    off by up to 2⁻⁷ ‖A⁻¹‖ ‖G‖ ‖B⁻¹‖: directions of high curvature, which the inverses make small,
+    may be lost in the rounding of the others.
 
     The layers: names (with ``*`` and ``?``) to ``skip``, whether layers that K-FAC has no factors
     for are left to the optimizer or refused.
@@ -42,6 +46,7 @@ class Options:
     damping: float = 1e-3
     average_decay: float = 0.95
     fisher: Fisher = "empirical"
+    fisher_samples: int = 1
     inverse: Inverse = "cholesky"
     pi_correction: bool = True
     batch_norm_damping: float = 1.0
@@ -79,6 +84,13 @@ class Options:
                 raise UserError(f"K-FAC: {name} is {getattr(self, name)}; it must be above 0")
         if not 0 <= self.average_decay < 1:
             raise UserError(f"K-FAC: average_decay is {self.average_decay}; it must be in [0, 1)")
+        if self.fisher_samples < 1:
+            raise UserError(f"K-FAC: fisher_samples is {self.fisher_samples}; it must be 1 or more")
+        if self.fisher_samples > 1 and self.fisher != "sampled":
+            raise UserError(
+                f"K-FAC: fisher_samples is {self.fisher_samples}, but nothing is drawn with "
+                f'fisher="{self.fisher}"; fix: leave it out, or set fisher="sampled"'
+            )
         if self.ranks_per_node < 0:
             raise UserError(f"K-FAC: ranks_per_node is {self.ranks_per_node}; it must be 0 or more")
         if self.shard_update and not self.distribute_inverse:

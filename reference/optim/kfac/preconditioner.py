@@ -1,26 +1,23 @@
 """K-FAC as a preconditioner in front of any optimizer of torch.optim."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.nn import functional
 
 from reference.optim.kfac import inverse
 from reference.optim.kfac.curvature import Curvature, Phase
 from reference.optim.kfac.exchange import Exchange, Guard
 from reference.optim.kfac.layers import BatchNormLayer, KroneckerLayer, Layer, find_layers
+from reference.optim.kfac.observer import Observer
 from reference.optim.kfac.options import Options
 from reference.optim.kfac.owners import Owners
 from reference.optim.kfac.staleness import Interval
 from rules.errors import UserError
 
 
-class KFAC:
+class KFAC(Observer):
     """A preconditioner that multiplies gradients by the inverse of the Fisher matrix.
 
     Ueno et al. 2020 (doi:10.1145/3394486.3403265): block-diagonal by layer, Kronecker-factored for
@@ -50,26 +47,18 @@ class KFAC:
         guard: Guard = nullcontext,
         phase: Phase = nullcontext,
     ) -> None:
-        self.options = options or Options()
-        self.layers, self.left_out = find_layers(model, self.options)
-        self.exchange = Exchange(self.options.ranks_per_node, guard)
-        self.curvature = Curvature(self.layers, self.options, self.exchange, phase)
+        options = options or Options()
+        layers, self.left_out = find_layers(model, options)
+        self.exchange = Exchange(options.ranks_per_node, guard)
+        self.curvature = Curvature(layers, options, self.exchange, phase)
+        super().__init__(layers, options, self.curvature, phase)
         self.bytes_sent: dict[tuple[str, str], int] = {}  # by this rank in the last update
         inside = {parameter for layer in self.layers for parameter in layer.parameters}
         self._outside = [p for p in model.parameters() if p.requires_grad and p not in inside]
-        self._edges: list[tuple[Layer, tuple[Tensor, ...], GradientEdge]] = []
-        self.phase = phase
-        self._is_accumulating = False
-        self._is_paused = False
-        self._hooks = [
-            layer.module.register_forward_hook(partial(self._after_forward, layer))
-            for layer in self.layers
-        ]
 
     def remove(self) -> None:
         """Remove the hooks from the model and destroy the process groups, on every rank."""
-        for hook in self._hooks:
-            hook.remove()
+        super().remove()
         self.exchange.close()
 
     @property
@@ -87,85 +76,6 @@ class KFAC:
     def owners(self) -> Owners:
         """The rank that inverts each layer, and the balance of the work."""
         return self.curvature.owners
-
-    # What is observed while the model runs.
-
-    def _after_forward(
-        self, layer: Layer, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor
-    ) -> None:
-        if self._is_paused or not (torch.is_grad_enabled() and output.requires_grad):
-            return
-        if not inputs:
-            raise UserError(
-                f'K-FAC: layer "{layer.name}" is called with its input by keyword; give it by place'
-            )
-        if self.curvature.inputs_are_sent:
-            raise UserError(
-                "K-FAC: a forward pass came after the factors of the inputs were sent; with "
-                "overlap, wrap all but the last pass of a step in `with kfac.accumulate():`"
-            )
-        layer.samples += len(inputs[0])
-        due = [statistic for statistic in layer.statistics if self.curvature.is_due(statistic)]
-        if not due:
-            return
-        seen = inputs[0].detach()
-        if any(statistic.of_inputs for statistic in due):
-            with self.phase("factors"), _use_float32(seen):
-                layer.collect_inputs(seen.float())
-        if all(statistic.of_inputs for statistic in due):
-            return
-        with self.phase("factors"), torch.no_grad(), _use_float32(seen):
-            kept = layer.summarize_inputs(seen)
-        if self.options.fisher == "sampled":
-            self._edges.append((layer, kept, get_gradient_edge(output)))
-        else:
-            output.register_hook(partial(self._on_gradient, layer, kept))
-
-    def _on_gradient(self, layer: Layer, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
-        """Collect the gradient of an output; the gradient itself stays as it is."""
-        if self.options.overlap and not self._is_accumulating:
-            self.curvature.send_inputs()
-        with self.phase("factors"), torch.no_grad(), _use_float32(gradients):
-            layer.collect_outputs(seen, gradients.float())
-
-    @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Ignore the passes in this block and do not precondition their gradients."""
-        self._is_paused = True
-        try:
-            yield
-        finally:
-            self._is_paused = False
-
-    def observe_sampled(self, loss: Tensor) -> None:
-        """Run the backward pass for the true Fisher, before the real one.
-
-        ``loss`` is the mean loss, a scalar, of targets drawn from the model's own predictions, as
-        ``sample_cross_entropy`` computes it; scale it as the real loss. The gradients of the
-        parameters do not change. Raises UserError without the option ``fisher="sampled"``.
-        """
-        if self.options.fisher != "sampled":
-            raise UserError('K-FAC: observe_sampled needs the option fisher="sampled"')
-        observed, self._edges = self._edges, []
-        if not observed:  # no factor of gradients is due
-            return
-        edges = [edge for _, _, edge in observed]
-        gradients = torch.autograd.grad(loss, edges, retain_graph=True, allow_unused=True)
-        for (layer, seen, _), gradient in zip(observed, gradients, strict=True):
-            if gradient is not None:
-                self._on_gradient(layer, seen, gradient)
-
-    @contextmanager
-    def accumulate(self) -> Iterator[None]:
-        """Mark a pass that is not the last one of a step that accumulates gradients.
-
-        Only ``overlap`` needs it, to know when the factors of the inputs are complete.
-        """
-        self._is_accumulating = True
-        try:
-            yield
-        finally:
-            self._is_accumulating = False
 
     # One step.
 
@@ -188,11 +98,7 @@ class KFAC:
                 "K-FAC: with average_gradients or shard_update each rank would find overflows of a "
                 "scaled loss in its own gradients alone; use bfloat16, or leave both off"
             )
-        if self._edges:
-            raise UserError(
-                "K-FAC: with sampled Fisher call observe_sampled before step, with the loss of "
-                "targets drawn from the model"
-            )
+        self.refuse_unobserved()
         self.curvature.refresh(loss_scale)
         gradients = self._average_gradients()
         directions, product = self.compute_directions(gradients)
@@ -360,21 +266,3 @@ class KFAC:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a ``state_dict``. Raises UserError if it belongs to another model."""
         self.curvature.load_state_dict(state)
-
-
-def sample_cross_entropy(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Return the mean cross-entropy of labels drawn from the predictions, a scalar.
-
-    ``logits`` has shape (n, classes). The second moment of the gradients of this loss is the true
-    Fisher matrix of a classifier.
-    """
-    probabilities = logits.detach().float().softmax(1)
-    drawn = torch.multinomial(probabilities, 1, generator=generator)[:, 0]
-    return functional.cross_entropy(logits, drawn)
-
-
-def _use_float32(values: Tensor) -> AbstractContextManager[Any]:
-    """Return a context in which factors are computed in float32, whatever the layers use."""
-    kind = values.device.type
-    has_autocast = torch.amp.is_autocast_available(kind)  # "meta" has none
-    return torch.autocast(kind, enabled=False) if has_autocast else nullcontext()

@@ -462,7 +462,9 @@ def test_a_batch_that_overflowed_is_left_out(caplog: pytest.LogCaptureFixture) -
         ({"damping": 0.0}, "damping is 0.0; it must be above 0"),
         ({"damping": float("nan")}, "damping is nan"),
         ({"average_decay": 1.0}, "average_decay is 1.0"),
-        ({"fisher": "exact"}, 'fisher is "exact"; choose one of empirical, sampled'),
+        ({"fisher": "true"}, 'fisher is "true"; choose one of empirical, sampled, exact'),
+        ({"fisher": "sampled", "fisher_samples": 0}, "fisher_samples is 0"),
+        ({"fisher_samples": 2}, 'nothing is drawn with fisher="empirical"; fix: leave it out'),
         ({"inverse": "lu"}, "choose one of cholesky, eigen"),
         ({"shard_update": True, "distribute_inverse": False}, "needs distribute_inverse"),
         ({"ranks_per_node": -1}, "ranks_per_node is -1"),
@@ -481,5 +483,5 @@ def test_what_a_step_needs_is_asked_for() -> None:
         KFAC(network).observe_sampled(torch.zeros(()))
     kfac = KFAC(network, Options(fisher="sampled"))
     functional.cross_entropy(network(images), targets).backward()
-    with pytest.raises(UserError, match="call observe_sampled before step"):
+    with pytest.raises(UserError, match="or observe_sampled before step"):
         kfac.step()

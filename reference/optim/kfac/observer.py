@@ -1,0 +1,195 @@
+"""What K-FAC sees of a model: inputs and gradients of its layers, pass by pass."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn import functional
+
+from reference.optim.kfac import fisher
+from reference.optim.kfac.curvature import Phase
+from reference.optim.kfac.layers import Layer, Statistic
+from reference.optim.kfac.options import Options
+from rules.errors import UserError
+
+
+class Reader(Protocol):
+    """What decides which factors are collected, and may send those of the inputs early."""
+
+    @property
+    def inputs_are_sent(self) -> bool:
+        """True if it is too late for another forward pass of this step."""
+
+    def is_due(self, statistic: Statistic) -> bool:
+        """Return True if the factor is collected in this step."""
+
+    def send_inputs(self) -> object:
+        """Begin to send the factors of the inputs, which are complete."""
+
+
+class Observer:
+    """An observer of ``layers`` that adds what passes through them to their factors."""
+
+    def __init__(
+        self, layers: list[Layer], options: Options, reader: Reader, phase: Phase = nullcontext
+    ) -> None:
+        self.layers, self.options, self.phase = layers, options, phase
+        self._reader = reader
+        self._edges: list[tuple[Layer, tuple[Tensor, ...], GradientEdge]] = []
+        self._is_accumulating = False
+        self._is_paused = False
+        self._hooks = [
+            layer.module.register_forward_hook(partial(self._after_forward, layer))
+            for layer in self.layers
+        ]
+
+    def remove(self) -> None:
+        """Remove the hooks from the model."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _after_forward(
+        self, layer: Layer, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor
+    ) -> None:
+        if self._is_paused or not (torch.is_grad_enabled() and output.requires_grad):
+            return
+        if not inputs:
+            raise UserError(
+                f'K-FAC: layer "{layer.name}" is called with its input by keyword; give it by place'
+            )
+        if self._reader.inputs_are_sent:
+            raise UserError(
+                "K-FAC: a forward pass came after the factors of the inputs were sent; with "
+                "overlap, wrap all but the last pass of a step in `with kfac.accumulate():`"
+            )
+        layer.samples += len(inputs[0])
+        due = [statistic for statistic in layer.statistics if self._reader.is_due(statistic)]
+        if not due:
+            return
+        seen = inputs[0].detach()
+        if any(statistic.of_inputs for statistic in due):
+            with self.phase("factors"), _use_float32(seen):
+                layer.collect_inputs(seen.float())
+        if all(statistic.of_inputs for statistic in due):
+            return
+        with self.phase("factors"), torch.no_grad(), _use_float32(seen):
+            kept = layer.summarize_inputs(seen)
+        if self.options.fisher != "empirical":
+            self._edges.append((layer, kept, get_gradient_edge(output)))
+        else:
+            output.register_hook(partial(self._on_gradient, layer, kept))
+
+    def _on_gradient(self, layer: Layer, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
+        """Collect the gradient of an output; the gradient itself stays as it is."""
+        if self.options.overlap and not self._is_accumulating:
+            self._reader.send_inputs()
+        with self.phase("factors"), torch.no_grad(), _use_float32(gradients):
+            layer.collect_outputs(seen, gradients.float())
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Ignore the passes in this block and do not precondition their gradients."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
+
+    def observe_sampled(self, loss: Tensor) -> None:
+        """Run the backward pass for the true Fisher, before the real one.
+
+        ``loss`` is the mean loss, a scalar, of targets drawn from the model's own predictions, as
+        ``sample_cross_entropy`` computes it; scale it as the real loss. The gradients of the
+        parameters do not change. Raises UserError without the option ``fisher="sampled"``.
+        """
+        if self.options.fisher != "sampled":
+            raise UserError('K-FAC: observe_sampled needs the option fisher="sampled"')
+        self._run_backward(loss, [None])
+
+    def observe(
+        self,
+        outputs: Tensor,
+        losses: fisher.Losses | None = None,
+        *,
+        share: float = 1.0,
+        loss_scale: float = 1.0,
+        noise: Tensor | None = None,
+    ) -> None:
+        """Run the backward passes for the Fisher matrix of the options, before the real one.
+
+        ``outputs`` (n, classes) are the logits of a classifier, or with "gauss_newton" those of any
+        model, (n, outputs), from which ``losses`` returns the loss of each sample, (n,). The
+        gradients of the parameters do not change. If several passes make a step, ``share`` is the
+        part of its samples that this one has; ``loss_scale`` is what the loss is multiplied by.
+        ``noise`` in [0, 1), (n, ``fisher.count_noise``), decides what is drawn; without it torch's
+        generator does.
+
+        Raises UserError for the empirical Fisher, which needs none of this, for other shapes, and
+        for an exact matrix of more than ``fisher.OUTPUTS_MAX`` outputs.
+        """
+        kind = self.options.fisher
+        fisher.refuse_outputs(kind, outputs, losses)
+        shape = len(outputs), fisher.count_noise(kind, self.options.fisher_samples, outputs)
+        if noise is None:
+            noise = torch.rand(shape, device=outputs.device)
+        if noise.shape != shape:
+            raise UserError(f"K-FAC: noise has shape {tuple(noise.shape)}, expected {shape}")
+        factor = share * loss_scale / len(outputs)
+        directions = fisher.make_directions(kind, outputs, losses, noise)
+        self._run_backward(outputs, ((factor * each).to(outputs.dtype) for each in directions))
+
+    def refuse_unobserved(self) -> None:
+        """Raise UserError if a pass waits for ``observe``."""
+        if self._edges:
+            raise UserError(
+                f'K-FAC: with fisher="{self.options.fisher}" call observe before the backward pass '
+                "of the loss, with the outputs of the model, or observe_sampled before step"
+            )
+
+    def _run_backward(self, outputs: Tensor, directions: Iterable[Tensor | None]) -> None:
+        """Collect the factors of gradients of a backward pass for each direction of ``outputs``."""
+        observed, self._edges = self._edges, []
+        if not observed:  # no factor of gradients is due
+            return
+        edges = [edge for _, _, edge in observed]
+        for direction in directions:
+            gradients = torch.autograd.grad(
+                outputs, edges, direction, retain_graph=True, allow_unused=True
+            )
+            for (layer, seen, _), gradient in zip(observed, gradients, strict=True):
+                if gradient is not None:
+                    self._on_gradient(layer, seen, gradient)
+
+    @contextmanager
+    def accumulate(self) -> Iterator[None]:
+        """Mark a pass that is not the last one of a step that accumulates gradients.
+
+        Only ``overlap`` needs it, to know when the factors of the inputs are complete.
+        """
+        self._is_accumulating = True
+        try:
+            yield
+        finally:
+            self._is_accumulating = False
+
+
+def sample_cross_entropy(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Return the mean cross-entropy of labels drawn from the predictions, a scalar.
+
+    ``logits`` has shape (n, classes). The second moment of the gradients of this loss is the true
+    Fisher matrix of a classifier.
+    """
+    probabilities = logits.detach().float().softmax(1)
+    drawn = torch.multinomial(probabilities, 1, generator=generator)[:, 0]
+    return functional.cross_entropy(logits, drawn)
+
+
+def _use_float32(values: Tensor) -> AbstractContextManager[Any]:
+    """Return a context in which factors are computed in float32, whatever the layers use."""
+    kind = values.device.type
+    has_autocast = torch.amp.is_autocast_available(kind)  # "meta" has none
+    return torch.autocast(kind, enabled=False) if has_autocast else nullcontext()
