@@ -3,6 +3,7 @@
 ``Literal`` fields list what this implementation knows, in the open division too.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
@@ -10,6 +11,7 @@ from benchmarks.resnet50.hyperparameters import ImageHyperparameters
 from reference.machine.ranks import Ranks
 from reference.optim.kfac import Options
 from reference.optim.kfac.fisher import refuse_many
+from reference.optim.kfac.number_formats import Format
 from reference.optim.kfac.options import Fisher, Inverse, Rescaling
 from reference.optim.schedules import Schedule, linear_warmup
 from reference.run.config import RunConfig
@@ -106,7 +108,8 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
         inverse=values.kfac_inverse,
         distribute_inverse=is_distributed,
         symmetric=own["kfac_symmetric"] == "on",
-        float21=own["kfac_float21"] == "on",
+        factor_format=_choose_factor_format(own),
+        gradient_format=cast(Format, own["kfac_gradients"]),
         overlap=own["kfac_overlap"] == "on",
         ranks_per_node=columns if own["all_reduce"] != "flat" else 0,
         stale=values.kfac_stale,
@@ -114,6 +117,19 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
         average_gradients=is_sharded,
         shard_update=is_sharded,
     )
+
+
+def _choose_factor_format(own: Mapping[str, str]) -> Format:
+    """Return the format in which factors travel. Raises UserError for two at once."""
+    half = own["kfac_half_factors"]
+    if own["kfac_float21"] == "off":
+        return "float32" if half == "off" else cast(Format, half)
+    if half != "off":
+        raise UserError(
+            f"--set kfac_half_factors={half}: factors already travel as float21; fix: leave out "
+            "kfac_float21=on, or kfac_half_factors"
+        )
+    return "float21"
 
 
 def parse_fisher(chosen: str) -> tuple[Fisher, int]:

@@ -126,6 +126,14 @@ def test_fisher_matrices_that_cannot_be_are_told_before_a_run(data_root: Path) -
         create(config, ALONE)
 
 
+def test_formats_of_what_travels_are_execution_settings(data_root: Path) -> None:
+    options = build_task(data_root, "kfac_half_factors=float16", "kfac_gradients=bfloat16").options
+    assert (options.factor_format, options.gradient_format) == ("float16", "bfloat16")
+    assert build_task(data_root, "kfac_float21=on").options.factor_format == "float21"
+    with pytest.raises(UserError, match="factors already travel as float21; fix: leave out"):
+        build_task(data_root, "kfac_float21=on", "kfac_half_factors=float16")
+
+
 @pytest.mark.parametrize("fisher", ["sampled_2", "exact"])
 def test_the_fisher_matrix_of_pieces_is_that_of_the_batch(data_root: Path, fisher: str) -> None:
     settings = [f"kfac_fisher={fisher}", "kfac_stale=false", "model_bn_span=4"]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from reference.optim.kfac import inverse
 from reference.optim.kfac.exchange import Exchange, Sums
+from reference.optim.kfac.faults import OutOfRange, refuse_uneven_layers
 from reference.optim.kfac.layers import KroneckerLayer, Layer, Statistic
 from reference.optim.kfac.options import Options
 from reference.optim.kfac.owners import assign_owners
@@ -40,6 +41,7 @@ class Curvature:
         self.owner_of = dict(zip(layers, self.owners.of_layer, strict=True))
         self.layer_of = {stat: layer for layer in layers for stat in layer.statistics}
         self._input_sums: Sums | None = None
+        self._out_of_range = OutOfRange("factor_format", options.factor_format, exchange)
         # Alone a rank sends nothing, and folding matrices would be for nothing.
         self._sends_triangles = options.symmetric and exchange.world_size > 1
 
@@ -64,6 +66,7 @@ class Curvature:
 
     def refresh(self, loss_scale: float) -> None:
         """Bring the factors that are due up to date, averages and inverses, where they live."""
+        refuse_uneven_layers(self.layers, self.exchange)
         inputs, outputs = self._find_due(of_inputs=True), self._find_due(of_inputs=False)
         input_sums = self.send_inputs()
         output_sums = self._start_sums(outputs, loss_scale)
@@ -96,7 +99,8 @@ class Curvature:
             for statistic in due
         ]
         owners = [self._find_owner(statistic) for statistic in due]
-        return self.exchange.start_sums(parts, owners, "factors", self.options.float21)
+        self._out_of_range.warn([statistic.name for statistic in due], parts)
+        return self.exchange.start_sums(parts, owners, "factors", self.options.factor_format)
 
     def _compute_batch_mean(self, statistic: Statistic, loss_scale: float) -> Tensor:
         """Compute the mean over this rank's samples, divided by the number of ranks.
@@ -137,7 +141,11 @@ class Curvature:
             for statistic in seen
         ]
         owners = [self._find_owner(statistic) for statistic in seen]
-        flat = self.exchange.gather(parts, owners, "factors", self.options.float21)
+        mine = [place for place, statistic in enumerate(seen) if statistic in means]
+        self._out_of_range.warn(
+            [seen[place].name for place in mine], [parts[place] for place in mine]
+        )
+        flat = self.exchange.gather(parts, owners, "factors", self.options.factor_format)
         return {
             statistic: statistic.unpack(part, self._sends_triangles)
             for statistic, part in zip(seen, flat, strict=True)
@@ -152,11 +160,16 @@ class Curvature:
             statistic.non_finite = 0 if is_finite else statistic.non_finite + 1
             if is_finite:
                 continue
-            logger.warning("K-FAC: %s is not finite; it is left as it was", statistic.name)
+            logger.warning(
+                "K-FAC: %s is not finite; it is left as it was%s",
+                statistic.name,
+                self._out_of_range.hint,
+            )
             if statistic.non_finite > NON_FINITE_IN_A_ROW_MAX:
                 raise UserError(
                     f"K-FAC: {statistic.name} was not finite in {statistic.non_finite} steps in a "
                     "row: the training has diverged; lower the learning rate or raise damping"
+                    f"{self._out_of_range.hint}"
                 )
         return {statistic: mean for statistic, mean in means.items() if not statistic.non_finite}
 

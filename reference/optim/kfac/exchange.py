@@ -1,8 +1,8 @@
 """What travels between ranks: sums to the owners, results back to all, every byte counted.
 
-Algorithm 1 of Ueno et al. 2020. Numbers travel as float32, or packed as float21; in one level over
-all ranks, or in two, within each node and then between nodes (section 4.1), so that only the share
-of one rank of a node leaves it.
+Algorithm 1 of Ueno et al. 2020. Numbers travel in one of the ``number_formats``; in one level
+over all ranks, or in two, within each node and then between nodes (section 4.1), so that only the
+share of one rank of a node leaves it.
 """
 
 from collections import Counter
@@ -15,12 +15,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.optim.kfac import float21
+from reference.optim.kfac import number_formats
+from reference.optim.kfac.number_formats import Format
 from rules.errors import UserError
 
 Guard = Callable[[], AbstractContextManager[None]]
 Sums = Callable[[], list[Tensor]]
-TINY = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,17 @@ class Exchange:
         return mine
 
     def start_sums(
-        self, parts: Sequence[Tensor], owners: Sequence[int], purpose: str, packed: bool = False
+        self,
+        parts: Sequence[Tensor],
+        owners: Sequence[int],
+        purpose: str,
+        form: Format = "float32",
     ) -> Sums:
         """Begin to sum each part over all ranks, for its owner only (a reduce-scatter).
 
         Each part is float32 (size,); their number and sizes are equal on every rank. What is
-        returned waits and gives the sums of this rank's own parts, in order. ``packed`` sends
-        float21: each rank's part is rounded once, and once more between nodes in two levels; sums
-        are in float32, and results below the smallest normal number are 0.
+        returned waits and gives the sums of this rank's own parts, in order. Each rank's part is
+        rounded to ``form`` once, and once more between nodes in two levels; sums are in float32.
         """
         mine = [part for part, owner in zip(parts, owners, strict=True) if owner == self.rank]
         if self.world_size == 1 or not parts:
@@ -119,7 +122,7 @@ class Exchange:
         else:
             shares = [[buffer] for buffer in buffers]
         started = self._start_reduction(
-            [torch.cat(share) for share in shares], first, purpose, packed
+            [torch.cat(share) for share in shares], first, purpose, form
         )
         share_sizes = [buffer.numel() for buffer in shares[first.place]]
 
@@ -127,18 +130,18 @@ class Exchange:
             summed = started()
             for level in further:
                 by_node = list(summed.split(share_sizes))
-                summed = self._start_reduction(by_node, level, purpose, packed)()
+                summed = self._start_reduction(by_node, level, purpose, form)()
             return list(summed.split(sizes)) if sizes else []
 
         return finish
 
     def _start_reduction(
-        self, buffers: list[Tensor], level: Level, purpose: str, packed: bool
+        self, buffers: list[Tensor], level: Level, purpose: str, form: Format
     ) -> Callable[[], Tensor]:
         """Sum buffer k of all members of a level on its k-th member."""
         size = buffers[level.place].numel()
-        if packed:
-            return self._start_packed_reduction(buffers, size, level, purpose)
+        if form != "float32":
+            return self._start_packed_reduction(buffers, size, level, purpose, form)
         self._count(buffers, level, purpose)
         total = torch.empty_like(buffers[level.place])
         with self._guard():
@@ -152,10 +155,10 @@ class Exchange:
         return finish
 
     def _start_packed_reduction(
-        self, buffers: list[Tensor], size: int, level: Level, purpose: str
+        self, buffers: list[Tensor], size: int, level: Level, purpose: str, form: Format
     ) -> Callable[[], Tensor]:
-        """Send all contributions to each owner, who adds them: the library cannot add float21."""
-        words = [float21.pack(buffer) for buffer in buffers]
+        """Send all contributions to each owner, who adds them in float32: no library would."""
+        words = [number_formats.pack(buffer, form) for buffer in buffers]
         self._count(words, level, purpose)
         own = words[level.place].numel()
         members = len(level.members)
@@ -176,19 +179,23 @@ class Exchange:
                 work.wait()
             total = torch.zeros(size, device=received.device)
             for contribution in received.split(own) if own else []:
-                total += float21.unpack(contribution, size)
-            return _flush_subnormals(total)
+                total += number_formats.unpack(contribution, size, form)
+            return number_formats.flush_subnormals(total)
 
         return finish
 
     def gather(
-        self, parts: Sequence[Tensor], owners: Sequence[int], purpose: str, packed: bool = False
+        self,
+        parts: Sequence[Tensor],
+        owners: Sequence[int],
+        purpose: str,
+        form: Format = "float32",
     ) -> list[Tensor]:
         """Return each part as its owner has it, on every rank (an all-gather of uneven shares).
 
         Each part is float32 (size,); their number and sizes are equal on every rank; on ranks that
-        do not own one, its values do not matter. With ``packed`` all ranks, the owner too, get
-        what float21 leaves of the values.
+        do not own one, its values do not matter. All ranks, the owner too, get what ``form``
+        leaves of the values.
         """
         if self.world_size == 1 or not parts:
             return list(parts)
@@ -197,12 +204,10 @@ class Exchange:
             for rank in range(self.world_size)
         ]
         sizes = [sum(parts[index].numel() for index in of_rank) for of_rank in indices]
-        own = _join([parts[index] for index in indices[self.rank]], parts)
-        if packed:
-            own = float21.pack(own)
-            lengths = [float21.count_words(size) for size in sizes]
-        else:
-            lengths = sizes
+        own = number_formats.pack(
+            _join([parts[index] for index in indices[self.rank]], parts), form
+        )
+        lengths = [number_formats.count_words(size, form) for size in sizes]
         by_rank = {self.rank: own}
         for level in reversed(self._levels):
             by_rank = self._gather_in_level(by_rank, level, lengths, purpose)
@@ -210,9 +215,7 @@ class Exchange:
         for rank, of_rank in enumerate(indices):
             if not of_rank:
                 continue
-            flat = by_rank[rank]
-            if packed:
-                flat = _flush_subnormals(float21.unpack(flat, sizes[rank]))
+            flat = number_formats.unpack(by_rank[rank], sizes[rank], form)
             shares = flat.split([parts[index].numel() for index in of_rank])
             for index, share in zip(of_rank, shares, strict=True):
                 results[index] = share.view(parts[index].shape)
@@ -272,11 +275,3 @@ def _join(parts: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
     if parts:
         return torch.cat([part.reshape(-1) for part in parts])
     return like[0].new_empty(0)
-
-
-def _flush_subnormals(values: Tensor) -> Tensor:
-    """Set subnormal numbers to 0; the shape stays.
-
-    float21 makes a subnormal number of each 0, and arithmetic with these is slow.
-    """
-    return torch.where(values.abs() < TINY, 0.0, values)

@@ -137,12 +137,17 @@ class Layer(ABC):
     def collect_outputs(self, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
         """Add the gradients with respect to the outputs, (n, …), to their factor."""
 
-    @abstractmethod
     def gradient(self) -> Tensor:
         """Return the gradient of all its parameters, float32, in the order of the factors.
 
         Its shape is ``shape``: (outputs, inputs) or (2, channels).
         """
+        gradients = [parameter.grad for parameter in self.parameters]
+        return self.join([gradient for gradient in gradients if gradient is not None])
+
+    @abstractmethod
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Join tensors in the shapes of the parameters to one of shape ``shape``, float32."""
 
     @abstractmethod
     def split_gradient(self, gradient: Tensor) -> list[Tensor]:
@@ -184,15 +189,12 @@ class KroneckerLayer(Layer):
         else:
             self.outputs.collect(factors.compute_linear_output_factor(gradients))
 
-    def gradient(self) -> Tensor:
-        """Return the gradient, (outputs, inputs), with the bias as last column."""
-        gradients = [parameter.grad for parameter in self.parameters]
-        assert gradients[0] is not None
-        weight = gradients[0].float()
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Join weight and bias to (outputs, inputs), with the bias as last column."""
+        weight = parts[0].float()
         rows = weight.permute(0, 2, 3, 1).flatten(1) if self._window else weight
         if self.with_bias:
-            assert gradients[1] is not None
-            rows = torch.cat([rows, gradients[1].float()[:, None]], dim=1)
+            rows = torch.cat([rows, parts[1].float()[:, None]], dim=1)
         return rows
 
     def split_gradient(self, gradient: Tensor) -> list[Tensor]:
@@ -251,10 +253,9 @@ class BatchNormLayer(Layer):
             factors.compute_batch_norm_fisher(inputs.float(), gradients, mean, deviation)
         )
 
-    def gradient(self) -> Tensor:
-        """Return the gradient of scale and shift, (2, channels)."""
-        gradients = [parameter.grad for parameter in self.parameters]
-        return torch.stack([gradient.float() for gradient in gradients if gradient is not None])
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Join scale and shift to (2, channels)."""
+        return torch.stack([part.float() for part in parts])
 
     def split_gradient(self, gradient: Tensor) -> list[Tensor]:
         """Return views of the gradient, (2, channels), for scale and shift."""

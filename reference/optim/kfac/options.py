@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from reference.optim.kfac.number_formats import Format
 from rules.errors import UserError
 
 Fisher = Literal["empirical", "sampled", "exact", "gauss_newton"]
@@ -34,9 +35,10 @@ class Options:
 
     The switches of table 1 of Ueno et al. 2020, which change the update by rounding only, but for
     the last: ``distribute_inverse`` (else every rank inverts everything); ``symmetric`` (upper
-    triangles travel); ``float21``; ``overlap`` (inputs' factors travel during the backward pass);
-    ``ranks_per_node`` (0: one level); ``stale`` (a factor is refreshed only as often as it changes,
-    by ``stale_tolerance``).
+    triangles travel); ``factor_format`` and ``gradient_format``, in which factors and gradients
+    travel (float21 for factors in the paper); ``overlap`` (inputs' factors travel during the
+    backward pass); ``ranks_per_node`` (0: one level); ``stale`` (a factor is refreshed only as
+    often as it changes, by ``stale_tolerance``).
 
     Algorithm 1: ``average_gradients`` takes over the averaging of gradients over ranks, each to the
     owner of its layer; ``shard_update`` leaves gradients with the owners, who alone update their
@@ -59,7 +61,8 @@ class Options:
 
     distribute_inverse: bool = True
     symmetric: bool = True
-    float21: bool = False
+    factor_format: Format = "float32"
+    gradient_format: Format = "float32"
     overlap: bool = False
     ranks_per_node: int = 0
     stale: bool = False
@@ -75,6 +78,8 @@ class Options:
             ("inverse", get_args(Inverse)),
             ("rescaling", get_args(Rescaling)),
             ("unsupported", get_args(Unsupported)),
+            ("factor_format", get_args(Format)),
+            ("gradient_format", get_args(Format)),
         ):
             if getattr(self, name) not in choices:
                 value = getattr(self, name)

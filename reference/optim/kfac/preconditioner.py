@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from reference.optim.kfac import inverse
 from reference.optim.kfac.curvature import Curvature, Phase
 from reference.optim.kfac.exchange import Exchange, Guard
+from reference.optim.kfac.faults import OutOfRange
 from reference.optim.kfac.layers import BatchNormLayer, KroneckerLayer, Layer, find_layers
 from reference.optim.kfac.observer import Observer
 from reference.optim.kfac.options import Options
@@ -53,6 +54,7 @@ class KFAC(Observer):
         self.curvature = Curvature(layers, options, self.exchange, phase)
         super().__init__(layers, options, self.curvature, phase)
         self.bytes_sent: dict[tuple[str, str], int] = {}  # by this rank in the last update
+        self._out_of_range = OutOfRange("gradient_format", options.gradient_format, self.exchange)
         inside = {parameter for layer in self.layers for parameter in layer.parameters}
         self._outside = [p for p in model.parameters() if p.requires_grad and p not in inside]
 
@@ -103,7 +105,7 @@ class KFAC(Observer):
         gradients = self._average_gradients()
         directions, product = self.compute_directions(gradients)
         self._rescale(directions, gradients, product, learning_rate)
-        self._distribute(directions)
+        self._distribute(directions, loss_scale)
         self.bytes_sent = dict(self.exchange.sent)
         self.exchange.sent.clear()
 
@@ -152,7 +154,9 @@ class KFAC(Observer):
             return {layer: layer.gradient() for layer in layers}
         parts = [(layer.gradient() / ranks).flatten() for layer in layers]
         owners = [self.curvature.owner_of[layer] for layer in layers]
-        sums = self.exchange.start_sums(parts, owners, "gradients")()
+        self._out_of_range.warn([layer.name for layer in layers], parts)
+        form = self.options.gradient_format
+        sums = self.exchange.start_sums(parts, owners, "gradients", form)()
         mine = [layer for layer in layers if self.curvature.is_mine(layer)]
         return {layer: flat.view(layer.shape) for layer, flat in zip(mine, sums, strict=True)}
 
@@ -190,7 +194,7 @@ class KFAC(Observer):
         bound = torch.where(product > 0, bound, 1.0)
         torch._foreach_mul_(list(directions.values()), bound)
 
-    def _distribute(self, directions: dict[Layer, Tensor]) -> None:
+    def _distribute(self, directions: dict[Layer, Tensor], loss_scale: float) -> None:
         """Write the directions into the gradients, on all ranks unless the update is sharded."""
         if self.options.shard_update:
             for layer in self.layers:
@@ -199,6 +203,8 @@ class KFAC(Observer):
                         parameter.grad = None
         elif self.options.distribute_inverse:
             directions = self._gather(directions)
+        if loss_scale == 1:  # else a scaler leaves out steps that overflow
+            self._out_of_range.refuse([layer.name for layer in directions], [*directions.values()])
         parts = [
             part for layer, found in directions.items() for part in layer.split_gradient(found)
         ]
@@ -214,7 +220,10 @@ class KFAC(Observer):
             for layer in layers
         ]
         owners = [self.curvature.owner_of[layer] for layer in layers]
-        everything = self.exchange.gather(parts, owners, "gradients")
+        self._out_of_range.warn(
+            [layer.name for layer in directions], [directions[layer] for layer in directions]
+        )
+        everything = self.exchange.gather(parts, owners, "gradients", self.options.gradient_format)
         return dict(zip(layers, everything, strict=True))
 
     @torch.no_grad()

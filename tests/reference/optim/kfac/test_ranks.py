@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import logging
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from torch.nn import functional
 from reference.optim.kfac import KFAC, Options
 from reference.optim.kfac.exchange import Exchange
 from reference.optim.kfac.float21 import RELATIVE_ERROR
+from reference.optim.kfac.number_formats import RELATIVE_ERROR as ERRORS
+from reference.optim.kfac.number_formats import Format
 from reference.torch.distributed import start_ranks
 from rules.errors import UserError
 from tests.distributed import on_ranks
@@ -30,7 +33,11 @@ VARIANTS = {
     "base": BASE,
     "not distributed": replace(BASE, distribute_inverse=False),
     "symmetric": replace(BASE, symmetric=True),
-    "float21": replace(BASE, float21=True),
+    "float21": replace(BASE, factor_format="float21"),
+    "float16": replace(BASE, factor_format="float16"),
+    "bfloat16": replace(BASE, factor_format="bfloat16"),
+    "gradients in float16": replace(BASE, gradient_format="float16"),
+    "gradients in bfloat16": replace(BASE, gradient_format="bfloat16", average_gradients=True),
     "overlap": replace(BASE, overlap=True),
     "averages gradients": replace(BASE, average_gradients=True, rescaling="kl_clip"),
     "stale": replace(BASE, stale=True, stale_tolerance=0.3),
@@ -41,7 +48,7 @@ VARIANTS = {
     "all": replace(
         BASE,
         symmetric=True,
-        float21=True,
+        factor_format="float21",
         overlap=True,
         stale=True,
         stale_tolerance=0.3,
@@ -151,6 +158,14 @@ def _float21_bound() -> float:
     return 2 * STEPS * worst
 
 
+def _find_bound(options: Options) -> float:
+    """Of half precision the bound for the worst case is large; what is found is far below it."""
+    if options.factor_format == "float21":
+        return _float21_bound()
+    error = ERRORS[options.factor_format] + 2 * ERRORS[options.gradient_format]
+    return ROUNDING + STEPS * error
+
+
 def test_the_bound_for_float21_says_something() -> None:
     assert _float21_bound() < 0.3
 
@@ -160,7 +175,7 @@ def test_two_ranks_equal_one(name: str) -> None:
     results = [result[name] for result in _on_two_ranks()]
     assert torch.equal(results[0]["weights"], results[1]["weights"])
     assert results[0]["intervals"] == results[1]["intervals"]
-    bound = _float21_bound() if VARIANTS[name].float21 else ROUNDING
+    bound = _find_bound(VARIANTS[name])
     assert _difference(results[0], _alone(name)) <= bound
 
 
@@ -170,7 +185,7 @@ def test_two_nodes_of_two_ranks_equal_one(name: str) -> None:
     for result in results[1:]:
         assert torch.equal(results[0]["weights"], result["weights"])
     # In two levels float21 rounds twice.
-    bound = 2 * _float21_bound() if VARIANTS[name].float21 else ROUNDING
+    bound = 2 * _find_bound(VARIANTS[name])
     assert _difference(results[0], _alone(name)) <= bound
 
 
@@ -185,26 +200,107 @@ def test_triangles_change_what_rounding_made_asymmetric() -> None:
     assert _difference(first["symmetric"], first["base"]) < 1e-6
 
 
-def _sum(packed: bool) -> list[float]:
+def _sum(form: Format) -> list[float]:
     with start_ranks() as ranks:
         exchange = Exchange()
         noise = torch.Generator().manual_seed(ranks.rank)
         part = torch.randn(10_000, generator=noise).exp()  # positive: errors do not cancel
-        (total,) = exchange.start_sums([part], [0], "factors", packed)() or [part]
+        (total,) = exchange.start_sums([part], [0], "factors", form)() or [part]
         return list(total.tolist())
 
 
-def test_a_sum_of_float21_is_within_its_bound_and_unbiased() -> None:
-    exact, found = (torch.tensor(on_ranks(2, _sum, packed)[0]) for packed in (False, True))
-    error = (found - exact) / exact
-    assert error.abs().max() <= RELATIVE_ERROR + 1e-7
-    assert error.abs().mean() > RELATIVE_ERROR / 10
-    assert abs(error.mean()) < RELATIVE_ERROR / 50  # without the half bit it would be half of it
+def _sum_in_all_formats() -> list[list[float]]:
+    return [_sum(form) for form in FORMATS]
 
 
-def test_float21_is_really_used() -> None:
+FORMATS: tuple[Format, ...] = ("float32", "float21", "float16", "bfloat16")
+
+
+def test_a_sum_of_packed_numbers_is_within_its_bound_and_unbiased() -> None:
+    exact, *others = (torch.tensor(total) for total in on_ranks(2, _sum_in_all_formats)[0])
+    for form, found in zip(FORMATS[1:], others, strict=True):
+        error, bound = (found - exact) / exact, ERRORS[form]
+        assert error.abs().max() <= bound + 1e-7
+        assert error.abs().mean() > bound / 10
+        assert abs(error.mean()) < bound / 50  # without float21's half bit it would be half of it
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("float21", "base"),
+        ("float16", "base"),
+        ("bfloat16", "base"),
+        ("gradients in float16", "base"),
+        ("gradients in bfloat16", "averages gradients"),
+    ],
+)
+def test_other_formats_are_really_used(name: str, other: str) -> None:
     first = _on_two_ranks()[0]
-    assert _difference(first["float21"], first["base"]) > 1e-6
+    assert _difference(first[name], first[other]) > 1e-6
+
+
+def _log_out_of_range(scale: float) -> list[str]:
+    """What K-FAC says of a layer whose factor of gradients has the square of this scale."""
+    said: list[str] = []
+    with start_ranks():
+        handler = logging.Handler()
+        handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+        logging.getLogger("reference.optim.kfac").addHandler(handler)
+        torch.manual_seed(1)
+        network = nn.Linear(3, 2)
+        kfac = KFAC(network, Options(factor_format="float16", gradient_format="float16"))
+        try:
+            for _ in range(2):
+                (scale * network(torch.ones(4, 3))).sum(1).mean().backward()
+                kfac.step()
+        except UserError as error:
+            said.append(str(error))
+    return said
+
+
+@pytest.mark.parametrize(("scale", "says"), [(1000.0, "holds at most 65,504"), (1e-5, "makes 0")])
+def test_a_factor_that_float16_cannot_hold_is_named(scale: float, says: str) -> None:
+    for rank, said in enumerate(on_ranks(2, _log_out_of_range, scale)):
+        largest = f"{scale**2 / 2:.4g}"  # this rank's half of the mean
+        named = [line for line in said if says in line and ".B" in line]
+        assert len(named) == 1  # not in every step
+        assert f"its largest value on rank {rank} is {largest}" in named[0]
+        assert 'fix: set factor_format to "bfloat16", "float21" or "float32"' in named[0]
+    left_out = [
+        line for line in said + on_ranks(1, _log_out_of_range, scale)[0] if "left as" in line
+    ]
+    assert len(left_out) == 0  # rank 1 owns nothing, and one rank sends nothing
+
+
+def test_a_gradient_that_float16_cannot_hold_ends_the_training_on_all_ranks() -> None:
+    both = on_ranks(2, _log_out_of_range, 1e9)
+    for said in both:
+        assert "the gradient of  is not finite after it was sent as float16" in said[-1]
+
+
+def _reach_unevenly(is_first_skipped: bool) -> str:
+    with start_ranks() as ranks:
+        network = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+        kfac = KFAC(network)
+        inputs = torch.ones(2 if is_first_skipped else 2 + ranks.rank, 2)
+        outputs = network[0](inputs)
+        if not (is_first_skipped and ranks.rank == 1):
+            outputs = network[1](outputs)
+        outputs.sum().backward()
+        try:
+            kfac.step()
+        except UserError as error:
+            return str(error)
+    return ""
+
+
+def test_a_layer_that_only_some_ranks_reach_is_named_on_all() -> None:
+    for said in on_ranks(2, _reach_unevenly, True):
+        assert 'layer "1" was not reached by all ranks alike: rank 0 2 samples, ' in said
+        assert "rank 1 0 samples and no gradient; fix: pass as many samples" in said
+    for said in on_ranks(2, _reach_unevenly, False):
+        assert 'layer "0" was not reached by all ranks alike: rank 0 2 samples, rank 1 3' in said
 
 
 def test_stale_factors_spare_refreshes_on_all_ranks_alike() -> None:

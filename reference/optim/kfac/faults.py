@@ -1,0 +1,106 @@
+"""Faults that would otherwise be silent: numbers that a format cannot hold, layers not reached."""
+
+import logging
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from reference.optim.kfac.exchange import Exchange
+from reference.optim.kfac.layers import Layer
+from reference.optim.kfac.number_formats import Format, find_range
+from rules.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+
+class OutOfRange:
+    """What travels in the format of ``option`` and is too large or too small for it.
+
+    Each factor or layer is named once for each of the two. With formats of the range of float32
+    nothing is looked for.
+    """
+
+    def __init__(self, option: str, form: Format, exchange: Exchange) -> None:
+        self._form, self._rank = form, exchange.rank
+        self._range = find_range(form) if exchange.world_size > 1 else None
+        self._fix = f'fix: set {option} to "bfloat16", "float21" or "float32"'
+        self._named: set[tuple[str, str]] = set()
+
+    @property
+    def hint(self) -> str:
+        """What to add to the message that a number is not finite."""
+        if self._range is None:
+            return ""
+        return f"; maybe {self._form} cannot hold it (at most {self._range[0]:,.0f}): {self._fix}"
+
+    def warn(self, names: Sequence[str], parts: Sequence[Tensor]) -> None:
+        """Warn of parts, of any shape, that this rank is about to send."""
+        if self._range is None or not parts:
+            return
+        highest, lowest = self._range
+        for name, largest in zip(names, _find_largest(parts), strict=True):
+            if highest < largest < float("inf"):
+                self._warn_once(name, largest, f"{self._form} holds at most {highest:,.0f}")
+            elif 0 < largest <= lowest:
+                self._warn_once(name, largest, f"{self._form} makes 0 of all its values")
+
+    def _warn_once(self, name: str, largest: float, what: str) -> None:
+        if (name, what) in self._named:
+            return
+        self._named.add((name, what))
+        logger.warning(
+            "K-FAC: %s: its largest value on rank %d is %.4g, but %s; %s",
+            name,
+            self._rank,
+            largest,
+            what,
+            self._fix,
+        )
+
+    def refuse(self, names: Sequence[str], parts: Sequence[Tensor]) -> None:
+        """Raise UserError if a received part, of any shape, is not finite."""
+        if self._range is None or not parts:
+            return
+        for name, largest in zip(names, _find_largest(parts), strict=True):
+            if not largest < float("inf"):
+                raise UserError(
+                    f"K-FAC: the gradient of {name} is not finite after it was sent as "
+                    f"{self._form}, which holds at most {self._range[0]:,.0f}; a warning names its "
+                    f"largest value before that if it was finite; {self._fix}"
+                )
+
+
+def _find_largest(parts: Sequence[Tensor]) -> list[float]:
+    """Return the largest absolute value of each part; the device is waited for once."""
+    return torch.stack([part.abs().max() for part in parts]).tolist()
+
+
+def refuse_uneven_layers(layers: Sequence[Layer], exchange: Exchange) -> None:
+    """Raise UserError, on all ranks, if a layer saw other samples or gradients on some of them.
+
+    Factors and gradients of such a layer would not belong together, and what the ranks send would
+    not fit.
+    """
+    if exchange.world_size == 1:
+        return
+    seen = torch.tensor(
+        [[layer.samples, int(layer.has_gradient)] for layer in layers], device=layers[0].device
+    )
+    # All values of n ranks are equal where n Σ x² = (Σ x)².
+    sums, squares = exchange.sum(torch.stack((seen, seen.square())), "check")
+    uneven = (exchange.world_size * squares != sums.square()).any(1).nonzero()
+    if not len(uneven):
+        return
+    table = torch.zeros(exchange.world_size, *seen.shape, dtype=seen.dtype, device=seen.device)
+    table[exchange.rank] = seen
+    place = int(uneven[0])
+    of_ranks = exchange.sum(table, "check")[:, place].tolist()
+    told = ", ".join(
+        f"rank {rank} {samples} samples{'' if has_gradient else ' and no gradient'}"
+        for rank, (samples, has_gradient) in enumerate(of_ranks)
+    )
+    raise UserError(
+        f'K-FAC: layer "{layers[place].name}" was not reached by all ranks alike: {told}; fix: '
+        "pass as many samples through it on every rank, or leave it out with skip"
+    )

@@ -1,0 +1,214 @@
+"""The information matrix of a network, block by block: one block for each layer."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from reference.optim.kfac.information.block import Block, KroneckerBlock, UnitBlock
+from reference.optim.kfac.layers import (
+    BatchNormLayer,
+    KroneckerLayer,
+    Layer,
+    Statistic,
+    find_layers,
+)
+from reference.optim.kfac.observer import Observer
+from reference.optim.kfac.options import Fisher, Options, Unsupported
+from rules.errors import UserError, did_you_mean
+
+Batches = Iterable[tuple[Tensor, Tensor]]
+Losses = Callable[[Tensor, Tensor], Tensor]
+Vectors = Mapping[str, Tensor]
+
+compute_cross_entropies: Losses = partial(functional.cross_entropy, reduction="none")
+
+
+@dataclass(frozen=True)
+class FisherBlocks:
+    """The block-diagonal Fisher or Gauss-Newton matrix, the mean over ``samples``.
+
+    Vectors are mappings from the names of parameters to tensors of their shapes, such as
+    ``dict(model.named_parameters())``. Results have the names of the parameters that a block has;
+    what else a vector has is left alone. ``left_out`` names the other layers, and says why.
+    """
+
+    blocks: Mapping[str, Block]
+    left_out: Mapping[str, str]
+    samples: int
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters that have a block."""
+        return tuple(name for block in self.blocks.values() for name in block.names)
+
+    def multiply(self, vectors: Vectors) -> dict[str, Tensor]:
+        """Return the product F v; shapes are those of ``vectors``."""
+        return self._map(vectors, lambda block, vector: block.multiply(vector))
+
+    def solve(self, vectors: Vectors, damping: float) -> dict[str, Tensor]:
+        """Return (F + λI)⁻¹ v; shapes are those of ``vectors``.
+
+        Of gradients these are the directions of the natural gradient. λ is added to each block as a
+        whole, not split between its factors.
+        """
+        refuse_damping(damping)
+        return self._map(vectors, lambda block, vector: block.solve(vector, damping))
+
+    def compute_quadratic(self, vectors: Vectors) -> Tensor:
+        """Return vᵀ F v, a scalar, through which gradients flow back to ``vectors``."""
+        products = self.multiply(vectors)
+        return torch.stack([(vectors[name] * products[name]).sum() for name in products]).sum()
+
+    def find_largest_eigenvalues(self, count: int = 1) -> list[tuple[float, str]]:
+        """Return the largest eigenvalues of all blocks, each with the layer that has it."""
+        found = []
+        for name, block in self.blocks.items():
+            values = block.eigenvalues()
+            found += [(each, name) for each in values.topk(min(count, len(values)))[0].tolist()]
+        return sorted(found, reverse=True)[:count]
+
+    def find_diagonal(self) -> dict[str, Tensor]:
+        """Return the diagonal, in the shapes of the parameters, of any shape."""
+        return self._collect(lambda block: block.diagonal())
+
+    def find_inverse_diagonal(self, damping: float) -> dict[str, Tensor]:
+        """Return the diagonal of (F + λI)⁻¹, in the shapes of the parameters, of any shape."""
+        refuse_damping(damping)
+        return self._collect(lambda block: block.inverse_diagonal(damping))
+
+    def _collect(self, compute: Callable[[Block], Tensor]) -> dict[str, Tensor]:
+        parts = (block.split(compute(block)) for block in self.blocks.values())
+        return {name: part for of_block in parts for name, part in of_block.items()}
+
+    def _map(
+        self, vectors: Vectors, compute: Callable[[Block, Tensor], Tensor]
+    ) -> dict[str, Tensor]:
+        missing = [name for name in self.parameters if name not in vectors]
+        if missing:
+            raise UserError(
+                f'information: the vector has no "{missing[0]}"'
+                f"{did_you_mean(missing[0], vectors)}; "
+                "fix: give a tensor for every parameter with a block, as model.named_parameters() "
+                "names them"
+            )
+        return self._collect(
+            lambda block: compute(block, block.join([vectors[name] for name in block.names]))
+        )
+
+
+def fisher_blocks(
+    model: nn.Module,
+    data: Batches,
+    *,
+    fisher: Fisher = "exact",
+    losses: Losses = compute_cross_entropies,
+    samples: int = 1,
+    skip: tuple[str, ...] = (),
+    unsupported: Unsupported = "skip",
+) -> FisherBlocks:
+    """Return the information matrix of each layer, as the mean over all samples of ``data``.
+
+    ``data`` are batches of inputs and targets, (n, …) both. ``model`` is evaluated as after
+    ``model.eval()``, so that samples do not depend on each other; its mode, its gradients and its
+    statistics stay as they are. ``fisher`` is that of ``Options``: "exact" and "sampled" (with so
+    many ``samples`` of each) take the outputs as logits of a classifier and read no targets;
+    "empirical" and "gauss_newton" read ``losses``, which returns the loss of each sample, (n,),
+    from outputs and targets.
+
+    Raises UserError for data without samples, losses of another shape, or layers that are not
+    supported, with ``unsupported="refuse"``.
+    """
+    # The gradients of any losses are observed as those of drawn targets are.
+    kind: Fisher = "sampled" if fisher == "empirical" else fisher
+    options = Options(fisher=kind, fisher_samples=samples, skip=skip, unsupported=unsupported)
+    layers, left_out = find_layers(model, options)
+    observer = Observer(layers, options, _Everything())
+    count = 0
+    try:
+        with evaluate(model), torch.enable_grad():
+            for inputs, targets in data:
+                outputs = model(inputs)
+                count += len(outputs)
+                if fisher == "empirical":
+                    observer.observe_sampled(sum_losses(losses, outputs, targets))
+                else:
+                    of_batch = partial(_swap(losses), targets) if fisher == "gauss_newton" else None
+                    observer.observe(outputs, of_batch, share=len(outputs))
+    finally:
+        observer.remove()
+    if not count:
+        raise UserError("information: data has no samples; fix: give batches (inputs, targets)")
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    blocks = {}
+    for layer in layers:
+        if any(statistic.collected is None for statistic in layer.statistics):
+            left_out[layer.name] = "no sample reached it"
+            continue
+        blocks[layer.name] = _make_block(layer, tuple(names[p] for p in layer.parameters), count)
+    return FisherBlocks(blocks, left_out, count)
+
+
+def _make_block(layer: Layer, names: tuple[str, ...], count: int) -> Block:
+    """Return the block of means: a layer that a sample reaches twice counts it twice."""
+    means = [
+        statistic.collected
+        * (1 / layer.samples if statistic.of_inputs else layer.samples / count**2)
+        for statistic in layer.statistics
+        if statistic.collected is not None
+    ]
+    if isinstance(layer, KroneckerLayer):
+        return KroneckerBlock(layer, names, *means)
+    assert isinstance(layer, BatchNormLayer)
+    return UnitBlock(layer, names, *means)
+
+
+class _Everything:
+    """A reader that collects every factor and sends nothing."""
+
+    inputs_are_sent = False
+
+    def is_due(self, statistic: Statistic) -> bool:
+        """Return True."""
+        return True
+
+    def send_inputs(self) -> None:
+        """Do nothing."""
+
+
+def sum_losses(losses: Losses, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the sum of the losses of all samples, a scalar, for outputs and targets (n, …)."""
+    of_each = losses(outputs, targets)
+    if of_each.shape != outputs.shape[:1]:
+        raise UserError(
+            f"information: losses returned shape {tuple(of_each.shape)}, expected "
+            f'{tuple(outputs.shape[:1])}, the loss of each sample; fix: use reduction="none" and '
+            "sum over all but the first dimension"
+        )
+    return of_each.sum()
+
+
+def _swap(losses: Losses) -> Losses:
+    return lambda targets, outputs: losses(outputs, targets)
+
+
+@contextmanager
+def evaluate(model: nn.Module) -> Iterator[None]:
+    """Put all modules into the mode of evaluation within the context."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def refuse_damping(damping: float) -> None:
+    """Raise UserError unless ``damping`` is above 0."""
+    if not damping > 0:
+        raise UserError(f"information: damping is {damping}; it must be above 0")

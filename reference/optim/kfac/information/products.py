@@ -1,0 +1,106 @@
+"""Products with the whole Fisher or Gauss-Newton matrix, without its elements.
+
+Nothing is approximated: every parameter of every layer takes part, and blocks of different layers
+too. A product takes a pass forward with tangents and a pass back for each batch (Schraudolph 2002,
+doi:10.1162/08997660260028683).
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, jvp, vjp
+
+from reference.optim.kfac.information.blocks import Batches, Losses, Vectors, evaluate, sum_losses
+from rules.errors import UserError, did_you_mean
+
+
+class FisherProducts:
+    """The matrix E[Jᵀ H J] of ``model`` over all samples of ``data``, for products.
+
+    H is the Fisher matrix of a softmax of the outputs, (n, classes), or with ``losses`` the Hessian
+    of the loss of each sample, (n,), with respect to the outputs, (n, …). The model is evaluated as
+    after ``model.eval()``. ``data`` are batches of inputs and targets, (n, …) both, which are kept.
+    """
+
+    def __init__(self, model: nn.Module, data: Batches, losses: Losses | None = None) -> None:
+        self._model, self._losses, self._data = model, losses, list(data)
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._weights = {name: parameter.detach() for name, parameter in trained.items()}
+        self._samples = sum(len(inputs) for inputs, _ in self._data)
+        if not self._samples:
+            raise UserError("information: data has no samples; fix: give batches (inputs, targets)")
+
+    @property
+    def size(self) -> int:
+        """The number of parameters: rows and columns of the matrix."""
+        return sum(weight.numel() for weight in self._weights.values())
+
+    @torch.no_grad()
+    def multiply(self, vectors: Vectors) -> dict[str, Tensor]:
+        """Return F v; shapes are those of the parameters. A parameter that is missing counts as 0.
+
+        Raises UserError for a name that is no parameter of the model.
+        """
+        for name in vectors:
+            if name not in self._weights:
+                raise UserError(
+                    f'information: "{name}" is no parameter that is trained'
+                    f"{did_you_mean(name, self._weights)}"
+                )
+        zeros = {name: torch.zeros_like(weight) for name, weight in self._weights.items()}
+        direction, total = zeros | dict(vectors), zeros
+        with evaluate(self._model):
+            for inputs, targets in self._data:
+                product = self._multiply_batch(inputs, targets, direction)
+                total = {name: total[name] + part for name, part in product.items()}
+        return {name: part / self._samples for name, part in total.items()}
+
+    def _multiply_batch(
+        self, inputs: Tensor, targets: Tensor, direction: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return Σ Jᵀ H J v over the samples of a batch."""
+
+        def predict(weights: dict[str, Tensor]) -> Tensor:
+            outputs: Tensor = functional_call(self._model, weights, (inputs,))
+            return outputs
+
+        outputs, moved = jvp(predict, (self._weights,), (dict(direction),))
+        if self._losses is None:
+            probabilities = outputs.softmax(1)
+            curved = probabilities * (moved - (probabilities * moved).sum(1, keepdim=True))
+        else:
+            losses = self._losses
+            gradient = grad(lambda values: sum_losses(losses, values, targets))
+            curved = jvp(gradient, (outputs,), (moved,))[1]
+        product: dict[str, Tensor] = vjp(predict, self._weights)[1](curved)[0]
+        return product
+
+    def find_largest_eigenvalues(self, count: int = 1, seed: int = 0) -> list[float]:
+        """Return the largest eigenvalues, by Lanczos iterations (ARPACK) from a seeded start."""
+        from scipy.sparse.linalg import LinearOperator, eigsh
+
+        if not 1 <= count < self.size:
+            raise UserError(
+                f"information: {count} eigenvalues of a matrix with {self.size} rows; fix: choose "
+                f"a number from 1 to {self.size - 1}"
+            )
+        shape = self.size, self.size
+        operator = LinearOperator(shape, matvec=self._multiply_flat, dtype=np.float64)
+        start = np.random.default_rng(seed).standard_normal(self.size)
+        values = eigsh(operator, k=count, which="LA", v0=start, return_eigenvectors=False)
+        return sorted(map(float, values), reverse=True)
+
+    def _multiply_flat(self, flat: np.ndarray) -> np.ndarray:
+        first = next(iter(self._weights.values()))
+        whole = torch.from_numpy(flat.ravel()).to(first)
+        parts = whole.split([weight.numel() for weight in self._weights.values()])
+        vectors = {
+            name: part.view(weight.shape)
+            for part, (name, weight) in zip(parts, self._weights.items(), strict=True)
+        }
+        product = self.multiply(vectors)
+        flat_product = torch.cat([product[name].flatten() for name in self._weights])
+        result: np.ndarray = flat_product.double().cpu().numpy()
+        return result
