@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from benchmarks.kfac.information import compare_information
 from benchmarks.kfac.task import PreconditionedResNet50, create
 from reference.measure.speed import Measure, Measurement, Row, Subject
 from reference.measure.turns import time_in_turns, time_steps
@@ -159,5 +160,6 @@ def _make_settled_task(subject: Subject, name: str) -> PreconditionedResNet50:
 MEASUREMENTS: Mapping[str, Measure] = {
     "updates": compare_updates,
     "whole_run": compare_whole_runs,
+    "information": compare_information,
 }
 ON_REQUEST = tuple(MEASUREMENTS)

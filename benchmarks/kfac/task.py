@@ -160,7 +160,7 @@ class PreconditionedResNet50(ResNet50):
         return self.mixed
 
     def run_pieces(self, pieces: Sequence[Piece], is_alone: bool = False) -> Tensor:
-        """Run the pieces as resnet50, and count the samples for ``backward``."""
+        """Run the pieces as resnet50, and count their samples; return the loss, a scalar."""
         self.observed, self.to_observe = 0, sum(len(piece.inputs) for piece in pieces)
         return super().run_pieces(pieces, is_alone)
 

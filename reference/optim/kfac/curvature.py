@@ -66,9 +66,9 @@ class Curvature:
 
     def refresh(self, loss_scale: float) -> None:
         """Bring the factors that are due up to date, averages and inverses, where they live."""
-        refuse_uneven_layers(self.layers, self.exchange)
         inputs, outputs = self._find_due(of_inputs=True), self._find_due(of_inputs=False)
         input_sums = self.send_inputs()
+        refuse_uneven_layers(self.layers, self.exchange)  # after what overlap may have sent
         output_sums = self._start_sums(outputs, loss_scale)
         due = inputs + outputs
         means = self._receive_means(inputs, input_sums()) | self._receive_means(

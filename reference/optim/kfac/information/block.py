@@ -128,7 +128,7 @@ class UnitBlock(Block):
 
     def diagonal(self) -> Tensor:
         """Return the diagonal, (2, channels)."""
-        return self.fisher[[0, 2]]
+        return self.fisher[::2]
 
     def inverse_diagonal(self, damping: float) -> Tensor:
         """Return the diagonal of the inverse of each channel, (2, channels)."""
@@ -139,7 +139,8 @@ class UnitBlock(Block):
 
     def eigenvalues(self) -> Tensor:
         """Return both eigenvalues of each channel, (n,)."""
-        return torch.linalg.eigvalsh(self._make_matrices()).clamp(min=0).flatten()
+        values: Tensor = torch.linalg.eigvalsh(self._make_matrices())
+        return values.clamp(min=0).flatten()
 
     def to_dense(self) -> Tensor:
         """Return the matrix, (n, n): first all scales, then all shifts."""

@@ -66,7 +66,7 @@ class FisherProducts:
             outputs: Tensor = functional_call(self._model, weights, (inputs,))
             return outputs
 
-        outputs, moved = jvp(predict, (self._weights,), (dict(direction),))
+        outputs, moved = jvp(predict, (self._weights,), (dict(direction),))  # type: ignore[misc]
         if self._losses is None:
             probabilities = outputs.softmax(1)
             curved = probabilities * (moved - (probabilities * moved).sum(1, keepdim=True))
