@@ -81,7 +81,7 @@ def _multiply_backpack(
 def list_jobs(vectors: dict[str, Tensor], model: nn.Module, batch: Batch) -> Mapping[str, Job]:
     """Return what is timed, ours first, with the libraries that are installed.
 
-    ``vectors`` have the same shapes as the parameters, ``batch`` images (n, 3, y, x) and labels (n,).
+    ``vectors`` have the same shapes as the parameters, ``batch`` has images (n, 3, y, x).
     """
     jobs: dict[str, Job] = {
         OURS_BLOCKS: partial(_multiply_blocks, model, batch, vectors),
