@@ -93,4 +93,5 @@ def describe_machine(system: SystemFile | None) -> Described | None:
     if accelerators and not isinstance(content.get("accelerator"), str):
         return None
     most = nodes * (accelerators or RANKS_PER_CORE_MAX * cores)
-    return Described(framework, nodes * accelerators, (nodes, most), content)
+    # A plain dict: what is judged elsewhere is sent to another process.
+    return Described(framework, nodes * accelerators, (nodes, most), dict(content))
