@@ -133,7 +133,8 @@ def _compute_squared_distances(first: np.ndarray, second: np.ndarray) -> np.ndar
     squares: np.ndarray = a @ b.T
     squares *= -2
     squares += np.square(a).sum(1)[:, None] + np.square(b).sum(1)
-    return np.maximum(squares, 0, out=squares)
+    np.maximum(squares, 0, out=squares)
+    return squares
 
 
 def _count_far(distances: np.ndarray, usual: np.ndarray) -> float:

@@ -133,7 +133,7 @@ def test_ranks_that_do_not_divide_the_images_are_refused(config: RunConfig) -> N
 def _generate_on_this_rank(data_root: Path) -> tuple[list[Any], Mapping[str, float], Any]:
     """Return this rank's images at each number, the quality of a run, and its times."""
     with start_ranks() as ranks:
-        made = task.create(configuration("galaxy_generation", data_root), ranks)
+        made: Any = task.create(configuration("galaxy_generation", data_root), ranks)
         outcome = generate.run(made.definition, made, made.config, RunLogWriter(None))
         parts = [made.decode(made.sample(count, 1)).numpy().copy() for count in made.counts]
     return parts, outcome.quality, outcome.times

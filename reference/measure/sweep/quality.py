@@ -182,7 +182,7 @@ def open_folders(
 
 def load_all(path: Path) -> tuple[QualityPoint, ...]:
     """Return the points of all seeds, also of those of earlier commands."""
-    found = []
+    found: list[QualityPoint] = []
     for place in sorted(path.glob("seed-*")):
         found += PointFolder(place, QualityPoint.from_json).load_points()
     return tuple(sorted(found, key=lambda point: (point.size, point.seed)))

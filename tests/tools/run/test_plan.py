@@ -79,6 +79,22 @@ def test_the_plan_of_a_benchmark_that_generates(tmp_path: Path) -> None:
     assert "weights" not in planned
 
 
+def test_weights_that_are_missing_or_others_are_told_before_anything_is_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tiny.folder_of("galaxy_generation", model={"weights_digest": "0" * 64})
+    tiny.use(other, monkeypatch)
+    line = ["galaxy_generation", "--scale", "mini", "--data", tmp_path / "data"]
+    planned = cepheid("run", *line, "--dry-run", "--output", tmp_path / "out", "--ranks", "4")
+    assert planned.returncode == 1
+    assert "mini.safetensors: its SHA-256 is" in planned.stdout
+    assert "each 1250 images of a batch" in planned.stdout
+    refused = cepheid("run", *line, "--output", tmp_path / "out")
+    assert refused.returncode == 2
+    assert "(rule T25)" in refused.stderr
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_plan_for_many_ranks_needs_none_of_them(tmp_path: Path) -> None:
     line = ["resnet50", "--scale", "mini", "--dry-run", "--output", tmp_path, "--ranks", "64"]
     planned = cepheid("run", *line, "--ranks-per-node", "4")
