@@ -308,6 +308,21 @@ def measure_peak_bytes(
     return read_peak_resident_bytes()
 
 
+def measure_beside_work(subject: Subject) -> Measurement:
+    """Train beside a competing process on each processor, against a fair share of them."""
+    from reference.measure.beside_work import compare_with_fair_share
+
+    definition, root = subject.config.definition, subject.config.data_root
+    found = compare_with_fair_share(definition.name, definition.scale, subject.overrides, root)
+    row = Row(
+        what="beside a competitor on each processor",
+        against=f"alone: {found.alone}",
+        reference=str(found.beside),
+        result=f"{found.lost:.2f} times the time of a fair share",
+    )
+    return Measurement([row], found.as_json())
+
+
 MEASUREMENTS: Mapping[Kind, Mapping[str, Measure]] = {
     "train": {
         "step": compare_steps,
@@ -315,6 +330,7 @@ MEASUREMENTS: Mapping[Kind, Mapping[str, Measure]] = {
         "harness": measure_harness,
         "framework": compare_frameworks,
         "memory": measure_memory,
+        "beside_work": measure_beside_work,
     },
     "generate": {
         "sampling": compare_sampling,
@@ -324,7 +340,7 @@ MEASUREMENTS: Mapping[Kind, Mapping[str, Measure]] = {
     },
 }
 """What can be measured of every benchmark of a kind."""
-ON_REQUEST = ("profile",)
+ON_REQUEST = ("profile", "beside_work")
 """What is measured only where --only names it."""
 AGAINST_PLAIN = ("step", "sampling", "decoding", "generation")
 

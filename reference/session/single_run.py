@@ -14,6 +14,7 @@ from reference.run.loops import run_task
 from reference.run.progress import OnProgress, Outcome, Progress
 from reference.session import watcher
 from reference.session.artifacts import keep_pictures, keep_power_log, keep_report, keep_weights
+from reference.session.pace import PaceWatch
 from reference.session.pictures import Pictures
 from reference.session.result_folder import ResultFolder
 from rules.errors import UserError
@@ -89,6 +90,7 @@ class SingleRun:
                 session.observer.show_run(config.definition) as show,
             ):
                 show = self.finish_after_run_stop(live.watch(show) if live else show)
+                show = PaceWatch(self.tell, lambda: _count_threads(task)).watch(show)
                 outcome = run_task(task, config, log, show)
             if config.definition.kind == "train":  # a run that generates changes no weights
                 state = task.state()  # on every rank: they may share the optimizer's state
@@ -148,6 +150,11 @@ class SingleRun:
     def index(self) -> int:
         """The number of the run within its result, from 0."""
         return self.config.index
+
+
+def _count_threads(task: Any) -> int:
+    """Return the number of threads on which a task computes."""
+    return int(task.implementation().get("threads_per_rank") or 1)
 
 
 def _tell_that_it_finishes() -> None:

@@ -11,11 +11,13 @@ from contextlib import contextmanager
 
 import torch
 
+from reference.machine.load import count_idle_cores, measure_idle_processors
 from reference.run.autotune import Step, pick_fastest
 from reference.run.config import Execution
 from reference.torch import precision
 from reference.torch.distributed import TorchRanks
 from rules.errors import UserError
+from rules.host import usable_processors
 
 
 def use_threads(execution: Execution) -> None:
@@ -35,7 +37,7 @@ def autotune(requested: Execution, step: Step, ranks: TorchRanks) -> Execution:
     """
     chosen = requested.with_setting("compile", "off")
     if requested.threads == "auto":
-        chosen = pick_fastest(chosen, "threads", list_thread_counts(ranks.device), step, ranks)
+        chosen = _pick_threads(chosen, step, ranks)
     if requested.precision == "auto":
         chosen = _pick_precision(chosen, step, ranks)
     if requested.compile != "auto":
@@ -61,6 +63,26 @@ def list_thread_counts(device: torch.device) -> Sequence[str]:
     if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and usual >= 4:
         return str(usual), str(usual // 2)
     return (str(usual),)
+
+
+def _pick_threads(execution: Execution, step: Step, ranks: TorchRanks) -> Execution:
+    """Pick the fastest number of threads, but no more than there are idle cores.
+
+    The threads of a step wait for each other many times, so if one of them waits for a core, all
+    do. Beside other work a compiled step on all cores may take ten times as long as on the idle
+    ones. The best times of eager steps, which are compared here, do not show it.
+    """
+    candidates = list_thread_counts(ranks.device)
+    usual = int(candidates[0])
+    if ranks.device.type != "cpu" or "OMP_NUM_THREADS" in os.environ or usual == 1:
+        return pick_fastest(execution, "threads", candidates, step, ranks)
+    ranks.barrier()  # the other ranks wait meanwhile, and compute nothing
+    idle = ranks.broadcast(measure_idle_processors() if ranks.is_first else 0.0)
+    count = count_idle_cores(idle, ranks.ranks_per_node)
+    if count >= usual:
+        return pick_fastest(execution, "threads", candidates, step, ranks)
+    reason = f"other work runs here: {idle:.1f} of {usable_processors()} processors are idle"
+    return execution.with_setting("threads", str(count), reason)
 
 
 def _pick_precision(execution: Execution, step: Step, ranks: TorchRanks) -> Execution:

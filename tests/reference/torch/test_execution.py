@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 
+import psutil
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
@@ -95,3 +96,28 @@ def test_ranks_agree() -> None:
     first, second = on_ranks(2, _autotune_on_this_rank)
     assert first.precision == "fp32"
     assert second.compile == "off"
+
+
+@pytest.mark.parametrize(
+    ("idle", "threads"), [(8.0, "8"), (7.8, "8"), (5.0, "5"), (0.4, "1"), (0.0, "1")]
+)
+def test_beside_other_work_a_thread_for_each_idle_core(
+    idle: float, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(execution, "list_thread_counts", lambda device: ("8",))
+    monkeypatch.setattr(execution, "measure_idle_processors", lambda: idle)
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 8)
+    chosen = execution.autotune(Execution("fp32", "off"), Machine({}).step, ALONE)
+    assert chosen.threads == threads
+    is_busy = idle < 7
+    assert chosen.because["threads"].startswith("other work runs here: ") == is_busy
+
+
+def test_the_user_decides_beside_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "measure_idle_processors", lambda: 0.0)
+    given = Execution("fp32", "off", "2")
+    assert execution.autotune(given, Machine({}).step, ALONE).threads == "2"
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    monkeypatch.setattr(execution, "list_thread_counts", lambda device: ("8",))
+    assert execution.autotune(Execution("fp32", "off"), Machine({}).step, ALONE).threads == "8"
