@@ -1,9 +1,10 @@
 """FutureGAN as one writes it first, in an eager loop: the reference is timed against it.
 
 No other implementation installs here. This one has the default memory layout, scales maps instead
-of weights as the published code does, gives the critic its deviation as one more channel, and has a
-pass of its own for real clips. In the generator's step all weights of the critic get gradients,
-which nobody reads. Losses and updates are the same.
+of weights as the published code does, gives the critic its deviation as one more channel, and has
+passes of their own for real clips and for the prediction of each network. Its last layer of the
+critic is a convolution. In the generator's step all weights of the critic get gradients, which
+nobody reads. Losses and updates are the same.
 """
 
 import torch
