@@ -1,7 +1,7 @@
 """The measurements that `cepheid measure speed kfac` adds: an update against SGD and a peer."""
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -24,6 +24,14 @@ SETTINGS: Mapping[str, list[str]] = {
     "K-FAC, every step": ["kfac_stale=false"],
     STALE: [],
     PEER: ["opt_preconditioner=none"],
+}
+FISHER_UPDATES = 2  # of each turn
+FISHERS: Mapping[str, list[str]] = {
+    SGD: SETTINGS[SGD],
+    **{
+        f"K-FAC, {fisher} Fisher, every step": ["kfac_stale=false", f"kfac_fisher={fisher}"]
+        for fisher in ("empirical", "sampled", "sampled_4", "exact")
+    },
 }
 
 
@@ -69,11 +77,27 @@ def compare_updates(subject: Subject) -> Measurement:
     """Compare an update of K-FAC, with fresh and stale factors, with SGD and kfac-pytorch."""
     has_peer = find_spec("kfac") is not None
     names = [name for name in SETTINGS if name != PEER or has_peer]
+    rows, facts = _time_updates(subject, names, UPDATES)
+    if not has_peer:
+        rows.append(Row(PEER, "left out: kfac-pytorch is not installed; see the README"))
+    return Measurement(rows, facts)
+
+
+def compare_fishers(subject: Subject) -> Measurement:
+    """Compare an update with each Fisher matrix, fresh in every step, with SGD."""
+    return Measurement(*_time_updates(subject, list(FISHERS), FISHER_UPDATES))
+
+
+def _time_updates(
+    subject: Subject, names: Sequence[str], updates: int
+) -> tuple[list[Row], dict[str, Any]]:
+    """Return lines and facts of updates in turns; the first of ``names`` is SGD."""
     tasks = {name: _make_settled_task(subject, name) for name in names}
     timings = time_in_turns(
-        subject.rounds, {name: partial(time_steps, task, UPDATES) for name, task in tasks.items()}
+        subject.rounds, {name: partial(time_steps, task, updates) for name, task in tasks.items()}
     )
-    rows, facts = [], {}
+    rows: list[Row] = []
+    facts: dict[str, Any] = {}
     for timing in timings:
         pairs = zip(timing.seconds, timings[0].seconds, strict=True)
         ratios = [seconds / of_sgd for seconds, of_sgd in pairs]
@@ -86,9 +110,7 @@ def compare_updates(subject: Subject) -> Measurement:
             )
         )
         facts[timing.label] = {"seconds": timing.seconds, "ratio_to_sgd": ratio}
-    if not has_peer:
-        rows.append(Row(PEER, "left out: kfac-pytorch is not installed; see the README"))
-    return Measurement(rows, facts)
+    return rows, facts
 
 
 def compare_whole_runs(subject: Subject) -> Measurement:
@@ -139,7 +161,7 @@ def _configure(subject: Subject, name: str, seed: int) -> RunConfig:
     return configure(
         subject.config.definition,
         division="open",
-        overrides=[*subject.overrides, f"precision={precision}", *SETTINGS[name]],
+        overrides=[*subject.overrides, f"precision={precision}", *{**SETTINGS, **FISHERS}[name]],
         data_root=subject.config.data_root,
         seed=seed,
     )
@@ -160,6 +182,7 @@ def _make_settled_task(subject: Subject, name: str) -> PreconditionedResNet50:
 MEASUREMENTS: Mapping[str, Measure] = {
     "updates": compare_updates,
     "whole_run": compare_whole_runs,
+    "fisher": compare_fishers,
     "information": compare_information,
 }
 ON_REQUEST = tuple(MEASUREMENTS)

@@ -369,6 +369,15 @@ def test_updates_are_timed_in_turns(data_root: Path, monkeypatch: pytest.MonkeyP
     assert "kfac-pytorch is not installed" in rows["kfac-pytorch, every step"]
 
 
+def test_fisher_matrices_are_timed_in_turns(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "FISHER_UPDATES", 1)
+    rows = [row.what for row in speed.compare_fishers(make_subject(data_root)).rows]
+    assert rows == list(speed.FISHERS)
+    assert rows[0] == speed.SGD
+
+
 def test_information_matrices_are_timed_and_missing_libraries_named(
     data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
