@@ -51,8 +51,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         build_leaderboard.main([str(root / "now"), "--output", str(root / "site"), *history])
         script = root / "site" / "site.js"
         text = script.read_text(encoding="utf-8")
-        assert text.count("ROWS_AT_ONCE = 50;") == 1
-        script.write_text(text.replace("ROWS_AT_ONCE = 50;", f"ROWS_AT_ONCE = {ROWS};"))
+        at_once = "ROWS_AT_ONCE = 50, ROWS_MANY = 100;"
+        assert text.count(at_once) == 1
+        script.write_text(text.replace(at_once, f"ROWS_AT_ONCE = {ROWS}, ROWS_MANY = {ROWS};"))
         yield root / "site"
 
 

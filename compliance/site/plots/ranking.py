@@ -137,11 +137,18 @@ def _make_axis(
 
 
 def _drop_close(lines: Sequence[Gridline]) -> list[Gridline]:
-    """Drop lines whose labels would touch that of the line before."""
+    """Drop lines whose labels would touch that of the line before.
+
+    Labels near the ends of the axis stand beside their lines, as the template places them.
+    """
     kept: list[Gridline] = []
+    end = -math.inf
     for line in lines:
-        if not kept or line.place - kept[-1].place >= 4.0 * max(len(line.label), 4):
+        width = 4.0 * len(line.label)
+        start = line.place - width * (0.0 if line.place < 8 else 1.0 if line.place > 92 else 0.5)
+        if start >= end + 1.0:
             kept.append(line)
+            end = start + width
     return kept
 
 

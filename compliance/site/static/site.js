@@ -43,11 +43,11 @@ function sort(table, name, turned) {
 
 // Of a long table the first rows that match are laid out, all of them on request and on paper: a browser takes
 // a second for thousands. Sorting, filters and what is saved act on all rows.
-const ROWS_AT_ONCE = 50;
+const ROWS_AT_ONCE = 50, ROWS_MANY = 100;
 
 function turnPages(table) {
   const matching = [...table.tBodies[0].rows].filter((row) => !row.hidden);
-  const shown = state.get("rows") === "all" ? matching.length : Math.min(matching.length, ROWS_AT_ONCE);
+  const shown = state.get("rows") === "all" || matching.length <= ROWS_MANY ? matching.length : ROWS_AT_ONCE;
   matching.forEach((row, place) => row.classList.toggle("later", place >= shown));
   const area = table.closest(".scroll");
   let more = table.pageLine;
