@@ -23,6 +23,7 @@ from reference.measure.speed import pick_create
 from reference.run.config import RunConfig, configure
 from reference.session.frameworks import import_task
 from rules.definition import Definition
+from rules.errors import UserError
 
 if TYPE_CHECKING:
     from reference.torch.distributed import TorchRanks
@@ -49,7 +50,8 @@ def count_flops(definition: Definition, ranks: "TorchRanks", data_root: Path) ->
     """Count the operations of a definition's model for a sample.
 
     Noise of the real shapes suffices, but for tasks whose samples have different lengths: those
-    need the prepared dataset.
+    need the prepared dataset. Raises UserError for a loss that contains derivatives, which the
+    counter refuses.
     """
     if definition.kind == "generate":
         return _count_generation(definition, ranks, data_root)
@@ -63,7 +65,15 @@ def count_flops(definition: Definition, ranks: "TorchRanks", data_root: Path) ->
         return _count_steps(task)
     inputs, targets = task.draw_noise(SAMPLES)
     with _count() as counter:
-        loss = task.compute_loss(inputs, targets)
+        try:
+            loss = task.compute_loss(inputs, targets)
+        except RuntimeError as error:
+            if "autograd.grad" not in str(error):
+                raise
+            raise UserError(
+                f"{definition.name}: its loss contains derivatives, which torch's counter of "
+                "operations refuses, so its definition states none"
+            ) from error
         forward = counter.get_total_flops()
         loss.backward()
     return _describe(counter, forward, SAMPLES, "samples of noise")

@@ -10,6 +10,7 @@ pytest.importorskip("torch", reason="counting needs the extra torch")
 from reference.measure.flops import count_flops
 from reference.torch.distributed import start_ranks
 from rules import definition as definitions
+from rules.errors import UserError
 from tools.measure import flops
 
 OF_TEXT = {"gnmt", "transformer"}  # their samples have different lengths, so they need their data
@@ -90,6 +91,15 @@ def test_what_is_counted_is_stated(name: str, tmp_path: Path) -> None:
     assert found.total == definition.flops_per_sample
     assert definition.kind == "generate" or 2 < found.total / found.forward < 3.01
     assert sum(found.by_operator.values()) == pytest.approx(1)
+
+
+def test_a_loss_with_derivatives_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    definition = definitions.load("video_prediction", "mini")
+    with (
+        start_ranks() as ranks,
+        pytest.raises(UserError, match="video_prediction: its loss contains derivatives"),
+    ):
+        count_flops(definition, ranks, tmp_path)
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
