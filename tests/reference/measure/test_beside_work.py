@@ -1,5 +1,8 @@
 """Competitors that take half of the processors, and what is lost of the other half."""
 
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,3 +49,28 @@ def test_a_competitor_on_each_processor() -> None:
         assert len(ids) == usable_processors()
         assert all(map(psutil.pid_exists, ids))
     assert not any(map(psutil.pid_exists, ids))
+
+
+def test_competitors_end_with_a_killed_command() -> None:
+    script = (
+        "import time\nfrom reference.measure.beside_work import compete\n"
+        "if __name__ == '__main__':\n"
+        "    with compete() as ids:\n        print(*ids, flush=True)\n        time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as command:
+        assert command.stdout is not None
+        ids = [int(one) for one in command.stdout.readline().split()]
+        assert len(ids) == usable_processors()
+        command.kill()
+    until = time.monotonic() + 20
+    while any(map(_computes, ids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(_computes, ids))
+
+
+def _computes(number: int) -> bool:
+    """Whether a process is there, and no zombie that nobody reaps in a container."""
+    try:
+        return psutil.Process(number).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
