@@ -19,6 +19,7 @@ const tables = [...document.querySelectorAll("table[data-table]")];
 const controls = document.querySelector("form.controls:has(.columns)");
 const heads = (table) => [...table.tHead.rows[0].cells];
 const key = (head) => head.dataset.key;
+const rowsOf = (table) => table.order ?? [...table.tBodies[0].rows]; // as they are sorted
 const raw = (cell) => cell.dataset.value ?? cell.dataset.text ?? cell.textContent.trim();
 
 const byWords = new Intl.Collator("en", { numeric: true }).compare;
@@ -33,22 +34,24 @@ function sort(table, name, turned) {
     const order = Number.isNaN(a.number) || Number.isNaN(b.number) ? byWords(a.text, b.text) : a.number - b.number;
     return turned ? -order : order;
   };
-  const rows = [...table.tBodies[0].rows].map((row) => {
+  const rows = rowsOf(table).map((row) => {
     const text = raw(row.cells[column]);
     return { text, number: Number(text), row };
   });
-  table.tBodies[0].append(...rows.sort(compare).map((one) => one.row));
+  table.order = rows.sort(compare).map((one) => one.row);
   turnPages(table);
 }
 
 // Of a long table the first rows that match are laid out, all of them on request and on paper: a browser takes
-// a second for thousands. Sorting, filters and what is saved act on all rows.
+// a second for thousands. Sorting, filters and what is saved act on all rows; only those that are seen move.
 const ROWS_AT_ONCE = 50, ROWS_MANY = 100;
 
 function turnPages(table) {
-  const matching = [...table.tBodies[0].rows].filter((row) => !row.hidden);
+  const matching = rowsOf(table).filter((row) => !row.hidden);
   const shown = state.get("rows") === "all" || matching.length <= ROWS_MANY ? matching.length : ROWS_AT_ONCE;
   matching.forEach((row, place) => row.classList.toggle("later", place >= shown));
+  if (shown < matching.length) table.tBodies[0].prepend(...matching.slice(0, shown));
+  else putInOrder(table);
   const area = table.closest(".scroll");
   let more = table.pageLine;
   if (!more) {
@@ -61,6 +64,10 @@ function turnPages(table) {
   more.hidden = shown === matching.length;
   more.firstChild.textContent = `The first ${shown} of ${matching.length} rows are shown. `;
   more.lastChild.textContent = `show all ${matching.length}`;
+}
+
+function putInOrder(table) {
+  if (table.order) table.tBodies[0].append(...table.order);
 }
 
 function sortAll(by) {
@@ -129,7 +136,7 @@ function columns() {
 function saved(kind) {
   const seen = (cells) => [...cells].filter((cell) => !cell.hidden && !cell.classList.contains("pick") && key(cell) !== "pick");
   const names = (table) => seen(heads(table)).map((head) => key(head));
-  const whole = (table) => [...table.tBodies[0].rows].filter((row) => !row.hidden)
+  const whole = (table) => rowsOf(table).filter((row) => !row.hidden)
     .map((row) => seen(row.cells).map((cell) => (cell.dataset.value === "" && cell.dataset.text) || raw(cell)));
   if (kind === "json") {
     const number = (text) => (text !== "" && Number.isFinite(Number(text)) ? Number(text) : text === "" ? null : text);
@@ -255,6 +262,7 @@ function ticks(low, high) {
 }
 
 if (tables.length && controls) showTables();
+addEventListener("beforeprint", () => tables.forEach(putInOrder));
 highlight();
 cue();
 addEventListener("resize", cue);
