@@ -25,6 +25,7 @@ _NAMES = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp8": "fp8",
 }  # fmt: skip
 TERA = 1e12
+TFLOPS_MIN, TFLOPS_MAX = 1e-9, 1e6  # of a device that is described, as in the schema
 
 
 @dataclass(frozen=True)
@@ -81,15 +82,15 @@ def find_peak(system: Mapping[str, object], precision: str) -> Peak | None:
 
     That is the peak of an accelerator, or of a node without accelerators, times their number.
     Where a device has units for tf32, a run in fp32 may use them, and its log does not tell: it is
-    compared with tf32. None where no peak is known.
+    compared with tf32, even if that was only measured. None where no peak is known.
     """
     name = _NAMES.get(precision.strip().casefold().removeprefix("torch."))
     per_node, nodes = system.get("accelerators_per_node"), system.get("nodes")
     if name is None or not (is_integer(per_node) and is_integer(nodes) and nodes > 0):
         return None
     devices = nodes * max(per_node, 1)
-    for basis in BASES:
-        for of in ("tf32", "fp32") if name == "fp32" else (name,):
+    for of in ("tf32", "fp32") if name == "fp32" else (name,):
+        for basis in BASES:
             if tflops := find_tflops(system, of, basis):
                 return Peak(of, devices * tflops, basis)
     return None
@@ -102,7 +103,7 @@ def find_tflops(system: Mapping[str, object], precision: str, basis: Basis) -> f
     value: object = of.get(basis) if isinstance(of, Mapping) else None
     if value is None and basis == "datasheet" and (known := find_device(system.get("accelerator"))):
         value = known.peak_tflops.get(precision)
-    return value if is_number(value) and value > 0 else None
+    return value if is_number(value) and TFLOPS_MIN <= value <= TFLOPS_MAX else None
 
 
 def compute_share(flops_per_sample: int, samples_per_second: float, peak: Peak) -> PeakShare:

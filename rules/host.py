@@ -63,6 +63,24 @@ def end_on_interruption(exit_code: int) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def follow_parent() -> None:
+    """Make this worker process ignore Ctrl-C, which its parent handles, and end with its parent.
+
+    Without this, the workers of a parent that was killed wait for work for ever.
+    """
+    from multiprocessing import connection, parent_process  # here: few processes need it
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent is not None
+
+    def end() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()
+
+
 def usable_processors() -> int:
     """Return the number of processors that this process may run on."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS

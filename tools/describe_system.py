@@ -109,7 +109,8 @@ def describe_machine(submitter: str, data: Path) -> dict[str, Any]:
 def measure_peaks(ranks: "Ranks") -> Mapping[str, Any]:
     """Measure the peaks of the first rank's device; every rank must call this.
 
-    Nothing is measured without torch.
+    Nothing is measured without torch, nor where the kernels fail, as on a device whose memory other
+    work has; a message says so.
     """
     try:
         import torch
@@ -118,7 +119,13 @@ def measure_peaks(ranks: "Ranks") -> Mapping[str, Any]:
     except ModuleNotFoundError:
         return {}
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    measured = measure(device) if ranks.is_first else {}
+    measured: dict[str, Any] = {}
+    try:
+        if ranks.is_first:
+            measured = measure(device)
+    except RuntimeError as error:  # also of too little memory
+        first_line = str(error).partition("\n")[0]
+        print(f"no peaks were measured on this {device.type} device: {first_line}", file=sys.stderr)
     ranks.barrier()
     return measured
 

@@ -1,18 +1,16 @@
 """Worker processes that prepare data; they end with their parent, however it ends."""
 
 import os
-import signal
-import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
 from reference.data.store import StoreError
-from rules.host import usable_processors
+from rules.host import follow_parent, usable_processors
 
 # They are read when a process starts.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -77,18 +75,10 @@ _work: Callable[[int], Any]
 
 
 def _start_worker(work: Callable[[int], Any]) -> None:
-    """Prepare a worker: it ignores Ctrl-C, which its parent handles, and ends with its parent."""
+    """Prepare a worker."""
     global _work
     _work = work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-    assert parent is not None
-
-    def end_with_parent() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    follow_parent()
 
 
 def _do_in_worker(item: int) -> Any:

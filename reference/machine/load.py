@@ -5,22 +5,29 @@ import time
 
 import psutil
 
+from rules.host import usable_processors
+
 WATCHED_SECONDS = 0.3  # Linux counts the time of processors in hundredths of a second
-ALMOST_IDLE = 0.25  # of a core: what a desktop does beside the run takes none away
+ALMOST_IDLE = 0.25  # of a thread: what a desktop does beside the run takes none away
 
 
 def measure_idle_processors(seconds: float = WATCHED_SECONDS) -> float:
     """Return how many of the processors that this process may use are idle, while it waits.
 
-    Two processors may share a core (``count_idle_cores``).
+    A processor of which the system tells nothing counts as idle: some containers hide or renumber
+    them.
     """
-    before = psutil.cpu_times(percpu=True)
-    time.sleep(seconds)
-    after = psutil.cpu_times(percpu=True)
+    try:
+        before = psutil.cpu_times(percpu=True)
+        time.sleep(seconds)
+        after = psutil.cpu_times(percpu=True)
+    except (OSError, RuntimeError):  # no /proc/stat
+        return float(usable_processors())
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(after))
     idle = 0.0
     for number in allowed:
         if number >= min(len(before), len(after)):
+            idle += 1.0
             continue
         one, other = before[number], after[number]
         waited = other.idle - one.idle + getattr(other, "iowait", 0) - getattr(one, "iowait", 0)
@@ -29,10 +36,10 @@ def measure_idle_processors(seconds: float = WATCHED_SECONDS) -> float:
     return idle
 
 
-def count_idle_cores(idle_processors: float, sharers: int = 1) -> int:
-    """Return the whole cores that are idle, for each of those that share them; at least one.
+def count_idle_threads(usual: int, idle_share: float, sharers: int = 1) -> int:
+    """Return how many threads do not wait for other work; at least one.
 
-    A thread on each of them does not wait for other work.
+    ``usual`` is their number on an idle machine: one for each core, or for each processor.
+    ``sharers`` are the ranks that may use the same processors.
     """
-    per_core = (psutil.cpu_count() or 1) / (psutil.cpu_count(logical=False) or 1)
-    return max(1, int(idle_processors / max(per_core, 1) / sharers + ALMOST_IDLE))
+    return max(1, int(usual * idle_share / sharers + ALMOST_IDLE))

@@ -5,13 +5,14 @@ The choice is stored with the result, so that all its runs compute alike (rule T
 """
 
 import os
+import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 
-from reference.machine.load import count_idle_cores, measure_idle_processors
+from reference.machine.load import count_idle_threads, measure_idle_processors
 from reference.run.autotune import Step, pick_fastest
 from reference.run.config import Execution
 from reference.torch import precision
@@ -66,23 +67,36 @@ def list_thread_counts(device: torch.device) -> Sequence[str]:
 
 
 def _pick_threads(execution: Execution, step: Step, ranks: TorchRanks) -> Execution:
-    """Pick the fastest number of threads, but no more than there are idle cores.
+    """Pick the fastest number of threads, but no more than other work leaves cores for.
 
     The threads of a step wait for each other many times, so if one of them waits for a core, all
     do. Beside other work a compiled step on all cores may take ten times as long as on the idle
     ones. The best times of eager steps, which are compared here, do not show it.
     """
-    candidates = list_thread_counts(ranks.device)
+    # Those of the first rank: others may be bound to fewer processors, or have another environment.
+    is_given = ranks.device.type != "cpu" or "OMP_NUM_THREADS" in os.environ
+    candidates, is_given = ranks.broadcast((list_thread_counts(ranks.device), is_given))
     usual = int(candidates[0])
-    if ranks.device.type != "cpu" or "OMP_NUM_THREADS" in os.environ or usual == 1:
+    if is_given or usual == 1:
         return pick_fastest(execution, "threads", candidates, step, ranks)
-    ranks.barrier()  # the other ranks wait meanwhile, and compute nothing
+    sharers = _count_sharers(ranks)  # the other ranks wait from here on, and compute nothing
     idle = ranks.broadcast(measure_idle_processors() if ranks.is_first else 0.0)
-    count = count_idle_cores(idle, ranks.ranks_per_node)
+    usable = ranks.broadcast(usable_processors())
+    count = count_idle_threads(usual, idle / usable, sharers)
     if count >= usual:
         return pick_fastest(execution, "threads", candidates, step, ranks)
-    reason = f"other work runs here: {idle:.1f} of {usable_processors()} processors are idle"
+    reason = f"other work runs here: {idle:.1f} of {usable} processors are idle"
+    if sharers > 1:
+        reason = f"{sharers} ranks share {usable} processors, of which {idle:.1f} are idle"
     return execution.with_setting("threads", str(count), reason)
+
+
+def _count_sharers(ranks: TorchRanks) -> int:
+    """Count the ranks that may use the processors of the first rank, which is one of them."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
+    places = ranks.all_gather_object((platform.node(), allowed))
+    node, first = places[0]
+    return sum(name == node and bool(first & other) for name, other in places)
 
 
 def _pick_precision(execution: Execution, step: Step, ranks: TorchRanks) -> Execution:

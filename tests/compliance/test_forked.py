@@ -1,16 +1,21 @@
 """A site that several processes make has the same files as one that a single process makes."""
 
+import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import time
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
+import psutil
 import pytest
 
 from compliance import site
 from compliance.judge.judgement import judge
 from compliance.read import package
-from compliance.site.forked import File, make_parts
+from compliance.site.forked import RESULTS_FOR_PROCESSES, File, choose_processes, make_parts
 from rules import rounds
 from rules.definition import Definition
 from tests.compliance.many import write_many
@@ -41,3 +46,51 @@ def test_a_process_that_is_killed_is_an_error() -> None:
 
     with pytest.raises(BrokenProcessPool):
         list(make_parts(die, 2, 2))
+
+
+def test_what_no_process_has_begun_is_not_made_for_nobody(tmp_path: Path) -> None:
+    def write(part: int) -> list[File]:
+        (tmp_path / str(part)).touch()
+        time.sleep(0.02)
+        return [(str(part), b"")]
+
+    files = make_parts(write, 100, 2)
+    next(files)
+    files.close()  # as where the disk is full
+    assert len(list(tmp_path.iterdir())) < 20
+    assert multiprocessing.active_children() == []
+
+
+def test_processes_end_with_a_killed_command() -> None:
+    script = (
+        "import os, time\nfrom compliance.site.forked import make_parts\n"
+        "def make(part):\n    return [(str(os.getpid()), b'')]\n"
+        "files = make_parts(make, 2, 2)\nprint(next(files)[0], flush=True)\ntime.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as command:
+        assert command.stdout is not None
+        command.stdout.readline()
+        made = psutil.Process(command.pid).children()
+        assert len(made) == 2
+        command.kill()
+    until = time.monotonic() + 20
+    while any(map(_lives, made)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not any(map(_lives, made))
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Whether a process is there, and no zombie that nobody reaps in a container."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_macos_makes_pages_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compliance.site.forked.usable_processors", lambda: 8)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert choose_processes(RESULTS_FOR_PROCESSES) == 1
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert choose_processes(RESULTS_FOR_PROCESSES) == 8
+    assert choose_processes(RESULTS_FOR_PROCESSES - 1) == 1

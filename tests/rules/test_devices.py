@@ -63,6 +63,12 @@ def test_float32_may_use_units_for_tf32() -> None:
     )
 
 
+def test_measured_units_for_tf32_count_before_a_datasheet_without_them() -> None:
+    described = {"fp32": {"datasheet": 40.0, "measured": 30.0}, "tf32": {"measured": 90.0}}
+    system = {**H200, "nodes": 1, "accelerator": "Example A9", "peak_tflops": described}
+    assert find_peak(system, "fp32") == Peak("tf32", 8 * 90.0, "measured")
+
+
 @pytest.mark.parametrize(
     ("system", "precision"),
     [
@@ -71,6 +77,9 @@ def test_float32_may_use_units_for_tf32() -> None:
         ({**CPU, "peak_tflops": {}}, "fp32"),
         ({**CPU, "peak_tflops": {"fp32": "fast"}}, "fp32"),
         ({**CPU, "peak_tflops": {"fp32": {"measured": True}}}, "fp32"),
+        ({**CPU, "peak_tflops": {"fp32": {"measured": 5e-324}}}, "fp32"),
+        ({**CPU, "peak_tflops": {"fp32": {"measured": 10**400}}}, "fp32"),
+        ({**CPU, "peak_tflops": {"fp32": {"datasheet": float("inf")}}}, "fp32"),
         ({**CPU, "nodes": 0}, "fp32"),
         ({**CPU, "nodes": "2"}, "fp32"),
         ({}, "fp32"),

@@ -116,3 +116,16 @@ def test_peaks_are_measured_and_those_of_a_known_device_are_added(
     described = json.loads(capsys.readouterr().out)
     assert described["peak_tflops"]["bf16"] == {"datasheet": 989.4}
     assert described["memory_gb_per_second"] == {"datasheet": 4800}
+
+
+def test_a_device_without_room_for_the_kernels_is_described(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(device: object) -> None:
+        raise RuntimeError("out of memory\nand much more")
+
+    with patch.object(peaks, "measure_peaks", fail):
+        assert describe_system.main([]) == 0
+    printed = capsys.readouterr()
+    assert "peak_tflops" not in json.loads(printed.out)
+    assert "no peaks were measured on this cpu device: out of memory\n" in printed.err

@@ -1,6 +1,5 @@
 """S2: what a description says of a machine is possible, and agrees with itself."""
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -60,16 +59,24 @@ def _find_contradictions(content: Mapping[str, Any]) -> Iterator[tuple[str, str,
 
 
 def _find_other_peaks(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield where the peaks contradict what the maker of the accelerator states, or each other."""
+    """Yield where the peaks contradict what the maker of a known accelerator states."""
     known = find_device(content["accelerator"])
-    for precision, peak in content.get("peak_tflops", {}).items():
-        stated = known.peak_tflops.get(precision) if known else None
-        if known and stated is not None and peak.get("datasheet", stated) != stated:
-            because = f"rules/devices.yaml has {known.device}"
-            yield "peak_tflops", f"a datasheet value of {stated:g} for {precision}", because
-        if peak.get("measured", 0) > peak.get("datasheet", math.inf):
-            because = f"no kernel is faster than the peak of {precision}"
-            yield "peak_tflops", "at most the datasheet value, measured", because
+    if known is None:
+        return
+    because = f"rules/devices.yaml has {known.device}"
+    peaks = content.get("peak_tflops", {})
+    stated = [
+        ("peak_tflops", f" for {precision}", peaks.get(precision, {}), value)
+        for precision, value in known.peak_tflops.items()
+    ]
+    if known.memory_gb_per_second:
+        field = "memory_gb_per_second"
+        stated.append((field, "", content.get(field, {}), known.memory_gb_per_second))
+    for field, what, peak, value in stated:
+        if peak.get("datasheet", value) != value:
+            yield field, f"a datasheet value of {value:g}{what}", because
+        if peak.get("measured", 0) > value:
+            yield field, f"a measured value of at most {value:g}{what}", because
 
 
 def describe_machine(system: SystemFile | None) -> Described | None:

@@ -48,7 +48,7 @@ class QualityPoint:
     def from_json(cls, facts: Mapping[str, Any]) -> "QualityPoint":
         """Return the point that ``as_json`` wrote; raises TypeError or KeyError for other facts."""
         point = cls(**facts)
-        return cls(**{**facts, "quality": {k: float(v) for k, v in point.quality.items()}})
+        return cls(**{**facts, "quality": {k: float(v) for k, v in dict(point.quality).items()}})
 
 
 @dataclass(frozen=True)

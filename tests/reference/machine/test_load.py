@@ -24,12 +24,24 @@ def test_idle_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load.measure_idle_processors(0) == 0
 
 
+def test_a_processor_that_the_system_hides_counts_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = cycle([[Times(0, 0, 0)], [Times(1, 0, 0)]])
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(busy))
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 40, 41})
+    assert load.measure_idle_processors(0) == 2
+
+    def fail(percpu: bool) -> None:
+        raise FileNotFoundError("/proc/stat")
+
+    monkeypatch.setattr(psutil, "cpu_times", fail)
+    assert load.measure_idle_processors(0) == 3
+
+
 @pytest.mark.parametrize(
-    ("idle", "sharers", "cores"),
-    [(8.0, 1, 4), (7.6, 1, 4), (6.0, 1, 3), (1.0, 1, 1), (0.0, 1, 1), (8.0, 2, 2), (8.0, 8, 1)],
+    ("idle_share", "sharers", "threads"),
+    [(1.0, 1, 4), (0.95, 1, 4), (0.75, 1, 3), (0.1, 1, 1), (0.0, 1, 1), (1.0, 2, 2), (1.0, 8, 1)],
 )
-def test_idle_cores_have_two_processors_each(
-    idle: float, sharers: int, cores: int, monkeypatch: pytest.MonkeyPatch
+def test_other_work_takes_its_share_of_the_threads(
+    idle_share: float, sharers: int, threads: int
 ) -> None:
-    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 8 if logical else 4)
-    assert load.count_idle_cores(idle, sharers) == cores
+    assert load.count_idle_threads(4, idle_share, sharers) == threads

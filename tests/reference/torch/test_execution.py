@@ -1,9 +1,10 @@
 """What is left open is measured; what is given is obeyed; one rank's choice is everybody's."""
 
+import os
 import time
 from collections.abc import Mapping
+from unittest.mock import patch
 
-import psutil
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
@@ -107,7 +108,7 @@ def test_beside_other_work_a_thread_for_each_idle_core(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(execution, "list_thread_counts", lambda device: ("8",))
     monkeypatch.setattr(execution, "measure_idle_processors", lambda: idle)
-    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 8)
+    monkeypatch.setattr(execution, "usable_processors", lambda: 8)
     chosen = execution.autotune(Execution("fp32", "off"), Machine({}).step, ALONE)
     assert chosen.threads == threads
     is_busy = idle < 7
@@ -121,3 +122,33 @@ def test_the_user_decides_beside_other_work(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     monkeypatch.setattr(execution, "list_thread_counts", lambda device: ("8",))
     assert execution.autotune(Execution("fp32", "off"), Machine({}).step, ALONE).threads == "8"
+
+
+@pytest.mark.parametrize("usual", ["4", "8", "16"])
+def test_an_idle_machine_is_never_called_busy(usual: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor for each core, as Slurm may bind them, or two; more threads than processors."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(execution, "list_thread_counts", lambda device: (usual,))
+    monkeypatch.setattr(execution, "measure_idle_processors", lambda: 8.0)
+    monkeypatch.setattr(execution, "usable_processors", lambda: 8)
+    chosen = execution.autotune(Execution("fp32", "off"), Machine({}).step, ALONE)
+    assert (chosen.threads, chosen.because["threads"]) == (usual, "the only candidate")
+
+
+def _pick_threads_on_this_rank() -> Execution:
+    os.environ.pop("OMP_NUM_THREADS", None)
+    with start_ranks() as ranks:
+        usual = ("8", "1")[ranks.rank]  # the second rank is bound to one processor
+        with (
+            patch.object(execution, "list_thread_counts", lambda device: (usual,)),
+            patch.object(execution, "measure_idle_processors", lambda: 2.0),
+            patch.object(execution, "usable_processors", lambda: (4, 1)[ranks.rank]),
+        ):
+            return execution.autotune(Execution("fp32", "off"), Machine({}).step, ranks)
+
+
+def test_ranks_with_different_processors_agree() -> None:
+    first, second = on_ranks(2, _pick_threads_on_this_rank)
+    assert first == second
+    assert first.threads == "2"
+    assert first.because["threads"] == "2 ranks share 4 processors, of which 2.0 are idle"

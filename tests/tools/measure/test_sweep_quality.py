@@ -93,3 +93,11 @@ def test_every_batch_size_sees_the_same_number_of_samples(
     assert found.quality.keys() == {"e_rmse", "nll", "coverage_68", "coverage_95"}
     assert found.implementation["threads_per_rank"] == 1
     assert QualityPoint.from_json(json.loads(json.dumps(found.as_json()))) == found
+
+
+def test_a_damaged_point_is_named(tmp_path: Path) -> None:
+    facts = point(QualityJob("a", "mini", "torch", 8, 1, 100, (), tmp_path)).as_json()
+    (tmp_path / "seed-1").mkdir()
+    (tmp_path / "seed-1" / "8.json").write_text(json.dumps({**facts, "quality": 1}))
+    with pytest.raises(UserError, match=r"8\.json: damaged"):
+        quality.load_all(tmp_path)
