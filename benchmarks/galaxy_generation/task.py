@@ -67,9 +67,7 @@ class GalaxyGeneration(GenerationTask):
         self.model.to(self.ranks.device).eval()
         requested = self.config.execution
         insist = requested.compile == "on"
-        self.compiled_decode = Compiled(
-            self.decode_images, enabled=insist, insist=insist, frozen=True
-        )
+        self.compiled_decode = Compiled(self.decode_images, enabled=insist, insist=insist)
         self._eager = make_eager_sampler(self.model.flow)
         self._no_compiler = ""
         self._host_images = torch.empty(0)

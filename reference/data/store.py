@@ -35,6 +35,17 @@ class StoreError(UserError):
     """The error for a dataset folder that cannot be used or written."""
 
 
+@contextmanager
+def explain_unreadable() -> Iterator[None]:
+    """Turn errors of the system about files that are read into StoreError."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{error.filename}: cannot be read ({error.strerror}). Fix that and prepare again."
+        ) from error
+
+
 @dataclass(frozen=True)
 class StoredArray:
     """One file of a dataset.

@@ -15,21 +15,13 @@ class Compiled:
     It is compiled at its first call. Where that fails (no C++ compiler, no ``Python.h``), it runs
     eagerly from then on and ``failure`` holds the reason. With ``insist`` it raises UserError
     instead. ``dynamic`` is for arguments whose shapes vary, which would otherwise cause a
-    compilation for each shape. ``frozen`` is for weights that never change again: they become
-    constants in the layout that each operation wants, which saves reordering them at every call.
+    compilation for each shape.
     """
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        *,
-        enabled: bool,
-        insist: bool,
-        dynamic: bool = False,
-        frozen: bool = False,
+        self, function: Callable[..., Any], *, enabled: bool, insist: bool, dynamic: bool = False
     ) -> None:
         self._eager, self._dynamic = function, dynamic
-        self._options: dict[str, Any] | None = {"freezing": True} if frozen else None
         self._compiled: Callable[..., Any] | None = (
             None  # at the first call: loading the compiler takes seconds
         )
@@ -55,7 +47,7 @@ class Compiled:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                compiled = torch.compile(self._eager, dynamic=self._dynamic, options=self._options)
+                compiled = torch.compile(self._eager, dynamic=self._dynamic)
                 result = compiled(*arguments)
             self._compiled = compiled
             return result

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from reference.data.coco import masks
-from reference.data.image_files.packing import SourceFiles, explain_unreadable
-from reference.data.store import StoreError
+from reference.data.image_files.packing import SourceFiles
+from reference.data.store import StoreError, explain_unreadable
 
 PARTS = ("train2017", "val2017")
 PLAIN_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)

@@ -8,8 +8,7 @@ all of them are named. Grey and CMYK images, and files that are no JPEG in spite
 as they are and become RGB when they are decoded; ``remarks`` names and counts them.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -19,7 +18,7 @@ import numpy as np
 from reference.data import store
 from reference.data.columns import Ragged
 from reference.data.image_files.jpeg import KINDS, decode, examine
-from reference.data.store import StoreError
+from reference.data.store import StoreError, explain_unreadable
 
 FACTS = [("height", np.int32), ("width", np.int32), ("kind", np.uint8)]
 UNUSUAL = {
@@ -103,17 +102,6 @@ class SourceFiles:
         if len(content) != self.sizes_bytes[row]:
             raise StoreError(f"{path}: changed while it was read. Prepare again.")
         return content
-
-
-@contextmanager
-def explain_unreadable() -> Iterator[None]:
-    """Turn errors of the system about files that are read into StoreError."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(
-            f"{error.filename}: cannot be read ({error.strerror}). Fix that and prepare again."
-        ) from error
 
 
 def check_images(source: Path, damage: Path, folder: Path, usual: Collection[str] = ()) -> None:

@@ -29,7 +29,7 @@ from reference.data.image_files import packing
 from reference.data.image_files.packing import PackedFiles, SourceFiles
 from reference.data.imagenet import layout as imagenet_layout
 from reference.data.imagenet import shapes
-from reference.data.store import Manifest, OnProgress, StoreError
+from reference.data.store import Manifest, OnProgress, StoreError, explain_unreadable
 
 GENERATOR = "imagenet"
 GENERATOR_VERSION = 1  # to be raised by every change that stores something else
@@ -140,7 +140,7 @@ def prepare(
     if parameters.source == SHAPES:
         _draw(source, parameters, processes, _split_progress(on_progress, 0))
         on_progress = _split_progress(on_progress, 1)
-    with packing.explain_unreadable():
+    with explain_unreadable():
         listing = imagenet_layout.list_files(
             source, parameters.classes, parameters.train_samples, parameters.evaluation_samples
         )

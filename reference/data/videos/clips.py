@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from reference.data import dataset, preparation, store
-from reference.data.store import Manifest, OnProgress, StoreError
+from reference.data.store import Manifest, OnProgress, StoreError, explain_unreadable
 from reference.data.videos import digits, kitti, kth, sky
 from reference.data.videos.windows import Source, read_windows
 
@@ -140,7 +140,8 @@ def prepare(
     if source := READ.get(parameters.source):
         root = folder.with_name(parameters.source)
         counts = parameters.train_samples, parameters.evaluation_samples
-        windows, facts["videos_sha256"] = source.list_windows(root, parameters.frames, counts)
+        with explain_unreadable():
+            windows, facts["videos_sha256"] = source.list_windows(root, parameters.frames, counts)
         draw = partial(read_windows, source.read_frames, windows, parameters.pixels)
         packages = source.packages
     side, channels = parameters.pixels, parameters.channels

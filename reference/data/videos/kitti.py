@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reference.data.store import StoreError
-from reference.data.videos.windows import Window, choose, cut
+from reference.data.videos.windows import (
+    FRAME_PIXELS_MAX,
+    Window,
+    choose,
+    cut,
+    refuse_many_pixels,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -60,6 +66,7 @@ def read_frames(window: Window) -> Sequence["Image"]:
         path = window.video / f"{number:06d}.png"
         try:
             with Image.open(path, formats=["PNG"]) as image:
+                refuse_many_pixels(path, image.width * image.height, FRAME_PIXELS_MAX)
                 frames.append(image.convert("RGB"))
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise StoreError(

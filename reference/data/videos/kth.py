@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reference.data.store import StoreError
-from reference.data.videos.windows import Window, choose, cut
+from reference.data.videos.windows import (
+    VIDEO_PIXELS_MAX,
+    Window,
+    choose,
+    cut,
+    refuse_many_pixels,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -64,9 +70,14 @@ def _decode(path: Path) -> Sequence["Image"]:
     """Return all frames of a video."""
     import av
 
+    frames: list[Image] = []
+    pixels = 0
     try:
         with av.open(str(path)) as video:
-            frames = [frame.to_image().convert("L") for frame in video.decode(video=0)]
+            for frame in video.decode(video=0):
+                pixels += frame.width * frame.height
+                refuse_many_pixels(path, pixels, VIDEO_PIXELS_MAX)
+                frames.append(frame.to_image().convert("L"))
     except (av.FFmpegError, IndexError) as error:
         raise StoreError(f"{path}: not a whole video ({error}); fix: extract it again") from error
     return frames

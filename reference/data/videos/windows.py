@@ -12,6 +12,10 @@ from reference.data.store import StoreError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+# So that a damaged or hostile file cannot fill the memory: distributed frames have 0.5 million
+# pixels at most, and videos 20 million.
+FRAME_PIXELS_MAX, VIDEO_PIXELS_MAX = 2**24, 2**28
+
 
 @dataclass(frozen=True)
 class Window:
@@ -38,6 +42,15 @@ class Source:
     list_windows: Callable[[Path, int, tuple[int, int]], tuple[Sequence[Window], str]]
     read_frames: ReadFrames
     packages: tuple[str, ...]
+
+
+def refuse_many_pixels(path: Path, pixels: int, largest: int) -> None:
+    """Raise StoreError if a file holds more than the ``largest`` number of pixels."""
+    if pixels > largest:
+        raise StoreError(
+            f"{path}: it has {pixels:,} pixels or more, expected at most {largest:,}; fix: extract "
+            "it again"
+        )
 
 
 def cut(video: Path, length: int, frames: int) -> list[Window]:

@@ -36,19 +36,6 @@ def test_who_insists_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         Compiled(double, enabled=True, insist=True)(torch.ones(1))
 
 
-def test_weights_that_never_change_become_constants(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    def compile_nothing(function: object, **options: object) -> object:
-        seen.append(options["options"])
-        return function
-
-    monkeypatch.setattr(torch, "compile", compile_nothing)
-    for frozen in (False, True):
-        Compiled(double, enabled=True, insist=True, frozen=frozen)(torch.ones(1))
-    assert seen == [None, {"freezing": True}]
-
-
 def test_a_bug_in_the_function_is_not_taken_for_a_missing_compiler() -> None:
     def broken(values: Any) -> Any:
         return values @ torch.ones(7, 7)

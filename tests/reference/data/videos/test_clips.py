@@ -145,6 +145,26 @@ def test_a_damaged_frame_of_kitti_is_named(tmp_path: Path) -> None:
         videos.prepare(tmp_path / "clips", READ, processes=1)
 
 
+def test_a_frame_of_kitti_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "KITTI"
+    write_kitti(root, {"training": [13], "testing": [8]})
+    image = pytest.importorskip("PIL.Image", reason="needs the extra imagenet")
+    path = root / "training/image_02/0000/000005.png"
+    image.new("1", (5000, 5000)).save(path)
+    with pytest.raises(StoreError, match=r"000005.png: it has 25,000,000 pixels or more, expected"):
+        videos.prepare(tmp_path / "clips", READ, processes=1)
+
+
+def test_a_frame_of_kitti_that_links_to_nothing_is_named(tmp_path: Path) -> None:
+    root = tmp_path / "KITTI"
+    write_kitti(root, {"training": [13], "testing": [8]})
+    path = root / "training/image_02/0000/000005.png"
+    path.unlink()
+    path.symlink_to(tmp_path / "nowhere.png")
+    with pytest.raises(StoreError, match=r"000005.png: cannot be read"):
+        videos.prepare(tmp_path / "clips", READ, processes=1)
+
+
 # KTH ----------------------------------------------------------------------------------------------
 
 
@@ -191,6 +211,19 @@ def test_an_absent_action_and_a_damaged_video_of_kth_are_named(tmp_path: Path) -
         video.unlink()
     path.unlink()
     with pytest.raises(StoreError, match=r"running: no videos such as person01_running_d1"):
+        videos.prepare(tmp_path / "clips", parameters, processes=1)
+
+
+def test_a_video_of_kth_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_kth(tmp_path / "KTH", {1: 4, 17: 4})
+    parameters = replace(READ, source="KTH", train_samples=6, evaluation_samples=6)
+    monkeypatch.setattr(kth, "VIDEO_PIXELS_MAX", 3 * 160 * 120)
+    message = (
+        r"person01_boxing_d1_uncomp.avi: it has 76,800 pixels or more, expected at most 57,600"
+    )
+    with pytest.raises(StoreError, match=message):
         videos.prepare(tmp_path / "clips", parameters, processes=1)
 
 
