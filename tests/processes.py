@@ -11,7 +11,8 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from multiprocessing import forkserver, process
@@ -20,6 +21,8 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from subprocess import TimeoutExpired
 from unittest.mock import patch
+
+import psutil
 
 from rules.definition import BENCHMARKS_VARIABLE, ROOT
 
@@ -151,6 +154,26 @@ def cepheid(
         prelude=prelude,
         timeout=timeout,
     )
+
+
+def have_ended(pids: Sequence[int], seconds: float = 20) -> bool:
+    """Wait until these processes have ended, and return whether they have.
+
+    A zombie has ended: nobody reaps it in a container.
+    """
+    until = time.monotonic() + seconds
+    while any(map(_lives, pids)):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 class _Reader:

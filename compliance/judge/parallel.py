@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from compliance.judge.judgement import Each
 from compliance.judge.unit import JudgedUnit, Unit
-from rules.host import usable_processors
+from rules.host import follow_parent, usable_processors
 
 LOGS_FOR_PROCESSES = 64  # fewer are judged sooner than processes are started
 
@@ -44,5 +44,5 @@ def _map_in_pool(
     from concurrent.futures import ProcessPoolExecutor  # here: a single log needs none of it
 
     chunk = max(1, min(16, len(units) // (8 * processes)))
-    with ProcessPoolExecutor(processes) as pool:
+    with ProcessPoolExecutor(processes, initializer=follow_parent) as pool:
         yield from pool.map(function, units, chunksize=chunk)

@@ -19,6 +19,7 @@ from compliance.site.forked import RESULTS_FOR_PROCESSES, File, choose_processes
 from rules import rounds
 from rules.definition import Definition
 from tests.compliance.many import write_many
+from tests.processes import have_ended
 
 
 def test_two_processes_make_the_same_files(star_shape: Definition) -> None:
@@ -70,21 +71,10 @@ def test_processes_end_with_a_killed_command() -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as command:
         assert command.stdout is not None
         command.stdout.readline()
-        made = psutil.Process(command.pid).children()
+        made = [child.pid for child in psutil.Process(command.pid).children()]
         assert len(made) == 2
         command.kill()
-    until = time.monotonic() + 20
-    while any(map(_lives, made)) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not any(map(_lives, made))
-
-
-def _lives(process: psutil.Process) -> bool:
-    """Whether a process is there, and no zombie that nobody reaps in a container."""
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    assert have_ended(made)
 
 
 def test_macos_makes_pages_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:

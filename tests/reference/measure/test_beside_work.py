@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from reference.measure import beside_work
 from reference.measure.beside_work import BesideWork, Training, compare_with_fair_share
 from rules.host import usable_processors
+from tests.processes import have_ended
 
 
 def test_what_is_lost_of_a_fair_share() -> None:
@@ -62,15 +62,4 @@ def test_competitors_end_with_a_killed_command() -> None:
         ids = [int(one) for one in command.stdout.readline().split()]
         assert len(ids) == usable_processors()
         command.kill()
-    until = time.monotonic() + 20
-    while any(map(_computes, ids)) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not any(map(_computes, ids))
-
-
-def _computes(number: int) -> bool:
-    """Whether a process is there, and no zombie that nobody reaps in a container."""
-    try:
-        return psutil.Process(number).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    assert have_ended(ids)
