@@ -25,6 +25,7 @@ from tests.compliance.field import describe_system, write_field, write_generatio
 from tests.compliance.mixed import write_mixed
 
 VOID = {"meta", "input", "br", "link", "img", "wbr"}
+EFFICIENCY = 'data-key="efficiency"'
 MINI = "results/acme/box/star_shape-mini-closed.html"
 
 
@@ -200,7 +201,13 @@ def test_energy_and_scaling_are_shown(field: dict[str, str]) -> None:
     scaling = text.split("<b>Time against accelerators")[1].split("</figure>")[0]
     assert "efficiency" in scaling
     assert "100%" in scaling
+    assert EFFICIENCY in text
     assert "Epochs to the targets against batch size" in text
+
+
+def test_without_several_sizes_there_is_no_efficiency(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    assert EFFICIENCY not in build_site(Path("out"))["benchmarks/star_shape-mini.html"]
 
 
 def test_a_picture_stands_beside_its_page(field: dict[str, str]) -> None:

@@ -62,6 +62,11 @@ class Division:
         return any(line.kilojoules is not None for line in self.per_device)
 
     @property
+    def has_efficiency(self) -> bool:
+        """Whether any family of systems has several sizes."""
+        return any(line.efficiency is not None for line in self.per_device)
+
+    @property
     def has_peak_share(self) -> bool:
         """Whether any share of a peak is known."""
         return any(line.peak_share is not None for line in self.per_device)
