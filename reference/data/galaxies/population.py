@@ -10,6 +10,7 @@ e1, e2 and the other quantities are as the docstring of ``galaxies`` says.
 import hashlib
 import math
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -65,6 +66,11 @@ NEEDED_COLUMNS = (
     "flux",
     "dmag",
 )
+# What astropy makes of a file that is cut short, of a damaged header, and of no table at all.
+NO_TABLE = (
+    OSError, IndexError, KeyError, AttributeError, ValueError, TypeError, UserWarning,
+    fits.VerifyError,
+)  # fmt: skip
 ELLIPTICAL_FROM, INTERMEDIATE_FROM = 3.0, 1.5
 
 
@@ -332,11 +338,16 @@ def _refuse_other_version(files: Sequence[Path]) -> None:
     rows, columns = {}, set()
     for file in files:
         try:
-            with fits.open(file) as content:
+            with warnings.catch_warnings(), fits.open(file) as content:
+                # A file that was cut short; astropy only warns.
+                warnings.filterwarnings("error", "File may have been truncated")
                 rows[file.name] = int(content[1].header["NAXIS2"])
                 columns |= set(content[1].columns.names)
-        except (OSError, IndexError, KeyError, AttributeError) as error:
-            raise StoreError(f"{file}: not a table of a COSMOS catalogue ({error})") from error
+        except NO_TABLE as error:
+            raise StoreError(
+                f"{file}: not a whole table of a COSMOS catalogue ({error}); "
+                "fix: fetch it again with `galsim_download_cosmos`"
+            ) from error
     if len(set(rows.values())) > 1:
         found = ", ".join(f"{name} has {count:,}" for name, count in rows.items())
         raise StoreError(

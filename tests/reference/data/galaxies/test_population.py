@@ -212,8 +212,24 @@ def test_a_catalogue_of_another_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="another version of the catalogue: no column hlr, flux"):
         galaxies.name_folder(sky)
     (tmp_path / COSMOS.name).write_bytes(b"not FITS")
-    with pytest.raises(StoreError, match="not a table of a COSMOS catalogue"):
+    with pytest.raises(StoreError, match="not a whole table of a COSMOS catalogue"):
         galaxies.name_folder(sky)
+
+
+@needs_cosmos
+def test_a_catalogue_that_was_cut_short_or_damaged_is_refused(tmp_path: Path) -> None:
+    for path in COSMOS.parent.glob(f"{COSMOS.stem}*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    main = tmp_path / COSMOS.name
+    file = tmp_path / f"{COSMOS.stem}_fits.fits"
+    content = file.read_bytes()
+    assert galaxies.name_folder(SkyParameters(samples=3, catalogue=main))
+    header = content.replace(b"TFORM2  = '", b"TFORM2  = \xff")
+    assert header != content
+    for damaged in (content[: len(content) // 2], header):
+        file.write_bytes(damaged)
+        with pytest.raises(StoreError, match=r"_fits\.fits: not a whole table .*; fix: fetch"):
+            galaxies.name_folder(SkyParameters(samples=3, catalogue=main))
 
 
 @needs_cosmos
