@@ -107,9 +107,9 @@ class TorchRanks:
                 dist.barrier()
 
     def sum(self, values: Tensor) -> Tensor:
-        """Return the sum of ``values`` over all ranks, on every rank, in the same shape."""
+        """Return the sum of ``values``, of any shape and device, on the device of each rank."""
         if self.world_size > 1:
-            values = all_reduce(values.clone())
+            values = all_reduce(values.to(self.device, copy=True))  # NCCL sums on GPUs only
         return values
 
     def broadcast(self, message: Any) -> Any:

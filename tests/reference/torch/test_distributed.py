@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
+from reference.torch import distributed
 from reference.torch.batch_norm import GroupBatchNorm2d
 from reference.torch.distributed import TorchRanks, start_ranks
 from rules.errors import UserError
@@ -86,6 +87,14 @@ def _broadcast() -> list[int]:
     with start_ranks() as ranks:
         heard: list[int] = ranks.broadcast([1, 2] if ranks.is_first else [])
         return heard
+
+
+def test_what_lies_on_processors_is_summed_on_the_device_of_the_rank(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(distributed, "all_reduce", lambda values: values)
+    ranks = TorchRanks(0, 2, torch.device("meta"))  # as NCCL asks for, without a GPU
+    assert ranks.sum(torch.ones(5, 6)).device.type == "meta"
 
 
 def test_all_ranks_hear_the_first() -> None:
