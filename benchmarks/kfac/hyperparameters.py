@@ -14,7 +14,7 @@ from reference.optim.kfac.fisher import refuse_many
 from reference.optim.kfac.number_formats import Format
 from reference.optim.kfac.options import Fisher, Inverse, Rescaling
 from reference.optim.schedules import Schedule, linear_warmup
-from reference.run.config import RunConfig
+from reference.run.config import RunConfig, refuse_without_effect
 from reference.run.hyperparameters import parse_hyperparameters
 from reference.torch.mesh import find_shape
 from rules.errors import UserError
@@ -93,6 +93,8 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
             "--set weight_update=sharded: with kfac_inverses=everywhere no rank owns a layer; set "
             "kfac_inverses=distributed, or leave weight_update replicated"
         )
+    if not is_distributed:  # then every rank has all gradients and directions, and sends none
+        refuse_without_effect(config, ("kfac_gradients",), "kfac_inverses=distributed")
     fisher, drawn = parse_fisher(values.kfac_fisher)
     if is_kfac and fisher == "exact":
         refuse_many(fisher, int(config.definition.model["classes"]))

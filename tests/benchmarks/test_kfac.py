@@ -132,6 +132,10 @@ def test_formats_of_what_travels_are_execution_settings(data_root: Path) -> None
     assert build_task(data_root, "kfac_float21=on").options.factor_format == "float21"
     with pytest.raises(UserError, match="factors already travel as float21; fix: leave out"):
         build_task(data_root, "kfac_float21=on", "kfac_half_factors=float16")
+    with pytest.raises(
+        UserError, match="kfac_gradients=bfloat16: it has no effect without kfac_inv"
+    ):
+        build_task(data_root, "kfac_inverses=everywhere", "kfac_gradients=bfloat16")
 
 
 @pytest.mark.parametrize("fisher", ["sampled_2", "exact"])
