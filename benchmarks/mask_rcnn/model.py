@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.resnet50.model import EXPANSION, ResNet
+from benchmarks.resnet50.model import Architecture, ResNet
 from reference.torch.detection.pyramid import Maps, ProposalHead, Pyramid
 
 Normalisation = Callable[[int], nn.Module]
@@ -25,9 +25,10 @@ class Backbone(ResNet):
     def __init__(
         self, width: int, blocks: Sequence[int], normalisation: Normalisation, frozen_stages: int
     ) -> None:
-        super().__init__(1, width, blocks, normalisation=normalisation)
+        architecture = Architecture(tuple(blocks))
+        super().__init__(1, width, architecture, normalisation=normalisation)
         del self.fc
-        self.channels = [width * 2**stage * EXPANSION for stage in range(len(blocks))]
+        self.channels = architecture.list_channels(width)
         stages = [getattr(self, f"layer{stage + 1}") for stage in range(len(blocks))]
         for stage in [nn.ModuleList([self.conv1, self.bn1]), *stages][:frozen_stages]:
             stage.requires_grad_(False)

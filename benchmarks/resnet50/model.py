@@ -4,7 +4,9 @@ In v1.5 the 3×3 convolution of a bottleneck has the stride; in the paper it is 
 before it. Modules have torchvision's names, so that weights and tables of shapes can be exchanged.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -14,10 +16,36 @@ from torch.nn import functional
 Variant = Literal["v1_5", "d"]
 Normalisation = Callable[[int], nn.Module]
 
-BLOCKS = (3, 4, 6, 3)
-EXPANSION = 4
 IMAGE_MEAN = (0.485, 0.456, 0.406)  # of ImageNet's training images, red, green, blue, in [0, 1]
 IMAGE_DEVIATION = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The number of blocks in each stage, and what a block is made of.
+
+    ``kernels`` are the sizes of its convolutions, one after the other. A block has ``expansion``
+    times as many channels at its end as inside, where they double with each stage.
+    """
+
+    blocks: tuple[int, ...]
+    kernels: tuple[int, ...] = (1, 3, 1)
+    expansion: int = 4
+
+    def list_channels(self, width: int) -> list[int]:
+        """Return the channels after each stage, for ``width`` channels of the stem."""
+        return [width * 2**stage * self.expansion for stage in range(len(self.blocks))]
+
+
+RESNET50 = Architecture((3, 4, 6, 3))
+ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
+    {  # He et al. 2015, table 1
+        "resnet18": Architecture((2, 2, 2, 2), kernels=(3, 3), expansion=1),
+        "resnet34": Architecture((3, 4, 6, 3), kernels=(3, 3), expansion=1),
+        "resnet50": RESNET50,
+        "resnet101": Architecture((3, 4, 23, 3)),
+    }
+)
 
 
 class ResNet(nn.Module):
@@ -32,7 +60,7 @@ class ResNet(nn.Module):
         self,
         classes: int = 1000,
         width: int = 64,
-        blocks: Sequence[int] = BLOCKS,
+        architecture: Architecture = RESNET50,
         variant: Variant = "v1_5",
         normalisation: Normalisation = nn.BatchNorm2d,
     ) -> None:
@@ -41,15 +69,15 @@ class ResNet(nn.Module):
         self.bn1 = normalisation(width)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         channels = width
-        for stage, count in enumerate(blocks):
+        for stage, count in enumerate(architecture.blocks):
             inner = width * 2**stage
             units = []
             for unit in range(count):
                 stride = 2 if unit == 0 and stage > 0 else 1
-                units.append(Bottleneck(channels, inner, stride, variant, normalisation))
-                channels = inner * EXPANSION
+                units.append(Block(architecture, channels, inner, stride, variant, normalisation))
+                channels = inner * architecture.expansion
             self.add_module(f"layer{stage + 1}", nn.Sequential(*units))
-        self.stages = len(blocks)
+        self.stages = len(architecture.blocks)
         self.fc = nn.Linear(channels, classes)
         _initialize(self)
 
@@ -72,11 +100,12 @@ class ResNet(nn.Module):
         return logits
 
 
-class Bottleneck(nn.Module):
-    """1×1, 3×3 and 1×1 convolutions beside a shortcut; the 3×3 convolution has the stride."""
+class Block(nn.Module):
+    """The convolutions of ``architecture`` beside a shortcut; the first 3×3 one has the stride."""
 
     def __init__(
         self,
+        architecture: Architecture,
         channels: int,
         inner: int,
         stride: int,
@@ -84,13 +113,17 @@ class Bottleneck(nn.Module):
         normalisation: Normalisation,
     ) -> None:
         super().__init__()
-        outer = inner * EXPANSION
-        self.conv1 = nn.Conv2d(channels, inner, 1, bias=False)
-        self.bn1 = normalisation(inner)
-        self.conv2 = nn.Conv2d(inner, inner, 3, stride=stride, padding=1, bias=False)
-        self.bn2 = normalisation(inner)
-        self.conv3 = nn.Conv2d(inner, outer, 1, bias=False)
-        self.bn3 = normalisation(outer)
+        outer = inner * architecture.expansion
+        self.stride, self.channels = stride, outer
+        self.convolutions = len(architecture.kernels)
+        strided, into = architecture.kernels.index(3), channels
+        for place, kernel in enumerate(architecture.kernels):
+            out = outer if place + 1 == self.convolutions else inner
+            step = stride if place == strided else 1
+            convolution = nn.Conv2d(into, out, kernel, step, padding=kernel // 2, bias=False)
+            self.add_module(f"conv{place + 1}", convolution)
+            self.add_module(f"bn{place + 1}", normalisation(out))
+            into = out
         self.downsample = (
             _make_projection(channels, outer, stride, variant, normalisation)
             if stride > 1 or channels != outer
@@ -98,10 +131,16 @@ class Bottleneck(nn.Module):
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        """Map (n, channels, y, x) to (n, 4 × inner, y / stride, x / stride), rounded up."""
-        inner = functional.relu(self.bn1(self.conv1(features)), inplace=True)
-        inner = functional.relu(self.bn2(self.conv2(inner)), inplace=True)
-        return functional.relu(self.bn3(self.conv3(inner)) + self.downsample(features))
+        """Map (n, …, y, x) to (n, channels, y / stride, x / stride), rounded up."""
+        inner = self.convolve(1, features)
+        for place in range(2, self.convolutions + 1):
+            inner = self.convolve(place, functional.relu(inner, inplace=True))
+        return functional.relu(inner + self.downsample(features))
+
+    def convolve(self, place: int, features: Tensor) -> Tensor:
+        """Return the normalised result of convolution ``place``, from 1 on, (n, …, y, x)."""
+        result: Tensor = getattr(self, f"bn{place}")(getattr(self, f"conv{place}")(features))
+        return result
 
 
 def _make_stem(width: int, variant: Variant, normalisation: Normalisation) -> nn.Module:
@@ -145,10 +184,8 @@ def _initialize(network: ResNet) -> None:
         elif isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=0.01)
             nn.init.zeros_(module.bias)
-        elif isinstance(module, Bottleneck):
-            weight = module.bn3.weight
-            assert isinstance(weight, Tensor)
-            nn.init.zeros_(weight)
+        elif isinstance(module, Block):
+            nn.init.zeros_(getattr(module, f"bn{module.convolutions}").weight)
 
 
 def scale_pixels(images: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ the default memory layout, torch's default SGD and no compilation; the same load
 import torch
 from torch import Tensor, nn
 
-from benchmarks.resnet50.model import BLOCKS, EXPANSION
+from benchmarks.resnet50.model import RESNET50
 from benchmarks.resnet50.task import ResNet50
 from reference.run.config import RunConfig
 from reference.torch.distributed import TorchRanks
@@ -34,8 +34,8 @@ class Peer(nn.Module):
         self.network = ResNetForImageClassification(
             ResNetConfig(
                 embedding_size=width,
-                hidden_sizes=[width * EXPANSION * 2**stage for stage in range(len(BLOCKS))],
-                depths=list(BLOCKS),
+                hidden_sizes=RESNET50.list_channels(width),
+                depths=list(RESNET50.blocks),
                 num_labels=classes,
             )
         )

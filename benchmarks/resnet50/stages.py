@@ -1,9 +1,9 @@
-"""ResNet-50 in stages of a pipeline: cut between its bottleneck blocks."""
+"""ResNet-50 in stages of a pipeline: cut between its blocks."""
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.resnet50.model import EXPANSION, Bottleneck, ResNet, scale_pixels
+from benchmarks.resnet50.model import Block, ResNet, scale_pixels
 from reference.torch.pipeline import Stage
 
 
@@ -33,12 +33,11 @@ class ResNetStage(Stage):
             return (inputs,)
         count, *sizes, _ = inputs.shape
         # The stem, its pooling and each block with a stride halve an image, rounded up.
-        strides = [2, 2, *(block.conv2.stride[0] for block in self.before)]
+        strides = [2, 2, *(block.stride for block in self.before)]
         for stride in strides:
             sizes = [-(-size // stride) for size in sizes]
-        channels = EXPANSION * self.before[-1].conv2.out_channels
         dtype = find_type(next(self.blocks.parameters()).device)
-        shape = (count, *sizes, channels)
+        shape = (count, *sizes, self.before[-1].channels)
         return (torch.empty(shape, dtype=dtype, device="meta", requires_grad=True),)
 
     def forward(self, *features: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -58,9 +57,9 @@ class ResNetStage(Stage):
         return images.permute(0, 2, 3, 1).to(find_type(images.device)).contiguous()
 
 
-def list_blocks(model: ResNet) -> list[Bottleneck]:
+def list_blocks(model: ResNet) -> list[Block]:
     """Return the blocks of all layers."""
-    return [block for block in model.modules() if isinstance(block, Bottleneck)]
+    return [block for block in model.modules() if isinstance(block, Block)]
 
 
 def find_type(device: torch.device) -> torch.dtype:

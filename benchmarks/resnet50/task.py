@@ -14,7 +14,13 @@ from benchmarks.resnet50.hyperparameters import (
     ImageHyperparameters,
     make_schedule,
 )
-from benchmarks.resnet50.model import BLOCKS, ResNet, is_exempt, scale_pixels, sum_metrics
+from benchmarks.resnet50.model import (
+    ARCHITECTURES,
+    ResNet,
+    is_exempt,
+    scale_pixels,
+    sum_metrics,
+)
 from benchmarks.resnet50.stages import ResNetStage, cut_stages
 from reference.data import imagenet
 from reference.data.imagenet.crops import Cropping
@@ -42,9 +48,10 @@ class ResNet50(ImageTask):
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
-        refuse_uneven_parts(STAGES, self.sharing.stages, blocks=sum(BLOCKS))
-        self.schedule = self.make_schedule()
         model = self.definition.model
+        self.architecture = ARCHITECTURES[model.get("network", "resnet50")]
+        refuse_uneven_parts(STAGES, self.sharing.stages, blocks=sum(self.architecture.blocks))
+        self.schedule = self.make_schedule()
         crops = {"area": model["crop_area"], "aspect": model["crop_aspect"]}
         self.cropping = Cropping(self.pixels, model["evaluation_resize_pixels"], **crops)
         self.classes = int(model["classes"])
@@ -59,6 +66,7 @@ class ResNet50(ImageTask):
         network = ResNet(
             classes=self.classes,
             width=model["width"],
+            architecture=self.architecture,
             variant=self.hyperparameters.model_variant,
             normalisation=self.make_normalisation(
                 epsilon=model["batch_norm_epsilon"], momentum=model["batch_norm_momentum"]

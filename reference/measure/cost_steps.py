@@ -5,12 +5,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
 from rules.definition import locate_benchmarks
-from rules.errors import UserError
+from rules.errors import UserError, did_you_mean
 
 FILE = "costs.yaml"
 
@@ -41,13 +41,22 @@ class PublishedTime:
     accuracy: float | None = None
 
 
+class Named(Protocol):
+    """What has a name: a step, or what was measured for it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the step."""
+
+
 @dataclass(frozen=True)
 class Costs:
     """The content of a benchmark's ``costs.yaml`` for one scale.
 
     Without ``samples_per_rank`` the ranks share the batch of the definition. ``comparison`` is one
     of the benchmark's ``epochs.yaml``, whose first arm is the baseline and whose last arm has the
-    settings of the last step.
+    settings of the last step. Where ``group`` names one of several that are compared, the baseline
+    and all steps have its settings ``overrides``, and the arms are those of that group.
     """
 
     title: str
@@ -59,18 +68,17 @@ class Costs:
     note: str
     published: tuple[PublishedTime, ...]
     samples_per_rank: int | None = None
+    group: str = ""
+    overrides: tuple[str, ...] = ()
+
+    def name(self, step: Named) -> str:
+        """Return the name of a step, with that of the group."""
+        return f"{self.group}, {step.name}" if self.group else step.name
 
 
 def load_costs(benchmark: str, scale: str) -> Costs:
     """Return what a benchmark's ``costs.yaml`` says. Raises UserError where it has none."""
-    path = locate_benchmarks() / benchmark / FILE
-    if not path.is_file():
-        others = sorted(file.parent.name for file in locate_benchmarks().glob(f"*/{FILE}"))
-        raise UserError(
-            f"{benchmark} names no steps whose costs could be measured ({path} is missing); "
-            f"benchmarks that do: {', '.join(others)}"
-        )
-    facts = yaml.safe_load(path.read_text(encoding="utf-8"))
+    facts = _read(benchmark)
     times, of_scale = facts["times_to_target"], facts["scales"][scale]
     baseline = _read_step(facts["baseline"])
     return Costs(
@@ -84,6 +92,46 @@ def load_costs(benchmark: str, scale: str) -> Costs:
         published=tuple(PublishedTime(**row) for row in times["published"]),
         samples_per_rank=of_scale.get("samples_per_rank"),
     )
+
+
+def load_compared(benchmark: str, scale: str, name: str) -> tuple[Costs, ...]:
+    """Return the costs of each group of a comparison in a benchmark's ``costs.yaml``.
+
+    Nothing is published about them. Raises UserError where there is no such comparison.
+    """
+    known = _read(benchmark).get("comparisons", {})
+    if name not in known:
+        raise UserError(
+            f"--compare {name}: {benchmark} has no such comparison of costs"
+            f"{did_you_mean(name, known)} (all: {', '.join(known) or 'none'})"
+        )
+    facts, all_costs = known[name], load_costs(benchmark, scale)
+    chosen = [step for step in all_costs.steps if step.name in facts["steps"]]
+    return tuple(
+        replace(
+            all_costs,
+            title=facts["title"],
+            baseline=replace(all_costs.baseline, published_ms=None),
+            steps=tuple(replace(step, published_ms=None) for step in chosen),
+            comparison=facts["comparison"],
+            published=(),
+            group=group["name"],
+            overrides=tuple(group["set"]),
+        )
+        for group in facts["each"]
+    )
+
+
+def _read(benchmark: str) -> Mapping[str, Any]:
+    path = locate_benchmarks() / benchmark / FILE
+    if not path.is_file():
+        others = sorted(file.parent.name for file in locate_benchmarks().glob(f"*/{FILE}"))
+        raise UserError(
+            f"{benchmark} names no steps whose costs could be measured ({path} is missing); "
+            f"benchmarks that do: {', '.join(others)}"
+        )
+    facts: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return facts
 
 
 def _read_step(facts: Mapping[str, Any]) -> Step:

@@ -118,7 +118,7 @@ class Setup:
         return configure(
             self.definition,
             division="open",
-            overrides=[*self.overrides, *overrides],
+            overrides=[*self.costs.overrides, *self.overrides, *overrides],
             data_root=self.data_root,
             seed=1,
         )
@@ -182,7 +182,7 @@ def measure_costs(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None])
     updates = []
     for step in setup.costs.steps:
         if step.needs_ranks <= ranks.world_size and step.needs_nodes <= nodes:
-            say(f"measuring: {step.name}")
+            say(f"measuring: {setup.costs.name(step)}")
             updates.append(_measure_update(setup, step, ranks))
     say("measuring: parts of the optimizer alone")
     task = import_task(setup.definition, "torch").create(setup.configure(), ranks)
@@ -261,11 +261,12 @@ def _list_times_to_target(setup: Setup, measured: MeasuredCosts) -> list[dict[st
     definition = setup.definition
     comparison = epochs.load_comparison(definition.name, definition.scale, setup.costs.comparison)
     runs = epochs.load_runs(setup.definition, comparison)
+    arms = [arm for arm in comparison.arms if arm.group == setup.costs.group]
     last = measured.updates[-1]
     rows = []
     for arm, milliseconds, phases in (
-        (comparison.arms[0], last.baseline_milliseconds, measured.baseline_phases_ms[0]),
-        (comparison.arms[-1], last.milliseconds, last.phases_ms[0]),
+        (arms[0], last.baseline_milliseconds, measured.baseline_phases_ms[0]),
+        (arms[-1], last.milliseconds, last.phases_ms[0]),
     ):
         of_arm = [run.epochs for run in runs if run.arm == arm.name]
         needed = [count for count in of_arm if count]

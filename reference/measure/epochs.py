@@ -32,13 +32,20 @@ COMPARISONS, MEASURED, PUBLISHED = "epochs.yaml", "epochs.json", "published_epoc
 class Arm:
     """One of the settings compared; ``published_epochs`` is what the source reports for it.
 
-    ``cycles`` replace the schedule of the learning rate (``reference.optim.cycles``).
+    ``cycles`` replace the schedule of the learning rate (``reference.optim.cycles``). Arms of the
+    same ``group`` are compared with its first one; its name is the beginning of theirs.
     """
 
     name: str
     overrides: tuple[str, ...]
     published_epochs: float | None = None
     cycles: tuple[Mapping[str, Any], ...] = ()
+    group: str = ""
+
+    @property
+    def own_name(self) -> str:
+        """The name without that of the group."""
+        return self.name.removeprefix(f"{self.group}, ")
 
 
 @dataclass(frozen=True)
@@ -108,11 +115,13 @@ def load_comparison(benchmark: str, scale: str, name: str) -> Comparison:
     settings = facts["scales"][scale]
     arms = tuple(
         Arm(
-            arm["name"],
-            (*settings["set"], *arm["set"]),
+            f"{group['name']}, {arm['name']}" if group else arm["name"],
+            (*settings["set"], *group.get("set", ()), *arm["set"]),
             arm.get("published_epochs"),
             tuple(arm.get("cycles", ())),
+            group.get("name", ""),
         )
+        for group in facts.get("each", [{}])
         for arm in settings["arms"]
     )
     budget = settings.get("budget_epochs")

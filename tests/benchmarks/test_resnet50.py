@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from benchmarks.resnet50.hyperparameters import make_schedule
-from benchmarks.resnet50.model import ResNet, is_exempt, scale_pixels
+from benchmarks.resnet50.model import ARCHITECTURES, ResNet, is_exempt, scale_pixels
 from benchmarks.resnet50.task import ResNet50, create
 from reference.measure.step_profiler import profile_steps
 from reference.optim.lars import Lars
@@ -89,10 +89,53 @@ def test_variant_d_has_the_published_number_of_parameters() -> None:
     assert sum(p.numel() for p in network.parameters()) == 25_576_264  # timm's resnet50d
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"),  # torchvision's
+    [("resnet18", 11_689_512), ("resnet34", 21_797_672), ("resnet101", 44_549_160)],
+)
+def test_other_networks_have_the_published_numbers_of_parameters(
+    name: str, parameters: int
+) -> None:
+    with torch.device("meta"):
+        network = ResNet(architecture=ARCHITECTURES[name])
+    assert sum(p.numel() for p in network.parameters()) == parameters
+
+
+def test_basic_blocks_have_torchvisions_names() -> None:
+    with torch.device("meta"):
+        network = ResNet(architecture=ARCHITECTURES["resnet18"])
+    unit = {
+        name.removeprefix("layer2.0."): tuple(p.shape)
+        for name, p in network.named_parameters()
+        if name.startswith("layer2.0.")
+    }
+    assert unit == {
+        "conv1.weight": (128, 64, 3, 3),
+        **_norm("bn1", 128),
+        "conv2.weight": (128, 128, 3, 3),
+        **_norm("bn2", 128),
+        "downsample.0.weight": (128, 64, 1, 1),
+        **_norm("downsample.1", 128),
+    }
+    blocks: Any = network.layer2
+    assert [blocks[0].conv1.stride, blocks[0].conv2.stride] == [(2, 2), (1, 1)]
+    assert not any(name.startswith("layer1.0.downsample") for name, _ in network.named_parameters())
+
+
+def test_blocks_begin_as_their_shortcuts() -> None:
+    for architecture in ARCHITECTURES.values():
+        network = ResNet(7, 4, dataclasses.replace(architecture, blocks=(2,)))
+        features = torch.rand(2, network.fc.in_features, 5, 5)
+        blocks: Any = network.layer1
+        assert torch.equal(blocks[1](features), features)
+
+
 @pytest.mark.parametrize("variant", ["v1_5", "d"])
 @pytest.mark.parametrize("pixels", [32, 33, 40])
-def test_any_size_goes_through(variant: Any, pixels: int) -> None:
-    network = ResNet(classes=7, width=4, blocks=(1, 1, 1, 1), variant=variant)
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+def test_any_size_goes_through(variant: Any, pixels: int, name: str) -> None:
+    architecture = dataclasses.replace(ARCHITECTURES[name], blocks=(1, 1, 1, 1))
+    network = ResNet(classes=7, width=4, architecture=architecture, variant=variant)
     assert network(torch.zeros(2, 3, pixels, pixels)).shape == (2, 7)
 
 

@@ -34,15 +34,20 @@ made it fast (benchmarks/<name>/costs.yaml):
   time to target     the epochs that `cepheid measure epochs` recorded times the measured time of an
                      update, and the same projected to more ranks
 
+With --compare NAME it measures some of the steps for each of several settings, such as networks,
+each against the baseline with the same settings.
+
 Steps that change only what travels between ranks or nodes are left out where there is one; start
 the command with torchrun for these. The output says what is projected from measured parts, and what
 others reported: their machine is not this one.
 """
+Pair = tuple["Setup", "MeasuredCosts"]
 EXAMPLES = """\
 examples:
   cepheid measure costs kfac
   torchrun --standalone --nproc-per-node 2 -m tools.measure costs kfac --output costs.json
   cepheid measure costs kfac --figures figures/
+  cepheid measure costs kfac --compare networks --figures figures/
 
 exit codes: 0 fine; 2 wrong use
 """
@@ -53,6 +58,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = make_command_parser("measure costs", DESCRIPTION, EXAMPLES)
     add_benchmark(parser, "which benchmark; it needs a costs.yaml")
     add = parser.add_argument
+    add("--compare", metavar="NAME", help="a comparison of costs.yaml (default: all steps)")
     add("--rounds", type=int, default=5, metavar="N", help="turns of each side (default: 5)")
     add(
         "--settle",
@@ -71,36 +77,41 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print tables, draw figures."""
-    from reference.measure.cost_steps import load_costs
+    from reference.measure.cost_steps import load_compared, load_costs
     from reference.measure.costs import Setup, load_parts
     from reference.measure.figures.drawing import make_folder
 
     arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
-    costs = load_costs(definition.name, definition.scale)
+    where = definition.name, definition.scale
+    compared = load_compared(*where, arguments.compare) if arguments.compare else ()
     if arguments.rounds < 3:
         raise UserError(f"--rounds {arguments.rounds}: expected 3 or more, for a spread")
     if arguments.settle < 0:
         raise UserError(f"--settle {arguments.settle}: expected 0 or more")
-    setup = Setup(
-        definition,
-        costs,
-        load_parts(definition.name),
-        arguments.overrides,
-        arguments.data,
-        arguments.rounds,
-        arguments.settle,
-    )
-    setup.refuse()
+    setups = [
+        Setup(
+            definition,
+            costs,
+            load_parts(definition.name),
+            arguments.overrides,
+            arguments.data,
+            arguments.rounds,
+            arguments.settle,
+        )
+        for costs in compared or [load_costs(*where)]
+    ]
+    for setup in setups:
+        setup.refuse()
     if arguments.figures:
         make_folder(arguments.figures, "--figures")
-    _measure(setup, arguments.output, arguments.figures)
+    _measure(setups, arguments.output, arguments.figures)
     if find_placement().world_size > 1:
         end_rank(EXIT_FINE)
     return EXIT_FINE
 
 
-def _measure(setup: "Setup", output: Path | None, figures: Path | None) -> None:
+def _measure(setups: Sequence["Setup"], output: Path | None, figures: Path | None) -> None:
     from reference.measure.costs import measure_costs
     from reference.session.observer import prepare_data
     from reference.torch.distributed import start_ranks
@@ -110,39 +121,46 @@ def _measure(setup: "Setup", output: Path | None, figures: Path | None) -> None:
     with start_ranks() as ranks:
         terminal = Terminal(quiet=not ranks.is_first)
         if ranks.is_first:
-            prepare_data(setup.definition, setup.data_root, terminal)
+            prepare_data(setups[0].definition, setups[0].data_root, terminal)
         ranks.barrier()
-        measured = measure_costs(setup, ranks, terminal.tell)
+        measured = [(setup, measure_costs(setup, ranks, terminal.tell)) for setup in setups]
         if not ranks.is_first:
             return
-        terminal.tell(_describe(setup, measured))
+        terminal.tell(_describe(measured))
         terminal.warn_of_load(load)
         if output:
-            facts = {**measured.as_json(setup), "load_before": load}
+            of_each = {setup.costs.group: costs.as_json(setup) for setup, costs in measured}
+            facts = {**of_each.get("", {"compared": of_each}), "load_before": load}
             writing.replace_file(output, json.dumps(facts, indent=1) + "\n")
             terminal.tell(f"written: {output}")
         if figures:
-            for path in _draw(setup, measured, figures):
+            for path in _draw(measured, figures):
                 terminal.tell(f"written: {path}")
 
 
-def _draw(setup: "Setup", measured: "MeasuredCosts", folder: Path) -> list[Path]:
+def _draw(measured: Sequence[Pair], folder: Path) -> list[Path]:
     from reference.measure.figures.costs import draw_phases
 
-    where = f"{setup.definition.scale} scale, {measured.ranks} rank(s)"
+    setup, first = measured[0]
+    where = f"{setup.definition.scale} scale, {first.ranks} rank(s)"
     order = [*setup.parts.phases, "other"]
-    phases = _list_phases(setup, measured)
+    phases = _list_phases(measured)
     ours = draw_phases(folder / "phases.png", setup.costs, phases, order, where)
-    return [ours, *setup.parts.draw(folder, measured.parts)]
+    if setup.costs.group:
+        return [ours]
+    return [ours, *setup.parts.draw(folder, first.parts)]
 
 
-def _describe(setup: "Setup", measured: "MeasuredCosts") -> str:
+def _describe(measured: Sequence[Pair]) -> str:
     """Return all tables as one text."""
+    setup, first = measured[0]
     costs = setup.costs
+    reported = f"; reported: {costs.source}, {costs.published_at}" if costs.published else ""
     parts = [
-        f"Time of an update ({measured.ranks} rank(s), {measured.global_batch_size} samples; "
-        f"reported: {costs.source}, {costs.published_at})",
-        _format_table([_make_update_row(setup, update) for update in measured.updates]),
+        f"Time of an update ({first.ranks} rank(s), {first.global_batch_size} samples{reported})",
+        _format_table(
+            [_make_update_row(one, update) for one, costs in measured for update in costs.updates]
+        ),
         "Phases: milliseconds of an update of the first rank",
         _format_table(
             [
@@ -151,15 +169,18 @@ def _describe(setup: "Setup", measured: "MeasuredCosts") -> str:
                     phase: f"{milliseconds.get(phase, 0.0):,.1f}"
                     for phase in (*setup.parts.phases, "other")
                 }
-                for name, milliseconds in _list_phases(setup, measured).items()
+                for name, milliseconds in _list_phases(measured).items()
             ]
         ),
     ]
-    for title, rows in setup.parts.list_tables(measured.parts).items():
-        parts += [title, _format_table(rows)]
-    parts += ["Time to target", _describe_times(setup, measured)]
-    parts += [f"Reported: {costs.source}. {costs.note}"]
-    parts += [_format_table([asdict(row) for row in costs.published])]
+    for one, costs_of_one in measured:
+        of_group = f"{one.costs.group}: " if one.costs.group else ""
+        for title, rows in one.parts.list_tables(costs_of_one.parts).items():
+            parts += [f"{of_group}{title}", _format_table(rows)]
+        parts += [f"{of_group}Time to target", _describe_times(one, costs_of_one)]
+    if costs.published:
+        parts += [f"Reported: {costs.source}. {costs.note}"]
+        parts += [_format_table([asdict(row) for row in costs.published])]
     return "\n\n".join(parts)
 
 
@@ -170,10 +191,13 @@ def _format_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return tabulate(cells, headers="keys", disable_numparse=True)
 
 
-def _list_phases(setup: "Setup", measured: "MeasuredCosts") -> dict[str, Mapping[str, float]]:
+def _list_phases(measured: Sequence[Pair]) -> dict[str, Mapping[str, float]]:
     """Return the milliseconds of the first rank's phases, by step."""
-    phases = {setup.costs.baseline.name: measured.baseline_phases_ms[0]}
-    return phases | {update.name: update.phases_ms[0] for update in measured.updates}
+    phases = {}
+    for setup, costs in measured:
+        phases[setup.costs.name(setup.costs.baseline)] = costs.baseline_phases_ms[0]
+        phases |= {setup.costs.name(update): update.phases_ms[0] for update in costs.updates}
+    return phases
 
 
 def _make_update_row(setup: "Setup", update: "Update") -> Mapping[str, Any]:
@@ -184,7 +208,7 @@ def _make_update_row(setup: "Setup", update: "Update") -> Mapping[str, Any]:
         reported_ratio = f"{reported / baseline.published_ms:.2f}"
     low, high = update.ratio_quartiles
     return {
-        "step": update.name,
+        "step": setup.costs.name(update),
         f"{baseline.name} ms": f"{update.baseline_milliseconds:,.1f}",
         "ms": f"{update.milliseconds:,.1f}",
         "ratio": f"{update.ratio:.2f} ({low:.2f} to {high:.2f})",

@@ -116,9 +116,10 @@ def _compare_settings(definition: Definition, arguments: argparse.Namespace) -> 
 
 
 def _make_rows(comparison: Comparison, runs: Sequence[Run]) -> list[Mapping[str, Any]]:
-    first = comparison.arms[0]
+    baseline = comparison.arms[0].own_name
     rows: list[Mapping[str, Any]] = []
     for arm in comparison.arms:
+        first = next(each for each in comparison.arms if each.group == arm.group)
         ours = [run.epochs for run in runs if run.arm == arm.name]
         reached = [value for value in ours if value is not None]
         rows.append(
@@ -128,7 +129,7 @@ def _make_rows(comparison: Comparison, runs: Sequence[Run]) -> list[Mapping[str,
                 "missed": len(ours) - len(reached),
                 "epochs of each": _join(reached),
                 "mean": f"{statistics.mean(reached):.1f}" if reached else "",
-                f"of {first.name}": _compare_by_seed(first, arm, runs),
+                f"of {baseline}": _compare_by_seed(first, arm, runs),
                 "published": arm.published_epochs or "",
             }
         )

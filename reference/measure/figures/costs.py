@@ -16,12 +16,13 @@ def draw_phases(
     order: Sequence[str],
     where: str,
 ) -> Path:
-    """Draw the phases of each step's update on the left, reported totals on the right.
+    """Draw the phases of each step's update on the left, reported totals, if any, on the right.
 
     ``phases_ms`` has milliseconds by step and phase, ``order`` the phases from bottom to top.
     Raises UserError where the file cannot be written.
     """
-    with draw_figure(path, columns=2) as (figure, (left, right)):
+    reported = [step for step in (costs.baseline, *costs.steps) if step.published_ms]
+    with draw_figure(path, columns=2 if reported else 1) as (figure, (left, *others)):
         for place, phases in enumerate(phases_ms.values()):
             bottom = 0.0
             for phase, colour in zip(order, COLOURS, strict=False):
@@ -33,10 +34,11 @@ def draw_phases(
         left.set_ylabel("ms of an update")
         left.set_title(f"measured: {where}")
         left.legend(fontsize=7)
-        reported = [step for step in (costs.baseline, *costs.steps) if step.published_ms]
-        right.bar(range(len(reported)), [step.published_ms for step in reported], color=REPORTED)
-        names = [step.name for step in reported]
-        right.set_xticks(range(len(reported)), names, rotation=30, ha="right")
-        right.set_title("as reported: totals")
+        for right in others:
+            totals = [step.published_ms for step in reported]
+            right.bar(range(len(reported)), totals, color=REPORTED)
+            names = [step.name for step in reported]
+            right.set_xticks(range(len(reported)), names, rotation=30, ha="right")
+            right.set_title("as reported: totals")
         figure.suptitle(f"{costs.title} ({costs.source})", fontsize=9)
     return path

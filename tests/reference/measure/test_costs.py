@@ -7,7 +7,8 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from reference.measure.cost_steps import load_costs
+from reference.measure import epochs
+from reference.measure.cost_steps import load_compared, load_costs
 from reference.measure.costs import Setup, load_parts, project_ms
 from rules import definition
 from rules.errors import UserError
@@ -54,6 +55,29 @@ def test_each_scale_has_a_batch_of_its_own() -> None:
         asked = replace(setup, overrides=("global_batch_size=256",)).choose_batch(ranks)
         assert asked.configure().global_batch_size == 256
     assert batches == {("full", 128): 4096, ("full", 4): 128, ("mini", 4): 64}
+
+
+@pytest.mark.parametrize("scale", ["full", "mini"])
+def test_networks_are_compared_with_sgd_of_their_own(scale: str) -> None:
+    chosen, parts = definition.load("kfac", scale), load_parts("kfac")
+    networks = []
+    for costs in load_compared("kfac", scale, "networks"):
+        setup = Setup(chosen, costs, parts, (), Path(), rounds=3, settle=0)
+        setup.refuse()
+        for step in (costs.baseline, *costs.steps):
+            networks.append(setup.configure(*step.overrides).execution.own.get("network"))
+            assert step.published_ms is None
+            assert costs.name(step) == f"{costs.group}, {step.name}"
+        arms = epochs.load_comparison("kfac", scale, costs.comparison).arms
+        assert [arm.own_name for arm in arms if arm.group == costs.group] == ["SGD", "K-FAC"]
+    assert networks == [
+        name for name in ("resnet18", "resnet34", None, "resnet101") for _ in range(3)
+    ]
+
+
+def test_what_is_not_compared() -> None:
+    with pytest.raises(UserError, match='did you mean "networks"'):
+        load_compared("kfac", "mini", "network")
 
 
 def test_a_benchmark_without_steps() -> None:

@@ -22,6 +22,7 @@ from tools.measure import costs as measure_costs
         (["kfac", "--rounds", "1"], "expected 3 or more"),
         (["kfac", "--settle", "-1"], "expected 0 or more"),
         (["kfacc"], 'did you mean "kfac"'),
+        (["kfac", "--compare", "netwroks"], 'did you mean "networks"'),
         (["kfac", "--set", "opt_preconditioner=none"], "then there is no K-FAC"),
         (["kfac", "--set", "kfac_inverse=eigen"], "for Cholesky inverses only"),
     ],
@@ -62,6 +63,17 @@ def test_all_of_it_on_a_few_pictures(
     plain, preconditioned = written["times_to_target"]
     assert (plain["epochs"], plain["reached"], plain["updates"]) == (12.0, 1, 72.0)
     assert preconditioned["projected_minutes"]["2"] < preconditioned["minutes"]
+    capsys.readouterr()
+    runs = [Run("ResNet-18, SGD", 1, 12.0, {}), Run("ResNet-18, K-FAC", 1, 6.0, {})]
+    everything = cost_steps.load_compared
+    monkeypatch.setattr(cost_steps, "load_compared", lambda *names: everything(*names)[:1])
+    arguments[-1] = str(tmp_path / "networks.json")
+    assert measure_costs.main([*arguments, "--compare", "networks"]) == 0
+    printed = capsys.readouterr().out
+    assert "ResNet-18, stale Fisher" in printed
+    assert "Reported" not in printed
+    of_group = json.loads((tmp_path / "networks.json").read_text())["compared"]["ResNet-18"]
+    assert [row["epochs"] for row in of_group["times_to_target"]] == [12.0, 6.0]
     for balance in written["balance"]:
         assert len(balance["milliseconds"]) == balance["ranks"]
     for name in ("phases.png", "balance.png"):

@@ -196,7 +196,7 @@ def test_every_comparison_is_what_open_allows(name: str, scale: str, compared: s
     configs = [
         configure(chosen, division="open", overrides=arm.overrides) for arm in comparison.arms
     ]
-    values = [config.hyperparameters for config in configs]
+    values = [(config.hyperparameters, config.execution) for config in configs]
     assert all(one != other for one, other in itertools.combinations(values, 2))
     # No batch size is one of the other scale.
     assert {config.global_batch_size >= 1000 for config in configs} == {scale == "full"}
@@ -224,6 +224,23 @@ def test_the_share_of_another_setting_is_paired_by_seed() -> None:
     # 0.5, 0.6, 0.5: mean 0.533, standard deviation 0.0577, Student's t of 2 degrees 4.303
     assert measure_epochs._compare_by_seed(arms[0], arms[1], runs) == "0.53 (0.39 to 0.68)"
     assert measure_epochs._compare_by_seed(arms[0], arms[0], runs) == ""
+
+
+def test_arms_of_a_group_are_compared_with_its_first_one() -> None:
+    comparison = epochs.load_comparison("kfac", "mini", "networks")
+    assert [arm.name for arm in comparison.arms[:3]] == [
+        "ResNet-18, SGD",
+        "ResNet-18, K-FAC",
+        "ResNet-34, SGD",
+    ]
+    assert "network=resnet18" in comparison.arms[1].overrides
+    counts = {"ResNet-18, SGD": 10.0, "ResNet-18, K-FAC": 8.0, "ResNet-34, SGD": 16.0}
+    counts["ResNet-34, K-FAC"] = 8.0
+    runs = [Run(name, seed, count, {}) for name, count in counts.items() for seed in (1, 2)]
+    rows = {row["setting"]: row for row in measure_epochs._make_rows(comparison, runs)}
+    assert rows["ResNet-18, K-FAC"]["of SGD"].startswith("0.80")
+    assert rows["ResNet-34, K-FAC"]["of SGD"].startswith("0.50")
+    assert rows["ResNet-34, SGD"]["of SGD"] == ""
 
 
 def test_what_a_task_refuses_is_refused_before_data_are_prepared(
