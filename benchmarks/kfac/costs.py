@@ -1,4 +1,7 @@
-"""What `cepheid measure costs kfac` adds: refreshes, bytes sent, and the inverses of each rank."""
+"""What `cepheid measure costs kfac` adds: refreshes, bytes sent, and the inverses of each rank.
+
+``PreconditionerParts`` serves other benchmarks that K-FAC preconditions, too.
+"""
 
 import statistics
 import time
@@ -19,11 +22,39 @@ RANKS_SHOWN = 8
 INVERSE_COLOUR, IDEAL_COLOUR = "#c8452f", "#8a8a8a"
 
 
-class KfacParts(OptimizerParts):
-    """The parts of an update with K-FAC, as Ueno et al. 2020 measure them."""
+class PreconditionerParts(OptimizerParts):
+    """The parts of an update of any task whose ``kfac`` preconditions its gradients."""
 
     phases = ("data", "forward", "backward", "factors", "communication", "inverse", "update")
     sample_phases = ("data", "forward", "backward", "factors")
+
+    def count(self, task: Any) -> Mapping[str, float]:
+        """Return the refreshes of factors, and how many there were if none were stale."""
+        intervals = task.kfac.intervals.values()
+        return {
+            "refreshes": sum(each.refreshes for each in intervals),
+            "possible_refreshes": task.kfac.curvature.steps * len(intervals),
+        }
+
+    def count_bytes(self, task: Any) -> Mapping[str, int]:
+        """Return the bytes that this rank sent for K-FAC in the last update, by purpose."""
+        sent: dict[str, int] = {}
+        kfac = getattr(task, "kfac", None)
+        for (purpose, _), count in (kfac.bytes_sent if kfac else {}).items():
+            sent[purpose] = sent.get(purpose, 0) + count
+        return sent
+
+    def describe(self, update: Update) -> Mapping[str, str]:
+        """Return the share of refreshed factors and the bytes of factors."""
+        share = update.counts["refreshes"] / update.counts["possible_refreshes"]
+        return {
+            "refreshed": f"{share:.1%}",
+            "bytes of factors": f"{update.sent_bytes.get('factors', 0):,}",
+        }
+
+
+class KfacParts(PreconditionerParts):
+    """The parts of an update with K-FAC, as Ueno et al. 2020 measure them."""
 
     def refuse(self, hyperparameters: Mapping[str, Any]) -> None:
         """Raise UserError for values without K-FAC or without Cholesky inverses."""
@@ -37,29 +68,6 @@ class KfacParts(OptimizerParts):
                 "--set kfac_inverse=eigen: the times of inverses are measured for Cholesky "
                 "inverses only; leave it out"
             )
-
-    def count(self, task: Any) -> Mapping[str, float]:
-        """Return the refreshes of factors, and how many there were if none were stale."""
-        intervals = task.kfac.intervals.values()
-        return {
-            "refreshes": sum(each.refreshes for each in intervals),
-            "possible_refreshes": task.kfac.curvature.steps * len(intervals),
-        }
-
-    def count_bytes(self, task: Any) -> Mapping[str, int]:
-        """Return the bytes that this rank sent for K-FAC in the last update, by purpose."""
-        sent: dict[str, int] = {}
-        for (purpose, _), count in (task.kfac.bytes_sent if task.kfac else {}).items():
-            sent[purpose] = sent.get(purpose, 0) + count
-        return sent
-
-    def describe(self, update: Update) -> Mapping[str, str]:
-        """Return the share of refreshed factors and the bytes of factors."""
-        share = update.counts["refreshes"] / update.counts["possible_refreshes"]
-        return {
-            "refreshed": f"{share:.1%}",
-            "bytes of factors": f"{update.sent_bytes.get('factors', 0):,}",
-        }
 
     def measure(self, task: Any) -> Mapping[str, Any]:
         """Time the inverses of each layer alone: their size decides, not their values."""

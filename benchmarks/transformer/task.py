@@ -17,6 +17,7 @@ from reference.torch.accumulation import Piece
 from reference.torch.distributed import TorchRanks
 from reference.torch.model_parallel import STAGES, TENSOR_RANKS, refuse_uneven_parts
 from reference.torch.translation.task import TranslationHyperparameters, TranslationTask
+from rules.errors import UserError
 
 if TYPE_CHECKING:
     from reference.torch.tensor_parallel import TensorPlan
@@ -31,6 +32,15 @@ class Hyperparameters(TranslationHyperparameters):
 
 def create(config: RunConfig, ranks: TorchRanks) -> "Translation":
     """Return the task for the timed loop."""
+    if config.execution.own.get("opt_preconditioner") == "kfac":
+        from benchmarks.transformer.preconditioned import PreconditionedTranslation
+
+        return PreconditionedTranslation(config, ranks)
+    settings = [key for key in config.definition.variants if key.startswith("kfac_")]
+    for key in filter(config.execution.own.__contains__, settings):
+        raise UserError(
+            f"--set {key}: it has no effect without opt_preconditioner=kfac; fix: set it too"
+        )
     return Translation(config, ranks)
 
 

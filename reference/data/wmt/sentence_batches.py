@@ -43,9 +43,13 @@ class Pass:
 
 @dataclass(frozen=True)
 class Batch:
-    """A rank's share of a global batch; ``target_tokens`` are those of the whole batch."""
+    """A rank's share of a global batch.
+
+    ``source_tokens`` and ``target_tokens`` are those of the whole batch.
+    """
 
     passes: tuple[Pass, ...]
+    source_tokens: int
     target_tokens: int
 
 
@@ -73,7 +77,8 @@ class Batches:
         """Make the batch that follows after that many samples."""
         mine = self.order.share(samples, self.rank, self.world_size)
         passes = tuple(pad(self.pairs, part) for part in self._cut(mine))
-        return Batch(passes, int(self.order.lengths[self.order.take(samples), 1].sum()))
+        source, target = map(int, self.order.lengths[self.order.take(samples)].sum(axis=0))
+        return Batch(passes, source, target)
 
     def _cut(self, rows: np.ndarray) -> Iterator[np.ndarray]:
         """Yield consecutive parts of ``rows``, each of at most ``pass_tokens`` tokens.

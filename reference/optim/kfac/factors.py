@@ -66,17 +66,24 @@ def _make_pair(values: tuple[int, ...]) -> tuple[int, int]:
     return first, second
 
 
-def compute_linear_input_factor(inputs: Tensor, with_bias: bool) -> Tensor:
+def compute_linear_input_factor(
+    inputs: Tensor, with_bias: bool, weights: Tensor | None = None
+) -> Tensor:
     """Return A of a linear layer, summed over samples: (n, …, d) to (d, d).
 
-    With a bias the result has d + 1 rows and columns.
+    With a bias the result has d + 1 rows and columns. Positions of a sample count as their mean,
+    or with their ``weights``, (n, …).
     """
     samples = inputs.shape[0]
     rows = inputs.reshape(-1, inputs.shape[-1])
-    total = rows.T @ rows
+    weighted, count = rows, rows.shape[0]
+    if weights is not None:
+        weighted = rows * weights.reshape(-1, 1)
+    total = weighted.T @ rows
     if with_bias:
-        total = _append_ones(total, rows.sum(0), rows.shape[0])
-    return total * (samples / max(1, rows.shape[0]))
+        ones = count if weights is None else float(weights.sum())
+        total = _append_ones(total, weighted.sum(0), ones)
+    return total * (samples / max(1, count)) if weights is None else total
 
 
 def compute_linear_output_factor(gradients: Tensor) -> Tensor:
@@ -354,7 +361,7 @@ def _pad(images: Tensor, window: Window) -> Tensor:
     return functional.pad(images, window.padding) if any(window.padding) else images
 
 
-def _append_ones(products: Tensor, sums: Tensor, ones: int) -> Tensor:
+def _append_ones(products: Tensor, sums: Tensor, ones: float) -> Tensor:
     """Return the products of rows with a 1 appended, from the products and sums of the rows."""
     size = len(sums)
     total = products.new_empty(size + 1, size + 1)

@@ -120,9 +120,17 @@ class Layer(ABC):
         """True once all its factors are known."""
         return all(statistic.average is not None for statistic in self.statistics)
 
+    @property
+    def takes_weights(self) -> bool:
+        """True if positions of the inputs may have weights."""
+        return False
+
     @abstractmethod
-    def collect_inputs(self, inputs: Tensor) -> None:
-        """Add the inputs of a forward pass, (n, …), to their factor."""
+    def collect_inputs(self, inputs: Tensor, weights: Tensor | None = None) -> None:
+        """Add the inputs of a forward pass, (n, …), to their factor.
+
+        ``weights`` are those of their positions where ``takes_weights`` is True.
+        """
 
     @property
     def averages(self) -> list[Tensor]:
@@ -170,12 +178,17 @@ class KroneckerLayer(Layer):
         self.statistics = (self.inputs, self.outputs)
         self._window = factors.make_window(module) if isinstance(module, nn.Conv2d) else None
 
-    def collect_inputs(self, inputs: Tensor) -> None:
-        """Add the inputs, (n, c, y, x) or (n, …, d), to their factor."""
+    @property
+    def takes_weights(self) -> bool:
+        """True for linear layers, whose positions may be padding."""
+        return self._window is None
+
+    def collect_inputs(self, inputs: Tensor, weights: Tensor | None = None) -> None:
+        """Add the inputs, (n, c, y, x) or (n, …, d), to their factor; ``weights`` are (n, …)."""
         if self._window:
             found = factors.compute_convolution_input_factor(inputs, self._window, self.with_bias)
         else:
-            found = factors.compute_linear_input_factor(inputs, self.with_bias)
+            found = factors.compute_linear_input_factor(inputs, self.with_bias, weights)
         self.inputs.collect(found)
 
     def summarize_inputs(self, inputs: Tensor) -> tuple[Tensor, ...]:
@@ -229,7 +242,7 @@ class BatchNormLayer(Layer):
         self.fisher = Statistic(f"{name}.F", module.num_features, is_matrix=False, of_inputs=False)
         self.statistics = (self.fisher,)
 
-    def collect_inputs(self, inputs: Tensor) -> None:
+    def collect_inputs(self, inputs: Tensor, weights: Tensor | None = None) -> None:
         """Do nothing: the inputs, (n, c, …), alone have no factor."""
 
     def summarize_inputs(self, inputs: Tensor) -> tuple[Tensor, ...]:

@@ -1,7 +1,8 @@
 """What K-FAC sees of a model: inputs and gradients of its layers, pass by pass."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from reference.optim.kfac import fisher
 from reference.optim.kfac.curvature import Phase
 from reference.optim.kfac.layers import Layer, Statistic
 from reference.optim.kfac.options import Options
-from rules.errors import UserError
+from rules.errors import UserError, did_you_mean
 
 
 class Reader(Protocol):
@@ -42,6 +43,7 @@ class Observer:
         self._edges: list[tuple[Layer, tuple[Tensor, ...], GradientEdge]] = []
         self._is_accumulating = False
         self._is_paused = False
+        self._weights: dict[Layer, Tensor] = {}
         self._hooks = [
             layer.module.register_forward_hook(partial(self._after_forward, layer))
             for layer in self.layers
@@ -73,15 +75,58 @@ class Observer:
         seen = inputs[0].detach()
         if any(statistic.of_inputs for statistic in due):
             with self.phase("factors"), _use_float32(seen):
-                layer.collect_inputs(seen.float())
+                layer.collect_inputs(seen.float(), self._find_weights(layer, seen))
         if all(statistic.of_inputs for statistic in due):
             return
         with self.phase("factors"), torch.no_grad(), _use_float32(seen):
             kept = layer.summarize_inputs(seen)
+        source = _find_source(output)
         if self.options.fisher != "empirical":
-            self._edges.append((layer, kept, get_gradient_edge(output)))
-        else:
+            self._edges.append((layer, kept, get_gradient_edge(source)))
+        elif source is output:
             output.register_hook(partial(self._on_gradient, layer, kept))
+        else:  # what changes the view changes this tensor, but not its node
+            edge = get_gradient_edge(source)
+            edge.node.register_prehook(partial(self._on_gradients, layer, kept, edge.output_nr))
+
+    def weigh(self, weights: Mapping[str, Tensor]) -> None:
+        """Weigh the positions of the samples in the forward passes that follow, for the factor A.
+
+        ``weights`` are (samples, …) by patterns of names of linear layers, of which the first that
+        matches a name counts; without a match all positions weigh the same. Padding weighs 0. A is
+        the mean over samples of Σ w a aᵀ over the positions of each, on all ranks together, so the
+        weights of all positions should add up to the number of samples. B needs none: what is
+        padding for the loss has gradients of 0. Raises UserError for a pattern that matches no
+        linear layer.
+        """
+        self._weights = {}
+        for pattern, values in weights.items():
+            matching = [each for each in self.layers if fnmatchcase(each.name, pattern)]
+            if not any(layer.takes_weights for layer in matching):
+                names = [layer.name for layer in self.layers if layer.takes_weights]
+                raise UserError(
+                    f'K-FAC: weigh: "{pattern}" matches no linear layer that K-FAC preconditions'
+                    f"{did_you_mean(pattern, names)}"
+                )
+            for layer in matching:
+                self._weights.setdefault(layer, values)
+
+    def _find_weights(self, layer: Layer, inputs: Tensor) -> Tensor | None:
+        """Return the weights of a layer's positions for inputs (n, …, d), if it has some."""
+        weights = self._weights.get(layer) if layer.takes_weights else None
+        if weights is not None and weights.shape != inputs.shape[:-1]:
+            raise UserError(
+                f'K-FAC: layer "{layer.name}" has weights of shape {tuple(weights.shape)}, but its '
+                f"input has {tuple(inputs.shape[:-1])} positions; fix: call weigh before each "
+                "forward pass, with the positions of that pass"
+            )
+        return weights
+
+    def _on_gradients(
+        self, layer: Layer, seen: tuple[Tensor, ...], place: int, gradients: tuple[Tensor, ...]
+    ) -> None:
+        """Collect one of the gradients that a node of the graph gets."""
+        self._on_gradient(layer, seen, gradients[place])
 
     def _on_gradient(self, layer: Layer, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
         """Collect the gradient of an output; the gradient itself stays as it is."""
@@ -186,6 +231,16 @@ def sample_cross_entropy(logits: Tensor, generator: torch.Generator | None = Non
     probabilities = logits.detach().float().softmax(1)
     drawn = torch.multinomial(probabilities, 1, generator=generator)[:, 0]
     return functional.cross_entropy(logits, drawn)
+
+
+def _find_source(output: Tensor) -> Tensor:
+    """Return the tensor, (…, d), whose gradient is that of an output, (n, …, d), in any case.
+
+    It is what the output is a view of: an operation in place, such as an activation, takes a view
+    out of the graph. ``Linear`` with a bias returns a view for more than two dimensions.
+    """
+    base = output._base
+    return output if base is None or base.numel() != output.numel() else base
 
 
 def _use_float32(values: Tensor) -> AbstractContextManager[Any]:

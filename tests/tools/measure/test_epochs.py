@@ -181,7 +181,7 @@ def test_wrong_use(training: FakeTraining, arguments: list[str], message: str) -
 
 COMPARISONS = [
     pytest.param(name, scale, compared, id=f"{name}-{scale}-{compared}")
-    for name in ("resnet50", "kfac")
+    for name in ("resnet50", "kfac", "transformer")
     for compared, facts in yaml.safe_load(
         (definition.locate_benchmarks() / name / epochs.COMPARISONS).read_text()
     ).items()

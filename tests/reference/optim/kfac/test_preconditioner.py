@@ -3,6 +3,7 @@
 import copy
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -485,3 +486,55 @@ def test_what_a_step_needs_is_asked_for() -> None:
     functional.cross_entropy(network(images), targets).backward()
     with pytest.raises(UserError, match="or observe_sampled before step"):
         kfac.step()
+
+
+def test_positions_without_weight_are_as_if_they_were_not_there() -> None:
+    torch.manual_seed(4)
+    padded, plain = (nn.Sequential(nn.Linear(3, 4), nn.Tanh()) for _ in range(2))
+    plain.load_state_dict(padded.state_dict())
+    inputs = torch.randn(2, 5, 3)
+    real = torch.tensor([[True] * 5, [True, True, False, False, False]])
+
+    kfac = KFAC(padded, EXACT)
+    kfac.weigh({"0": real * (2 / 7)})
+    (padded(inputs) * real[..., None]).square().sum().div(2).backward()
+    kfac.step()
+    alone = KFAC(plain, EXACT)
+    plain(inputs[real][None]).square().sum().backward()
+    alone.step()
+    factors = [layer.averages for layer in (*kfac.layers, *alone.layers)]
+    assert torch.allclose(factors[0][0], factors[1][0], atol=1e-6)
+    assert torch.allclose(2 * factors[0][1], factors[1][1], rtol=1e-4)  # of the mean of 2 samples
+
+
+def test_weights_of_other_positions_are_refused() -> None:
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    kfac = KFAC(network, EXACT)
+    for pattern in ("1", "2"):
+        with pytest.raises(UserError, match=f'"{pattern}" matches no linear layer'):
+            kfac.weigh({pattern: torch.ones(6)})
+    kfac.weigh({"0": torch.ones(5)})
+    with pytest.raises(UserError, match=r'"0" has weights of shape \(5,\), but .* has \(6,\)'):
+        network(torch.randn(6, 3))
+
+
+@pytest.mark.parametrize("fisher", ["empirical", "exact"])
+def test_an_activation_in_place_takes_no_output_of_tokens_out_of_the_graph(fisher: Any) -> None:
+    torch.manual_seed(4)
+    first, last = nn.Linear(3, 4), nn.Linear(4, 2)
+    inputs, factors = torch.randn(6, 5, 3), []
+    for activation in (torch.relu, torch.relu_):
+        for layer in (first, last):
+            layer.zero_grad()
+        network = nn.ModuleList([first, last])
+        kfac = KFAC(network, Options(fisher=fisher, average_decay=0))
+        logits = last(activation(first(inputs))).mean(1)
+        if fisher == "exact":
+            kfac.observe(logits)
+        functional.cross_entropy(logits, torch.arange(6) % 2).backward()
+        kfac.step()
+        kfac.remove()
+        factors.append(kfac.layers[0].averages)
+    assert len(factors[0]) == 2
+    for one, other in zip(*factors, strict=True):
+        assert torch.equal(one, other)
