@@ -2,7 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ from reference.run.report import Table, Value
 if TYPE_CHECKING:
     from benchmarks.kfac.task import PreconditionedResNet50
 
+SentBytes = Mapping[tuple[str, str], int]
+"""Bytes by purpose and level (``reference.optim.kfac.exchange``)."""
 PLAIN_TURNS, PLAIN_UPDATES = 10, 5
 PLAIN_SECONDS = 60  # limit for all turns together, on a machine where one update takes long
 
@@ -72,8 +75,11 @@ def _restore_afterwards(task: "PreconditionedResNet50") -> Iterator[None]:
             group["lr"], group["momentum"] = rate, momentum
 
 
-def make_report(kfac: KFAC) -> tuple[Table, Table]:
-    """Return the refreshes of each kind of factor, and each rank's share of the inverses."""
+def make_report(kfac: KFAC, sent: Sequence[SentBytes]) -> tuple[Table, ...]:
+    """Return the refreshes of each kind of factor, each rank's share of the inverses, and bytes.
+
+    ``sent`` has what each rank sent in the last update; alone it sends nothing.
+    """
     kinds = {"A": "A, of inputs", "B": "B, of gradients", "F": "of batch norms"}
     by_kind: dict[str, list[Interval]] = {kind: [] for kind in kinds}
     for name, interval in kfac.intervals.items():
@@ -97,7 +103,7 @@ def make_report(kfac: KFAC) -> tuple[Table, Table]:
         {"rank": rank, "layers": owners.of_layer.count(rank), "share": round(cost / total, 4)}
         for rank, cost in enumerate(owners.cost_by_rank)
     )
-    return (
+    tables = (
         Table(
             "Staleness",
             staleness,
@@ -105,3 +111,15 @@ def make_report(kfac: KFAC) -> tuple[Table, Table]:
         ),
         Table("Inverses", balance, "by the cubes of the factors' sizes"),
     )
+    bytes_sent = tuple(_add_up_bytes(sent))
+    note = "of all ranks for K-FAC in the last update; where nodes are told apart, by level"
+    return (*tables, Table("Bytes sent", bytes_sent, note)) if bytes_sent else tables
+
+
+def _add_up_bytes(sent: Sequence[SentBytes]) -> Iterator[Mapping[str, Value]]:
+    """Yield the bytes of all ranks by purpose and level."""
+    totals: Counter[tuple[str, str]] = Counter()
+    for of_rank in sent:
+        totals.update(of_rank)
+    for (purpose, level), count in sorted(totals.items()):
+        yield {"purpose": purpose, "level": level, "bytes": count}

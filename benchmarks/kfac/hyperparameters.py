@@ -12,7 +12,7 @@ from reference.machine.ranks import Ranks
 from reference.optim.kfac import Options
 from reference.optim.kfac.fisher import refuse_many
 from reference.optim.kfac.number_formats import Format
-from reference.optim.kfac.options import Fisher, Inverse, Rescaling
+from reference.optim.kfac.options import Fisher, Inverse, Rescaling, Sums
 from reference.optim.schedules import Schedule, linear_warmup
 from reference.run.config import RunConfig, refuse_without_effect
 from reference.run.hyperparameters import parse_hyperparameters
@@ -78,11 +78,6 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
     is_kfac = values.opt_preconditioner == "kfac"
     is_sharded = own["weight_update"] == "sharded"
     is_distributed = own["kfac_inverses"] == "distributed"
-    if is_kfac and config.execution.compile != "off":
-        raise UserError(
-            "--set compile=on: K-FAC observes the layers of a model, which is impossible in a "
-            "compiled one; leave it off, or set opt_preconditioner=none in the open division"
-        )
     if is_kfac and is_sharded and config.execution.precision == "fp16":
         raise UserError(
             "--set precision=fp16: with weight_update=sharded each rank would detect overflows "
@@ -95,6 +90,9 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
         )
     if not is_distributed:  # then every rank has all gradients and directions, and sends none
         refuse_without_effect(config, ("kfac_gradients",), "kfac_inverses=distributed")
+    simulated = own["kfac_simulated_ranks"]
+    if simulated == "off":
+        refuse_without_effect(config, ("kfac_sums",), "kfac_simulated_ranks=8")
     fisher, drawn = parse_fisher(values.kfac_fisher)
     if is_kfac and fisher == "exact":
         refuse_many(fisher, int(config.definition.model["classes"]))
@@ -113,6 +111,8 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
         factor_format=_choose_factor_format(own),
         gradient_format=cast(Format, own["kfac_gradients"]),
         overlap=own["kfac_overlap"] == "on",
+        simulated_ranks=0 if simulated == "off" else int(simulated),
+        sums=cast(Sums, own["kfac_sums"]),
         ranks_per_node=columns if own["all_reduce"] != "flat" else 0,
         stale=values.kfac_stale,
         stale_tolerance=values.kfac_stale_tolerance,

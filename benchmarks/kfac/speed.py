@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.kfac.information import compare_information
+from benchmarks.kfac.rounding import compare_formats
 from benchmarks.kfac.task import PreconditionedResNet50, create
 from reference.measure.speed import Measure, Measurement, Row, Subject
 from reference.measure.turns import time_in_turns, time_steps
@@ -184,5 +185,6 @@ MEASUREMENTS: Mapping[str, Measure] = {
     "whole_run": compare_whole_runs,
     "fisher": compare_fishers,
     "information": compare_information,
+    "formats": compare_formats,
 }
 ON_REQUEST = tuple(MEASUREMENTS)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.kfac.after_run import make_report, measure_plain_update
+from benchmarks.kfac.after_run import SentBytes, make_report, measure_plain_update
 from benchmarks.kfac.hyperparameters import (
     HeldSchedule,
     Hyperparameters,
@@ -56,8 +56,10 @@ class PreconditionedResNet50(ResNet50):
         self.is_sharded = self.is_preconditioned and self.options.shard_update
         self.mixed: tuple[Tensor, Tensor] | None = None  # the batch before, as it was trained on
         self.kfac: KFAC | None = None
-        self.logits: Tensor | None = None  # of a pass whose Fisher matrix is not the empirical one
+        self.keeps_logits = self.is_preconditioned and self.options.fisher != "empirical"
+        self.logits: Tensor | None = None
         self.observed = self.to_observe = 0  # samples of this step on this rank
+        self.sent: Sequence[SentBytes] = ()  # by each rank in the last update
 
     def make_schedule(self) -> HeldSchedule:
         """Return the schedule: warm-up, a constant rate, decay; all given in epochs."""
@@ -162,12 +164,23 @@ class PreconditionedResNet50(ResNet50):
     def run_pieces(self, pieces: Sequence[Piece], is_alone: bool = False) -> Tensor:
         """Run the pieces as resnet50, and count their samples; return the loss, a scalar."""
         self.observed, self.to_observe = 0, sum(len(piece.inputs) for piece in pieces)
+        if self.execution.compile == "on":
+            self._choose_compiled()
         return super().run_pieces(pieces, is_alone)
+
+    def _choose_compiled(self) -> None:
+        """Run the passes of a step eagerly if K-FAC must see its layers, else compiled."""
+        is_due = self.kfac is not None and self.kfac.is_due
+        self.compiled_loss.enabled = not is_due
+        if self.kfac is not None and is_due:
+            self.kfac.attach()
+        elif self.kfac is not None:
+            self.kfac.detach()
 
     def compute_logits(self, images: Tensor, /) -> Tensor:
         """Return the logits as resnet50, float32 (batch, classes), and keep them for K-FAC."""
         logits = super().compute_logits(images)
-        if self.kfac is not None and self.options.fisher != "empirical":
+        if self.keeps_logits:
             self.logits = logits
         return logits
 
@@ -226,6 +239,7 @@ class PreconditionedResNet50(ResNet50):
         """Measure an update without K-FAC, on the pictures that would come next."""
         if self.kfac is None:
             return {}
+        self.sent = self.ranks.all_gather_object(self.kfac.bytes_sent)
         kfac, self.kfac = self.kfac, None
         try:
             with kfac.pause():
@@ -234,9 +248,9 @@ class PreconditionedResNet50(ResNet50):
             self.kfac = kfac
 
     def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
-        """Return how stale the factors were, and which rank inverts how much."""
+        """Return how stale factors were, which rank inverts how much, and what ranks sent."""
         on_progress(self.samples, self.samples)  # the numbers were counted during training
-        return make_report(self.kfac) if self.kfac is not None else ()
+        return make_report(self.kfac, self.sent) if self.kfac is not None else ()
 
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs, with the factors and the mixed batch.

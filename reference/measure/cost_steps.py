@@ -30,6 +30,29 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Rung:
+    """A step of the baseline alone, which keeps what the steps before it changed.
+
+    ``network`` names one of the benchmark's other networks (``OptimizerParts.networks``);
+    ``reported`` is what the source says of its speed.
+    """
+
+    name: str
+    overrides: tuple[str, ...]
+    network: str = ""
+    reported: str = ""
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """What made an update of the baseline fast, step by step."""
+
+    title: str
+    published_at: str
+    rungs: tuple[Rung, ...]
+
+
+@dataclass(frozen=True)
 class PublishedTime:
     """A row of what the source reports about times to target."""
 
@@ -59,6 +82,7 @@ class Costs:
     and all steps have its settings ``overrides``, and the arms are those of that group.
     """
 
+    benchmark: str
     title: str
     source: str
     published_at: str
@@ -67,9 +91,19 @@ class Costs:
     comparison: str
     note: str
     published: tuple[PublishedTime, ...]
+    ladder: Ladder | None
     samples_per_rank: int | None = None
     group: str = ""
     overrides: tuple[str, ...] = ()
+
+    def require_ladder(self) -> Ladder:
+        """Return the ladder. Raises UserError where there is none."""
+        if self.ladder is None:
+            raise UserError(
+                f"--ladder: {self.benchmark} names no steps of its baseline; fix: add a ladder to "
+                f"benchmarks/{self.benchmark}/{FILE}, or leave --ladder out"
+            )
+        return self.ladder
 
     def name(self, step: Named) -> str:
         """Return the name of a step, with that of the group."""
@@ -81,15 +115,18 @@ def load_costs(benchmark: str, scale: str) -> Costs:
     facts = _read(benchmark)
     times, of_scale = facts["times_to_target"], facts["scales"][scale]
     baseline = _read_step(facts["baseline"])
+    baseline = replace(baseline, overrides=(*baseline.overrides, *of_scale["baseline"]))
     return Costs(
+        benchmark=benchmark,
         title=facts["title"],
         source=facts["source"],
         published_at=facts["published_at"],
-        baseline=replace(baseline, overrides=(*baseline.overrides, *of_scale["baseline"])),
+        baseline=baseline,
         steps=tuple(map(_read_step, facts["steps"])),
         comparison=times["comparison"],
         note=times["note"],
         published=tuple(PublishedTime(**row) for row in times["published"]),
+        ladder=_read_ladder(facts.get("ladder"), baseline.overrides),
         samples_per_rank=of_scale.get("samples_per_rank"),
     )
 
@@ -142,3 +179,18 @@ def _read_step(facts: Mapping[str, Any]) -> Step:
         int(facts.get("needs_nodes", 1)),
         facts.get("published_ms"),
     )
+
+
+def _read_ladder(facts: Mapping[str, Any] | None, baseline: tuple[str, ...]) -> Ladder | None:
+    if facts is None:
+        return None
+    rungs = tuple(
+        Rung(
+            each["name"],
+            (*baseline, *each["set"]),
+            each.get("network", ""),
+            each.get("reported", ""),
+        )
+        for each in facts["rungs"]
+    )
+    return Ladder(facts["title"], facts["published_at"], rungs)

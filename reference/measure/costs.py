@@ -9,9 +9,9 @@ import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from reference.measure.cost_steps import Costs, Step
+from reference.measure.cost_steps import Costs, Rung, Step
 from reference.session.frameworks import import_task
 from rules.definition import Definition
 
@@ -53,6 +53,8 @@ class OptimizerParts:
     samples alone.
     """
 
+    networks: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+    """What makes the task for each other network that a ladder names."""
     phases: Sequence[str] = ("data", "forward", "backward", "communication", "update")
     sample_phases: Collection[str] = ("data", "forward", "backward")
 
@@ -134,10 +136,13 @@ class Setup:
         """Raise UserError for settings whose costs cannot be measured, before minutes are spent."""
         self.parts.refuse(self.configure().hyperparameters)
 
-    def make_settled_task(self, step: Step, ranks: "TorchRanks") -> Any:
+    def make_settled_task(self, step: Step | Rung, ranks: "TorchRanks") -> Any:
         """Return a task with the settings of a step that has made some updates."""
         config = self.configure(*step.overrides)
-        task = import_task(self.definition, "torch").create(config, ranks)
+        create = import_task(self.definition, "torch").create
+        if isinstance(step, Rung) and step.network:
+            create = self.parts.networks[step.network]
+        task = create(config, ranks)
         task.build()
         task.warm_up()
         task.open_data()

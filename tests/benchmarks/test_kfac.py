@@ -106,14 +106,13 @@ def test_open_allows_what_closed_refuses(override: str) -> None:
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("compile=on", "opt_preconditioner=none"),
         ("opt_preconditioner=shampoo", "knows kfac, none"),
         ("kfac_inverses=everywhere", "kfac_inverses=distributed"),
         ("precision=fp16", "leave weight_update replicated"),
     ],
 )
 def test_what_cannot_be_is_told_before_a_run(data_root: Path, override: str, says: str) -> None:
-    sharded = [] if override.startswith(("compile", "opt")) else ["weight_update=sharded"]
+    sharded = [] if override.startswith("opt") else ["weight_update=sharded"]
     with pytest.raises(UserError, match=says):
         build_task(data_root, override, *sharded)
 
@@ -124,18 +123,6 @@ def test_fisher_matrices_that_cannot_be_are_told_before_a_run(data_root: Path) -
     config = configure(FULL, division="open", overrides=["kfac_fisher=exact"], data_root=data_root)
     with pytest.raises(UserError, match="1,000 outputs, more than 128"):
         create(config, ALONE)
-
-
-def test_formats_of_what_travels_are_execution_settings(data_root: Path) -> None:
-    options = build_task(data_root, "kfac_half_factors=float16", "kfac_gradients=bfloat16").options
-    assert (options.factor_format, options.gradient_format) == ("float16", "bfloat16")
-    assert build_task(data_root, "kfac_float21=on").options.factor_format == "float21"
-    with pytest.raises(UserError, match="factors already travel as float21; fix: leave out"):
-        build_task(data_root, "kfac_float21=on", "kfac_half_factors=float16")
-    with pytest.raises(
-        UserError, match="kfac_gradients=bfloat16: it has no effect without kfac_inv"
-    ):
-        build_task(data_root, "kfac_inverses=everywhere", "kfac_gradients=bfloat16")
 
 
 @pytest.mark.parametrize("fisher", ["sampled_2", "exact"])

@@ -1,11 +1,20 @@
-"""kfac: which rank computes which inverse."""
+"""kfac: which rank computes which inverse, the ladder of the baseline, compilation."""
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the extra torch")
+torch = pytest.importorskip("torch", reason="needs the extra torch")
 
+from benchmarks.kfac.channels_first import ChannelsFirst
 from benchmarks.kfac.costs import PARTS, share_inverses
+from reference.measure.cost_steps import load_costs
 from reference.measure.costs import OptimizerParts
+from reference.optim.kfac import curvature
+from reference.run.config import configure
+from rules.errors import UserError
+from tests.benchmarks.test_kfac import ALONE, FULL, MINI, build_task, weights_after
 
 LAYERS = [
     {"layer": "a", "milliseconds": 5.0, "cost": 50.0},
@@ -31,3 +40,50 @@ def test_an_optimizer_without_parts_of_its_own_adds_nothing() -> None:
     parts.refuse({})
     assert parts.stretch(parts.measure(None), 1, 4) == {}
     assert not parts.list_tables({})
+
+
+def test_each_rung_of_the_ladder_can_be_configured() -> None:
+    for chosen in (MINI, FULL):
+        rungs = load_costs("kfac", chosen.scale).require_ladder().rungs
+        configs = [configure(chosen, division="open", overrides=rung.overrides) for rung in rungs]
+        assert {config.hyperparameters["opt_preconditioner"] for config in configs} == {"none"}
+        assert {rung.network for rung in rungs} - {""} <= set(PARTS.networks)
+        settings = zip(configs, rungs, strict=True)
+        assert len({f"{config.execution} {rung.network}" for config, rung in settings}) == 4
+
+
+def test_a_benchmark_without_a_ladder() -> None:
+    with pytest.raises(UserError, match="transformer names no steps of its baseline"):
+        load_costs("transformer", "mini").require_ladder()
+
+
+def test_channels_first_compute_the_same(data_root: Path) -> None:
+    task = build_task(data_root, "opt_preconditioner=none")
+    other: Any = ChannelsFirst(task.config, ALONE)
+    other.build()
+    other.open_data()
+    other.model.train()
+    assert other.model.layer1[0].conv2.weight.is_contiguous()
+    assert not task.model.layer1[0].conv2.weight.is_contiguous()
+    assert float(other.step()) == pytest.approx(float(task.step()), rel=1e-5)
+
+
+def test_steps_in_which_no_factor_is_due_run_compiled(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiler cannot see hooks, so there are none while it runs; nothing else changes."""
+    monkeypatch.setattr(curvature, "compute_steps_to_next", lambda *arguments: 2)
+    eager = weights_after(build_task(data_root), 4)
+    calls: list[bool] = []
+
+    def fake(function: Any, dynamic: bool) -> Any:
+        def call(*arguments: Any) -> Any:
+            calls.append(any(module._forward_hooks for module in task.model.modules()))
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", fake)
+    task = build_task(data_root, "compile=on")
+    assert torch.equal(weights_after(task, 4), eager)
+    assert calls == [False, False]

@@ -3,7 +3,7 @@
 import argparse
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,11 @@ from tools.console.arguments import (
     add_set_option,
     make_command_parser,
 )
+from tools.measure.cost_ladder import Show, Shown, format_table, show_ladder
 
 if TYPE_CHECKING:
     from reference.measure.costs import MeasuredCosts, Setup, Update
+    from reference.torch.distributed import TorchRanks
 
 DESCRIPTION = """\
 Measure what an update costs with the optimizer of a benchmark, by the steps with which its paper
@@ -37,6 +39,8 @@ made it fast (benchmarks/<name>/costs.yaml):
 With --compare NAME it measures some of the steps for each of several settings, such as networks,
 each against the baseline with the same settings.
 
+With --ladder it measures instead what makes the baseline fast, step by step, without the optimizer.
+
 Steps that change only what travels between ranks or nodes are left out where there is one; start
 the command with torchrun for these. The output says what is projected from measured parts, and what
 others reported: their machine is not this one.
@@ -48,6 +52,7 @@ examples:
   torchrun --standalone --nproc-per-node 2 -m tools.measure costs kfac --output costs.json
   cepheid measure costs kfac --figures figures/
   cepheid measure costs kfac --compare networks --figures figures/
+  cepheid measure costs kfac --ladder --settle 2 --figures figures/ --output ladder.json
 
 exit codes: 0 fine; 2 wrong use
 """
@@ -58,7 +63,13 @@ def make_parser() -> argparse.ArgumentParser:
     parser = make_command_parser("measure costs", DESCRIPTION, EXAMPLES)
     add_benchmark(parser, "which benchmark; it needs a costs.yaml")
     add = parser.add_argument
-    add("--compare", metavar="NAME", help="a comparison of costs.yaml (default: all steps)")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
+        "--compare", metavar="NAME", help="a comparison of costs.yaml (default: all steps)"
+    )
+    chosen.add_argument(
+        "--ladder", action="store_true", help="measure what makes the baseline fast, step by step"
+    )
     add("--rounds", type=int, default=5, metavar="N", help="turns of each side (default: 5)")
     add(
         "--settle",
@@ -103,16 +114,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     ]
     for setup in setups:
         setup.refuse()
+    if arguments.ladder:
+        setups[0].costs.require_ladder()
     if arguments.figures:
         make_folder(arguments.figures, "--figures")
-    _measure(setups, arguments.output, arguments.figures)
+    show = show_ladder if arguments.ladder else _show_steps
+    _measure(setups, show, arguments.output, arguments.figures)
     if find_placement().world_size > 1:
         end_rank(EXIT_FINE)
     return EXIT_FINE
 
 
-def _measure(setups: Sequence["Setup"], output: Path | None, figures: Path | None) -> None:
-    from reference.measure.costs import measure_costs
+def _measure(
+    setups: Sequence["Setup"], show: Show, output: Path | None, figures: Path | None
+) -> None:
     from reference.session.observer import prepare_data
     from reference.torch.distributed import start_ranks
     from tools.console.terminal import Terminal
@@ -123,19 +138,31 @@ def _measure(setups: Sequence["Setup"], output: Path | None, figures: Path | Non
         if ranks.is_first:
             prepare_data(setups[0].definition, setups[0].data_root, terminal)
         ranks.barrier()
-        measured = [(setup, measure_costs(setup, ranks, terminal.tell)) for setup in setups]
+        shown = show(setups, ranks, terminal.tell)
         if not ranks.is_first:
             return
-        terminal.tell(_describe(measured))
+        terminal.tell(shown.text)
         terminal.warn_of_load(load)
         if output:
-            of_each = {setup.costs.group: costs.as_json(setup) for setup, costs in measured}
-            facts = {**of_each.get("", {"compared": of_each}), "load_before": load}
+            facts = {**shown.facts, "load_before": load}
             writing.replace_file(output, json.dumps(facts, indent=1) + "\n")
             terminal.tell(f"written: {output}")
         if figures:
-            for path in _draw(measured, figures):
+            for path in shown.draw(figures):
                 terminal.tell(f"written: {path}")
+
+
+def _show_steps(
+    setups: Sequence["Setup"], ranks: "TorchRanks", say: Callable[[str], None]
+) -> Shown:
+    from reference.measure.costs import measure_costs
+
+    measured = [(setup, measure_costs(setup, ranks, say)) for setup in setups]
+    if not ranks.is_first:
+        return Shown()
+    of_each = {setup.costs.group: costs.as_json(setup) for setup, costs in measured}
+    facts = of_each.get("", {"compared": of_each})
+    return Shown(_describe(measured), facts, lambda folder: _draw(measured, folder))
 
 
 def _draw(measured: Sequence[Pair], folder: Path) -> list[Path]:
@@ -158,11 +185,11 @@ def _describe(measured: Sequence[Pair]) -> str:
     reported = f"; reported: {costs.source}, {costs.published_at}" if costs.published else ""
     parts = [
         f"Time of an update ({first.ranks} rank(s), {first.global_batch_size} samples{reported})",
-        _format_table(
+        format_table(
             [_make_update_row(one, update) for one, costs in measured for update in costs.updates]
         ),
         "Phases: milliseconds of an update of the first rank",
-        _format_table(
+        format_table(
             [
                 {"step": name}
                 | {
@@ -176,19 +203,12 @@ def _describe(measured: Sequence[Pair]) -> str:
     for one, costs_of_one in measured:
         of_group = f"{one.costs.group}: " if one.costs.group else ""
         for title, rows in one.parts.list_tables(costs_of_one.parts).items():
-            parts += [f"{of_group}{title}", _format_table(rows)]
+            parts += [f"{of_group}{title}", format_table(rows)]
         parts += [f"{of_group}Time to target", _describe_times(one, costs_of_one)]
     if costs.published:
         parts += [f"Reported: {costs.source}. {costs.note}"]
-        parts += [_format_table([asdict(row) for row in costs.published])]
+        parts += [format_table([asdict(row) for row in costs.published])]
     return "\n\n".join(parts)
-
-
-def _format_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    from tabulate import tabulate
-
-    cells = [{key: "" if value is None else value for key, value in row.items()} for row in rows]
-    return tabulate(cells, headers="keys", disable_numparse=True)
 
 
 def _list_phases(measured: Sequence[Pair]) -> dict[str, Mapping[str, float]]:
@@ -246,7 +266,7 @@ def _describe_times(setup: "Setup", measured: "MeasuredCosts") -> str:
         else "communication grows as a ring's"
     )
     return (
-        f"{_format_table(rows)}\n\nEpochs are means of the seeds that reached the target. "
+        f"{format_table(rows)}\n\nEpochs are means of the seeds that reached the target. "
         f"Projections start from the phases of {measured.ranks} rank(s) with the same global "
         f"batch: work on samples is divided, the busiest rank decides the optimizer's own parts, "
         f"{communication}, and the rest does not change."

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from reference.measure.cost_steps import Costs
-from reference.measure.figures.drawing import REPORTED, draw_figure
+from reference.measure.figures.drawing import OURS, REPORTED, draw_figure
 
 COLOURS = ("#b8b8b8", "#3a86d1", "#1b4f8a", "#e0a030", "#7a52a8", "#c8452f", "#4f9d5d", "#dddddd")
 
@@ -23,17 +24,8 @@ def draw_phases(
     """
     reported = [step for step in (costs.baseline, *costs.steps) if step.published_ms]
     with draw_figure(path, columns=2 if reported else 1) as (figure, (left, *others)):
-        for place, phases in enumerate(phases_ms.values()):
-            bottom = 0.0
-            for phase, colour in zip(order, COLOURS, strict=False):
-                height = max(0.0, phases.get(phase, 0.0))
-                label = "" if place else phase
-                left.bar(place, height, bottom=bottom, color=colour, label=label)
-                bottom += height
-        left.set_xticks(range(len(phases_ms)), list(phases_ms), rotation=30, ha="right")
-        left.set_ylabel("ms of an update")
+        _stack_phases(left, phases_ms, order)
         left.set_title(f"measured: {where}")
-        left.legend(fontsize=7)
         for right in others:
             totals = [step.published_ms for step in reported]
             right.bar(range(len(reported)), totals, color=REPORTED)
@@ -42,3 +34,46 @@ def draw_phases(
             right.set_title("as reported: totals")
         figure.suptitle(f"{costs.title} ({costs.source})", fontsize=9)
     return path
+
+
+def draw_ladder(
+    path: Path,
+    title: str,
+    phases_ms: Mapping[str, Mapping[str, float]],
+    speedups: Mapping[str, tuple[float, float, float]],
+    order: Sequence[str],
+    where: str,
+) -> Path:
+    """Draw the phases of each rung on the left; on the right how much faster it is than the first.
+
+    ``speedups`` have median and quartiles. Raises UserError where the file cannot be written.
+    """
+    with draw_figure(path, columns=2) as (figure, (left, right)):
+        _stack_phases(left, phases_ms, order)
+        left.set_title(f"measured: {where}")
+        places = range(len(speedups))
+        middles = [middle for middle, _, _ in speedups.values()]
+        spread = [
+            [middle - low for middle, low, _ in speedups.values()],
+            [high - middle for middle, _, high in speedups.values()],
+        ]
+        right.bar(places, middles, yerr=spread, color=OURS, capsize=4)
+        right.axhline(1, color=REPORTED, linewidth=0.8)
+        right.set_xticks(places, list(speedups), rotation=30, ha="right")
+        right.set_title("speed, of the first (median and quartiles of turns)")
+        figure.suptitle(title, fontsize=9)
+    return path
+
+
+def _stack_phases(
+    axes: Any, phases_ms: Mapping[str, Mapping[str, float]], order: Sequence[str]
+) -> None:
+    for place, phases in enumerate(phases_ms.values()):
+        bottom = 0.0
+        for phase, colour in zip(order, COLOURS, strict=False):
+            height = max(0.0, phases.get(phase, 0.0))
+            axes.bar(place, height, bottom=bottom, color=colour, label="" if place else phase)
+            bottom += height
+    axes.set_xticks(range(len(phases_ms)), list(phases_ms), rotation=30, ha="right")
+    axes.set_ylabel("ms of an update")
+    axes.legend(fontsize=7)

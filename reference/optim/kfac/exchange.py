@@ -77,6 +77,11 @@ class Exchange:
         else:
             self._levels = (self._all,)
 
+    @property
+    def is_rounding(self) -> bool:
+        """True if numbers are rounded to a format because they are sent."""
+        return self.world_size > 1
+
     def close(self) -> None:
         """Destroy the process groups; nothing can be sent afterwards."""
         for group in self._groups:
@@ -230,21 +235,32 @@ class Exchange:
             member: self._find_rail(member) if level.name == "node" else (member,)
             for member in level.members
         }
+        sizes = [[lengths[source] for source in sources[member]] for member in level.members]
         own = torch.cat([held[source] for source in sources[self.rank]])
-        others = len(level.members) - 1
-        self.sent[purpose, level.name] += own.numel() * own.element_size() * others
+        received = self._send_to_all(own, list(map(sum, sizes)), level, purpose)
         results: dict[int, Tensor] = {}
-        works = []
-        for member in level.members:
-            sizes = [lengths[source] for source in sources[member]]
-            flat = own if member == self.rank else own.new_empty(sum(sizes))
-            if flat.numel():
-                with self._guard():
-                    works.append(dist.broadcast(flat, member, group=level.group, async_op=True))
-            results |= zip(sources[member], flat.split(sizes), strict=True)
-        for work in works:
+        for member, flat, of_sources in zip(level.members, received, sizes, strict=True):
+            results |= zip(sources[member], flat.split(of_sources), strict=True)
+        return results
+
+    def _send_to_all(
+        self, own: Tensor, sizes: Sequence[int], level: Level, purpose: str
+    ) -> list[Tensor]:
+        """Return what each member of a level has, (sizes[k],): one collective, nothing padded.
+
+        It is an all-to-all, which has uneven sizes in every library; an all-gather has even ones.
+        """
+        others = [size if place != level.place else 0 for place, size in enumerate(sizes)]
+        to_each = [own.numel() if place != level.place else 0 for place in range(len(sizes))]
+        self.sent[purpose, level.name] += sum(to_each) * own.element_size()
+        received = own.new_empty(sum(others))
+        if sum(sizes):
             with self._guard():
-                work.wait()
+                dist.all_to_all_single(
+                    received, own.repeat(len(sizes) - 1), others, to_each, group=level.group
+                )
+        results = list(received.split(others))
+        results[level.place] = own
         return results
 
     def _find_rail(self, rank: int) -> tuple[int, ...]:

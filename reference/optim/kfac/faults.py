@@ -23,7 +23,7 @@ class OutOfRange:
 
     def __init__(self, option: str, form: Format, exchange: Exchange) -> None:
         self._form, self._rank = form, exchange.rank
-        self._range = find_range(form) if exchange.world_size > 1 else None
+        self._range = find_range(form) if exchange.is_rounding else None
         self._fix = f'fix: set {option} to "bfloat16", "float21" or "float32"'
         self._named: set[tuple[str, str]] = set()
 

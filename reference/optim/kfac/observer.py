@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
+from torch.utils.hooks import RemovableHandle
 
 from reference.optim.kfac import fisher
 from reference.optim.kfac.curvature import Phase
@@ -44,15 +45,35 @@ class Observer:
         self._is_accumulating = False
         self._is_paused = False
         self._weights: dict[Layer, Tensor] = {}
+        self._hooks: list[RemovableHandle] = []
+        self._is_removed = False
+        self.attach()
+
+    def remove(self) -> None:
+        """Remove the hooks from the model for good."""
+        self.detach()
+        self._is_removed = True
+
+    def attach(self) -> None:
+        """Observe the layers again after ``detach``."""
+        if self._hooks or self._is_removed:
+            return
         self._hooks = [
             layer.module.register_forward_hook(partial(self._after_forward, layer))
             for layer in self.layers
         ]
 
-    def remove(self) -> None:
-        """Remove the hooks from the model."""
+    def detach(self) -> None:
+        """Leave the model without hooks, as ``torch.compile`` needs it, while nothing is due."""
         for hook in self._hooks:
             hook.remove()
+        self._hooks = []
+
+    @property
+    def is_due(self) -> bool:
+        """True if this step refreshes a factor, so that its passes must be observed."""
+        due = (self._reader.is_due(each) for layer in self.layers for each in layer.statistics)
+        return not self._is_removed and any(due)
 
     def _after_forward(
         self, layer: Layer, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor

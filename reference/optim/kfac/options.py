@@ -9,6 +9,7 @@ from rules.errors import UserError
 Fisher = Literal["empirical", "sampled", "exact", "gauss_newton"]
 Inverse = Literal["cholesky", "eigen"]
 Rescaling = Literal["none", "kl_clip", "norm"]
+Sums = Literal["float32", "as_sent"]
 Unsupported = Literal["skip", "refuse"]
 
 
@@ -40,6 +41,10 @@ class Options:
     backward pass); ``ranks_per_node`` (0: one level); ``stale`` (a factor is refreshed only as
     often as it changes, by ``stale_tolerance``).
 
+    ``simulated_ranks`` is for one rank: factors and preconditioned gradients are rounded as they
+    would be on their way between so many ranks (0: nothing travels, nothing is rounded). Partial
+    ``sums`` are formed in "float32", as ``Exchange`` does, or rounded too, "as_sent".
+
     Algorithm 1: ``average_gradients`` takes over the averaging of gradients over ranks, each to the
     owner of its layer; ``shard_update`` leaves gradients with the owners, who alone update their
     weights, and ``KFAC.share_weights`` sends these round.
@@ -67,6 +72,8 @@ class Options:
     ranks_per_node: int = 0
     stale: bool = False
     stale_tolerance: float = 0.1
+    simulated_ranks: int = 0
+    sums: Sums = "float32"
 
     average_gradients: bool = False
     shard_update: bool = False
@@ -80,6 +87,7 @@ class Options:
             ("unsupported", get_args(Unsupported)),
             ("factor_format", get_args(Format)),
             ("gradient_format", get_args(Format)),
+            ("sums", get_args(Sums)),
         ):
             if getattr(self, name) not in choices:
                 value = getattr(self, name)
@@ -96,8 +104,14 @@ class Options:
                 f"K-FAC: fisher_samples is {self.fisher_samples}, but nothing is drawn with "
                 f'fisher="{self.fisher}"; fix: leave it out, or set fisher="sampled"'
             )
-        if self.ranks_per_node < 0:
-            raise UserError(f"K-FAC: ranks_per_node is {self.ranks_per_node}; it must be 0 or more")
+        for name in ("ranks_per_node", "simulated_ranks"):
+            if getattr(self, name) < 0:
+                raise UserError(f"K-FAC: {name} is {getattr(self, name)}; it must be 0 or more")
+        if self.sums != "float32" and not self.simulated_ranks:
+            raise UserError(
+                f'K-FAC: sums is "{self.sums}", but ranks that communicate add in float32; fix: '
+                "set simulated_ranks, or leave sums out"
+            )
         if self.shard_update and not self.distribute_inverse:
             raise UserError(
                 "K-FAC: shard_update needs distribute_inverse: only then has each layer one owner"

@@ -14,6 +14,7 @@ from reference.optim.kfac.layers import BatchNormLayer, KroneckerLayer, Layer, f
 from reference.optim.kfac.observer import Observer
 from reference.optim.kfac.options import Options
 from reference.optim.kfac.owners import Owners
+from reference.optim.kfac.simulated import SimulatedCurvature, SimulatedExchange
 from reference.optim.kfac.staleness import Interval
 from rules.errors import UserError
 
@@ -50,8 +51,12 @@ class KFAC(Observer):
     ) -> None:
         options = options or Options()
         layers, self.left_out = find_layers(model, options)
-        self.exchange = Exchange(options.ranks_per_node, guard)
-        self.curvature = Curvature(layers, options, self.exchange, phase)
+        if options.simulated_ranks:
+            self.exchange: Exchange = SimulatedExchange(guard)
+            self.curvature: Curvature = SimulatedCurvature(layers, options, self.exchange, phase)
+        else:
+            self.exchange = Exchange(options.ranks_per_node, guard)
+            self.curvature = Curvature(layers, options, self.exchange, phase)
         super().__init__(layers, options, self.curvature, phase)
         self.bytes_sent: dict[tuple[str, str], int] = {}  # by this rank in the last update
         self._out_of_range = OutOfRange("gradient_format", options.gradient_format, self.exchange)

@@ -8,7 +8,9 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 pytest.importorskip("matplotlib", reason="the figures need the extra site")
 
-from reference.measure import cost_steps, costs, epochs
+import torch
+
+from reference.measure import cost_steps, costs, epochs, ladder
 from reference.measure.epochs import Run
 from rules.errors import UserError
 from tests import tiny
@@ -78,3 +80,36 @@ def test_all_of_it_on_a_few_pictures(
         assert len(balance["milliseconds"]) == balance["ranks"]
     for name in ("phases.png", "balance.png"):
         assert (tmp_path / "figures" / name).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow  # three kinds of updates are timed in turns
+def test_the_ladder_leaves_out_what_does_not_run_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = {"train_samples": 48, "evaluation_samples": 21}
+    files = [cost_steps.FILE]
+    tiny.install(
+        tmp_path / "benchmarks", monkeypatch, "kfac", keep=files, data=data, model={"width": 4}
+    )
+    monkeypatch.setattr(ladder, "UPDATES", 1)
+
+    def fail(*arguments: object, **named: object) -> None:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", fail)
+    arguments = ["kfac", "--ladder", "--rounds", "3", "--settle", "1"]
+    arguments += ["--set", "global_batch_size=8", "--data", str(tmp_path / "data")]
+    arguments += ["--figures", str(tmp_path), "--output", str(tmp_path / "ladder.json")]
+    assert measure_costs.main(arguments) == 0
+    printed = capsys.readouterr().out
+    for text in ("channels last", "left out: compiled: compile=on, but"):
+        assert text in printed
+    written = json.loads((tmp_path / "ladder.json").read_text())
+    assert [rung["name"] for rung in written["rungs"]] == [
+        "float32, channels first",
+        "channels last",
+    ]
+    assert list(written["left_out"]) == ["compiled", "bfloat16"]
+    assert written["rungs"][0]["speedup"] == [1, 1, 1]
+    assert len(written["rungs"][1]["timing"]["seconds"]) == 3
+    assert (tmp_path / "ladder.png").read_bytes().startswith(b"\x89PNG")

@@ -469,6 +469,8 @@ def test_a_batch_that_overflowed_is_left_out(caplog: pytest.LogCaptureFixture) -
         ({"inverse": "lu"}, "choose one of cholesky, eigen"),
         ({"shard_update": True, "distribute_inverse": False}, "needs distribute_inverse"),
         ({"ranks_per_node": -1}, "ranks_per_node is -1"),
+        ({"simulated_ranks": -1}, "simulated_ranks is -1"),
+        ({"sums": "as_sent"}, "ranks that communicate add in float32; fix: set simulated_ranks"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, object], message: str) -> None:

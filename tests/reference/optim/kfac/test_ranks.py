@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -240,6 +241,16 @@ def test_other_formats_are_really_used(name: str, other: str) -> None:
     assert _difference(first[name], first[other]) > 1e-6
 
 
+@pytest.mark.parametrize("name", ["float21", "float16", "bfloat16", "gradients in float16"])
+def test_simulated_ranks_round_as_real_ones(name: str) -> None:
+    """What is left is float32's rounding, which at times moves a number to the next one."""
+    real = _on_two_ranks()[0]
+    simulated = _train(replace(VARIANTS[name], simulated_ranks=2), 0, 1)
+    cost = _difference(real[name], real["base"])
+    assert _difference(simulated, real[name]) < max(ROUNDING, cost / 10)
+    assert _difference(simulated, _alone("base")) == pytest.approx(cost, rel=0.1)
+
+
 def _log_out_of_range(scale: float) -> list[str]:
     """What K-FAC says of a layer whose factor of gradients has the square of this scale."""
     said: list[str] = []
@@ -308,6 +319,63 @@ def test_stale_factors_spare_refreshes_on_all_ranks_alike() -> None:
     refreshes = [interval.refreshes for interval in first["stale"]["intervals"].values()]
     assert min(refreshes) < STEPS
     assert first["stale"]["intervals"] == _alone("stale")["intervals"]
+
+
+UNEVEN, UNEVEN_OWNERS = (4, 1, 7, 0, 2, 3), (0, 0, 2, 1, 2, 1)  # rank 3 of 4 owns nothing
+
+
+def _gather_unevenly(ranks_per_node: int) -> dict[str, Any]:
+    """What the collectives of one all-gather return and send, as torch.distributed sees them."""
+    calls: list[tuple[str, int]] = []
+
+    def count(name: str) -> None:
+        collective = getattr(dist, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            _, own, _, to_each = (*arguments, None, None, None)[:4]
+            rows = own if isinstance(own, Tensor) else torch.empty(0)
+            assert to_each is None or sum(to_each) == len(rows)
+            calls.append((name, rows.numel() * rows.element_size()))
+            return collective(*arguments, **named)
+
+        setattr(dist, name, call)
+
+    with start_ranks() as ranks:
+        exchange = Exchange(ranks_per_node)
+        for name in ("broadcast", "all_gather", "all_to_all_single", "all_reduce"):
+            count(name)
+        owners = [owner % ranks.world_size for owner in UNEVEN_OWNERS]
+        parts = [
+            torch.full((size,), float(owner == ranks.rank) * (place + 1))
+            for place, (size, owner) in enumerate(zip(UNEVEN, owners, strict=True))
+        ]
+        found = exchange.gather(parts, owners, "weights")
+        return {
+            "values": [part.tolist() for part in found],
+            "calls": calls,
+            "sent": dict(exchange.sent),
+        }
+
+
+@pytest.mark.parametrize(("world_size", "ranks_per_node"), [(2, 0), (4, 0), (4, 2)])
+def test_an_uneven_gather_is_one_collective_in_each_level(
+    world_size: int, ranks_per_node: int
+) -> None:
+    results = on_ranks(world_size, _gather_unevenly, ranks_per_node)
+    levels = 2 if ranks_per_node else 1
+    numbers = sum(UNEVEN)
+    for result in results:
+        assert result["values"] == [[place + 1.0] * size for place, size in enumerate(UNEVEN)]
+        assert [name for name, _ in result["calls"]] == ["all_to_all_single"] * levels
+        assert sum(count for _, count in result["calls"]) == sum(result["sent"].values())
+    sent = {
+        level: sum(result["sent"].get(("weights", level), 0) for result in results)
+        for level in ("all", "node", "between nodes")
+    }
+    if ranks_per_node:  # once to the other node, then from each rank to the other one of its node
+        assert sent == {"all": 0, "node": 4 * 2 * numbers, "between nodes": 4 * numbers}
+    else:
+        assert sent == {"all": 4 * (world_size - 1) * numbers, "node": 0, "between nodes": 0}
 
 
 def _bytes(results: list[dict[str, dict[str, Any]]], name: str, purpose: str, level: str) -> int:

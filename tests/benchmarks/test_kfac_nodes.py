@@ -1,0 +1,93 @@
+"""kfac on two nodes of two ranks each, as a run sees them that a launcher starts."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from benchmarks.kfac import after_run
+from benchmarks.kfac.task import PreconditionedResNet50
+from tests import tiny
+from tests.distributed import on_ranks
+from tools import run_benchmark
+
+NODES, PER_NODE = 2, 2
+SIZES = {"train_samples": 16, "evaluation_samples": 21}
+
+
+def _run_benchmark(arguments: list[str], per_node: int) -> list[tuple[int, int]]:
+    """Run as one rank of a node of ``per_node``; return the numbers in each layer's factors."""
+    torch.set_num_threads(1)
+    rank = int(os.environ["RANK"])
+    os.environ |= {"LOCAL_WORLD_SIZE": str(per_node), "LOCAL_RANK": str(rank % per_node)}
+    after_run.PLAIN_TURNS = after_run.PLAIN_UPDATES = 1
+    found: list[tuple[int, int]] = []
+    build = PreconditionedResNet50.build
+
+    def build_and_count(self: Any) -> int:
+        count = build(self)
+        assert self.kfac is not None
+        for layer in self.kfac.layers:
+            packed = sum(each.count_packed(triangle=True) for each in layer.statistics)
+            found.append((packed, layer.shape[0] * layer.shape[1]))
+        return count
+
+    PreconditionedResNet50.build = build_and_count  # type: ignore[method-assign]
+    with mock.patch.object(run_benchmark, "end_rank"):  # it would end before it returns something
+        run_benchmark.main(arguments)
+    return found
+
+
+def _read(output: Path) -> tuple[dict[str, float], dict[tuple[str, str], int], dict[str, Any]]:
+    """The quality of the last evaluation, the bytes of the report, and the implementation."""
+    (log,) = output.glob("results/*/*/result_*.txt")
+    events = [json.loads(line.partition(" ")[2]) for line in log.read_text().splitlines()]
+    quality = [each["metadata"]["metrics"] for each in events if each["key"] == "eval_accuracy"]
+    (implementation,) = (each["value"] for each in events if each["key"] == "implementation")
+    report = json.loads((log.parent / "report_0.json").read_text())
+    tables = {table["title"]: table["rows"] for table in report["tables"]}
+    sent = {(row["purpose"], row["level"]): row["bytes"] for row in tables.get("Bytes sent", ())}
+    return quality[-1], sent, implementation
+
+
+@pytest.mark.slow  # two runs, one of them on four ranks
+def test_two_nodes_of_a_launcher_sum_in_two_levels(
+    data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each number is sent once to the other node, and once from rank to rank within each node.
+
+    That is said of sums and of what comes back. In one level three quarters of all that four ranks
+    send would go to the other ranks, two thirds of it to the other node.
+    """
+    timing = {"eval_every_samples": 16, "max_samples": 16}
+    tiny.install(
+        tmp_path / "benchmarks", monkeypatch, "kfac", reachable=True,
+        data=SIZES, data_digest=None, model={"width": 4}, timing=timing,
+    )  # fmt: skip
+    settings = ["precision=fp32", "threads=1", "global_batch_size=8", "kfac_stale=false"]
+    two_level = [*settings, "all_reduce=two_level"]
+    common = ["kfac", "--scale", "mini", "--runs", "1", "--seed", "4", "--data", str(data_root)]
+
+    def run(ranks: int, chosen: list[str]) -> tuple[list[Any], Any]:
+        output = tmp_path / str(ranks)
+        sets = [part for each in chosen for part in ("--set", each)]
+        counts = on_ranks(
+            ranks, _run_benchmark, [*common, *sets, "--output", str(output)], min(ranks, PER_NODE)
+        )
+        return counts, _read(output)
+
+    _, (alone, nothing, _) = run(1, settings)
+    counts, (quality, sent, implementation) = run(NODES * PER_NODE, two_level)
+    assert nothing == {}
+    assert implementation["ranks"] == NODES * PER_NODE
+    assert quality == pytest.approx(alone, rel=1e-3, abs=1e-3)
+
+    packed, gradients = (sum(column) for column in zip(*counts[0], strict=True))
+    for purpose, numbers in (("factors", packed), ("gradients", gradients)):
+        assert sent[purpose, "between nodes"] == 4 * (NODES - 1) * numbers
+        assert sent[purpose, "node"] == 4 * NODES * (PER_NODE - 1) * numbers
