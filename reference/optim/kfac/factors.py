@@ -86,6 +86,18 @@ def compute_linear_input_factor(
     return total * (samples / max(1, count)) if weights is None else total
 
 
+def compute_frequencies(rows: Tensor, size: int, weights: Tensor | None = None) -> Tensor:
+    """Return the diagonal of A of an embedding of ``size`` rows, summed over samples: (1, size).
+
+    ``rows`` are the numbers of those that are looked up, (n, …). Positions of a sample count as
+    their mean, or with their ``weights``, (n, …).
+    """
+    if weights is None:
+        weights = torch.full_like(rows, len(rows) / max(1, rows.numel()), dtype=torch.float32)
+    total = torch.zeros(size, device=rows.device)
+    return total.index_add_(0, rows.flatten().long(), weights.flatten().float())[None]
+
+
 def compute_linear_output_factor(gradients: Tensor) -> Tensor:
     """Return B of a linear layer, summed over samples: (n, …, d) to (d, d)."""
     rows = gradients.reshape(-1, gradients.shape[-1])

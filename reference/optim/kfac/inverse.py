@@ -23,7 +23,8 @@ class Factored:
 
     With Cholesky ``factor`` is the lower triangle L of X + ``damping`` I = L Lᵀ, and ``values`` is
     None; else X = Q diag(``values``) Qᵀ with Q the ``factor``, undamped. Large ``products`` with
-    explicit inverses are made in that dtype.
+    explicit inverses are made in that dtype. Of a diagonal X, ``factor`` is the diagonal of
+    X + ``damping`` I, (n,), and with eigenvalues ``values`` is that of X.
     """
 
     factor: Tensor
@@ -51,10 +52,20 @@ def split_damping(
     root = damping**0.5
     pi = torch.ones((), device=averages[0].device)
     if pi_correction:
-        means = [matrix.diagonal().mean() for matrix in averages]
+        means = [get_diagonal(matrix).mean() for matrix in averages]
         ratio = torch.sqrt(means[0] / means[1])
         pi = torch.where((means[0] > 0) & (means[1] > 0) & ratio.isfinite(), ratio, pi)
     return pi * root, root / pi
+
+
+def get_diagonal(matrix: Tensor) -> Tensor:
+    """Return the diagonal, (n,), of a square matrix, (n, n), or of one that is diagonal, (1, n)."""
+    return matrix.diagonal() if len(matrix) == matrix.shape[1] else matrix[0]
+
+
+def is_diagonal(matrix: Tensor) -> bool:
+    """Return True for (1, n), the diagonal of a matrix that has nothing else."""
+    return len(matrix) < matrix.shape[1]
 
 
 def factorize_cholesky(
@@ -68,9 +79,13 @@ def factorize_cholesky(
     If a damped matrix is not positive definite, its damping is raised tenfold, up to
     ``DAMPING_RAISES_MAX`` times, with a warning. Raises UserError that names the factor after that.
     """
-    results: dict[int, Factored] = {}
+    results = {
+        index: Factored(matrix[0] + dampings[index], dampings[index])
+        for index, matrix in enumerate(matrices)
+        if is_diagonal(matrix)
+    }
     dampings = list(dampings)
-    waiting = list(range(len(matrices)))
+    waiting = [index for index in range(len(matrices)) if index not in results]
     for raises in range(DAMPING_RAISES_MAX + 1):
         results |= _factorize_damped(waiting, matrices, dampings, products)
         waiting = [index for index in waiting if index not in results]
@@ -121,8 +136,13 @@ def factorize_eigen(matrices: Sequence[Tensor], dampings: Sequence[Tensor]) -> l
 
     Eigenvalues that rounding made negative are set to 0.
     """
-    results: dict[int, Factored] = {}
-    for batch in _group_by_size(range(len(matrices)), matrices):
+    results = {
+        index: Factored(matrix[0] + dampings[index], dampings[index], matrix[0].clamp(min=0))
+        for index, matrix in enumerate(matrices)
+        if is_diagonal(matrix)
+    }
+    waiting = [index for index in range(len(matrices)) if index not in results]
+    for batch in _group_by_size(waiting, matrices):
         values, vectors = torch.linalg.eigh(torch.stack([matrices[index] for index in batch]))
         for place, index in enumerate(batch):
             results[index] = Factored(vectors[place], dampings[index], values[place].clamp(min=0))
@@ -151,9 +171,11 @@ def precondition(
     if inputs.values is None or outputs.values is None:
         half = _solve(inputs, gradient.T, steps[0]).T
         return _solve(outputs, half, steps[1]).float()
-    rotated = outputs.factor.T @ gradient @ inputs.factor
-    rotated = rotated / (outputs.values[:, None] * inputs.values + damping)
-    return outputs.factor @ rotated @ inputs.factor.T
+    rotated = outputs.factor.T @ gradient
+    curvature = outputs.values[:, None] * inputs.values + damping
+    if inputs.factor.ndim == 1:  # diagonal
+        return outputs.factor @ (rotated / curvature)
+    return outputs.factor @ (rotated @ inputs.factor / curvature) @ inputs.factor.T
 
 
 def _solve(factored: Factored, right: Tensor, steps: int) -> Tensor:
@@ -163,6 +185,8 @@ def _solve(factored: Factored, right: Tensor, steps: int) -> Tensor:
     rows, or if it is used for several steps.
     """
     rows, columns = right.shape
+    if factored.factor.ndim == 1:
+        return right / factored.factor[:, None]
     if columns < rows and steps < EXPLICIT_FROM_STEPS:
         return torch.cholesky_solve(right.float(), factored.factor)
     if rows * rows * columns < BFLOAT16_FROM:

@@ -21,7 +21,9 @@ from rules.errors import UserError, did_you_mean
 
 @dataclass(eq=False)
 class Statistic:
-    """One factor: a symmetric matrix, (size, size), or the unit-wise Fisher of ``size`` channels.
+    """One factor: a symmetric matrix, (size, size), or ``rows`` numbers of each of ``size`` units.
+
+    The unit-wise Fisher of a batch normalisation has three, a diagonal matrix one.
 
     ``collected`` is this rank's sum over the samples since the last step. On ranks that invert it,
     ``average`` is the running average, ``before`` are the two that it replaced, newest first.
@@ -37,11 +39,12 @@ class Statistic:
     factored: Factored | None = None
     interval: Interval = field(default_factory=Interval)
     non_finite: int = 0  # batches in a row that were left out
+    rows: int = 3
 
     @property
     def shape(self) -> tuple[int, int]:
         """The shape of the factor."""
-        return (self.size if self.is_matrix else 3, self.size)
+        return (self.size if self.is_matrix else self.rows, self.size)
 
     def pack(self, values: Tensor, triangle: bool) -> Tensor:
         """Return the factor as a flat float32 tensor, for sending.
@@ -165,6 +168,8 @@ class Layer(ABC):
 class KroneckerLayer(Layer):
     """Linear or Conv2d: F ≈ B ⊗ A."""
 
+    feature_axes = 1  # of the inputs, after those of samples and positions
+
     def __init__(self, name: str, module: nn.Linear | nn.Conv2d) -> None:
         self.with_bias = module.bias is not None and module.bias.requires_grad
         parameters = [cast(nn.Parameter, module.weight)]
@@ -228,6 +233,35 @@ class KroneckerLayer(Layer):
         )
 
 
+class EmbeddingLayer(KroneckerLayer):
+    """Embedding: F ≈ B ⊗ A, where A is diagonal and has the frequencies of the rows.
+
+    The rows are the inputs, of which a position has one.
+    """
+
+    feature_axes = 0
+
+    def __init__(self, name: str, module: nn.Embedding) -> None:
+        Layer.__init__(self, name, module, [cast(nn.Parameter, module.weight)])
+        size, width = module.weight.shape
+        self.with_bias, self._window, self.shape = False, None, (width, size)
+        self.inputs = Statistic(f"{name}.A", size, is_matrix=False, of_inputs=True, rows=1)
+        self.outputs = Statistic(f"{name}.B", width, is_matrix=True, of_inputs=False)
+        self.statistics = (self.inputs, self.outputs)
+
+    def collect_inputs(self, inputs: Tensor, weights: Tensor | None = None) -> None:
+        """Add the numbers of rows, (n, …), to their frequencies; ``weights`` have their shape."""
+        self.inputs.collect(factors.compute_frequencies(inputs, self.inputs.size, weights))
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return the weight as (width, rows)."""
+        return parts[0].float().T
+
+    def split_gradient(self, gradient: Tensor) -> list[Tensor]:
+        """Return a view of the gradient, (width, rows), in the shape of the weight."""
+        return [gradient.T]
+
+
 class BatchNormLayer(Layer):
     """Batch normalisation: a 2 × 2 Fisher for scale and shift of each channel.
 
@@ -275,11 +309,14 @@ class BatchNormLayer(Layer):
         return list(gradient.unbind())
 
 
-def find_layers(model: nn.Module, options: Options) -> tuple[list[Layer], dict[str, str]]:
+def find_layers(
+    model: nn.Module, options: Options, without: tuple[type[nn.Module], ...] = ()
+) -> tuple[list[Layer], dict[str, str]]:
     """Return the layers that K-FAC preconditions, and why other layers are left out, by name.
 
-    The layers are in the model's order. Raises UserError if a pattern to skip matches nothing, if
-    the options refuse unsupported layers and there is one, or if no layer is left.
+    The layers are in the model's order; there are none of the types ``without``. Raises UserError
+    if a pattern to skip matches nothing, if the options refuse unsupported layers and there is one,
+    or if no layer is left.
     """
     found: list[Layer] = []
     left_out: dict[str, str] = {}
@@ -301,6 +338,8 @@ def find_layers(model: nn.Module, options: Options) -> tuple[list[Layer], dict[s
         reason = f"shares a parameter with {sharing}" if sharing else explain_unsupported(module)
         if isinstance(model.get_submodule(name.rpartition(".")[0]), nn.MultiheadAttention):
             reason = "MultiheadAttention uses its weight without calling it"
+        if isinstance(module, without):
+            reason = f"no block for {type(module).__name__}"
         if reason is None:
             found.append(_make_layer(name, module))
             continue
@@ -311,7 +350,7 @@ def find_layers(model: nn.Module, options: Options) -> tuple[list[Layer], dict[s
                 'skip it by name, or set unsupported to "skip"'
             )
     if not found:
-        raise UserError("K-FAC: the model has no layer to precondition (Linear, Conv2d, BatchNorm)")
+        raise UserError("K-FAC: no layer to precondition (Linear, Conv2d, Embedding, BatchNorm)")
     return found, left_out
 
 
@@ -332,7 +371,7 @@ def _is_within(name: str, pattern: str) -> bool:
 
 def explain_unsupported(module: nn.Module) -> str | None:
     """Return why K-FAC has no factors for a module with parameters, or None if it has."""
-    if not isinstance(module, nn.Linear | nn.Conv2d | _BatchNorm):
+    if not isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding | _BatchNorm):
         return f"no factors for {type(module).__name__}"
     if module.weight is None or not module.weight.requires_grad:
         return "its weight is not trained"
@@ -340,6 +379,10 @@ def explain_unsupported(module: nn.Module) -> str | None:
         return "its weight is computed from other parameters"
     if isinstance(module, _BatchNorm) and not module.bias.requires_grad:
         return "its shift is not trained"
+    if isinstance(module, nn.Embedding) and (
+        module.sparse or module.scale_grad_by_freq or module.max_norm is not None
+    ):
+        return "an embedding with sparse or scaled gradients, or a largest norm"
     if isinstance(module, nn.Conv2d):
         if module.groups != 1:
             return f"a convolution in {module.groups} groups"
@@ -351,5 +394,7 @@ def explain_unsupported(module: nn.Module) -> str | None:
 def _make_layer(name: str, module: nn.Module) -> Layer:
     if isinstance(module, _BatchNorm):
         return BatchNormLayer(name, module)
+    if isinstance(module, nn.Embedding):
+        return EmbeddingLayer(name, module)
     assert isinstance(module, nn.Linear | nn.Conv2d)
     return KroneckerLayer(name, module)

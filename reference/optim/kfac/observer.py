@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from reference.optim.kfac import fisher
 from reference.optim.kfac.curvature import Phase
-from reference.optim.kfac.layers import Layer, Statistic
+from reference.optim.kfac.layers import KroneckerLayer, Layer, Statistic
 from reference.optim.kfac.options import Options
 from rules.errors import UserError, did_you_mean
 
@@ -113,12 +113,12 @@ class Observer:
     def weigh(self, weights: Mapping[str, Tensor]) -> None:
         """Weigh the positions of the samples in the forward passes that follow, for the factor A.
 
-        ``weights`` are (samples, …) by patterns of names of linear layers, of which the first that
-        matches a name counts; without a match all positions weigh the same. Padding weighs 0. A is
-        the mean over samples of Σ w a aᵀ over the positions of each, on all ranks together, so the
-        weights of all positions should add up to the number of samples. B needs none: what is
-        padding for the loss has gradients of 0. Raises UserError for a pattern that matches no
-        linear layer.
+        ``weights`` are (samples, …) by patterns of names of linear layers and embeddings, of which
+        the first that matches a name counts; without a match all positions weigh the same. Padding
+        weighs 0. A is the mean over samples of Σ w a aᵀ over the positions of each, on all ranks
+        together, so the weights of all positions should add up to the number of samples. B needs
+        none: what is padding for the loss has gradients of 0. Raises UserError for a pattern that
+        matches no such layer.
         """
         self._weights = {}
         for pattern, values in weights.items():
@@ -126,20 +126,24 @@ class Observer:
             if not any(layer.takes_weights for layer in matching):
                 names = [layer.name for layer in self.layers if layer.takes_weights]
                 raise UserError(
-                    f'K-FAC: weigh: "{pattern}" matches no linear layer that K-FAC preconditions'
+                    f'K-FAC: weigh: "{pattern}" matches no linear layer or embedding of K-FAC'
                     f"{did_you_mean(pattern, names)}"
                 )
             for layer in matching:
-                self._weights.setdefault(layer, values)
+                if layer.takes_weights:
+                    self._weights.setdefault(layer, values)
 
     def _find_weights(self, layer: Layer, inputs: Tensor) -> Tensor | None:
         """Return the weights of a layer's positions for inputs (n, …, d), if it has some."""
-        weights = self._weights.get(layer) if layer.takes_weights else None
-        if weights is not None and weights.shape != inputs.shape[:-1]:
+        weights = self._weights.get(layer)
+        if weights is None or not isinstance(layer, KroneckerLayer):
+            return None
+        positions = inputs.shape[: inputs.ndim - layer.feature_axes]
+        if weights.shape != positions:
             raise UserError(
                 f'K-FAC: layer "{layer.name}" has weights of shape {tuple(weights.shape)}, but its '
-                f"input has {tuple(inputs.shape[:-1])} positions; fix: call weigh before each "
-                "forward pass, with the positions of that pass"
+                f"input has {tuple(positions)} positions; fix: call weigh before each forward "
+                "pass, with the positions of that pass"
             )
         return weights
 

@@ -126,7 +126,7 @@ def fisher_blocks(
     # The gradients of any losses are observed as those of drawn targets are.
     kind: Fisher = "sampled" if fisher == "empirical" else fisher
     options = Options(fisher=kind, fisher_samples=samples, skip=skip, unsupported=unsupported)
-    layers, left_out = find_layers(model, options)
+    layers, left_out = find_layers(model, options, without=(nn.Embedding,))
     observer = Observer(layers, options, _Everything())
     count = 0
     try:

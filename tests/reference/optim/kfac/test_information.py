@@ -300,3 +300,13 @@ def test_the_examples_of_the_page_print_what_it_says() -> None:
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     result = runner.run(test, out=said.append)
     assert result.failed == 0, "".join(said)
+
+
+def test_embeddings_have_no_block() -> None:
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 2))
+    data = [(torch.arange(4), torch.zeros(4, dtype=torch.long))]
+    blocks = information.fisher_blocks(model, data)
+    assert list(blocks.blocks) == ["1"]
+    assert blocks.left_out == {"0": "no block for Embedding"}
+    with pytest.raises(UserError, match="no block for Embedding; skip it by name"):
+        information.fisher_blocks(model, data, unsupported="refuse")

@@ -509,11 +509,33 @@ def test_positions_without_weight_are_as_if_they_were_not_there() -> None:
     assert torch.allclose(2 * factors[0][1], factors[1][1], rtol=1e-4)  # of the mean of 2 samples
 
 
+def test_an_embedding_equals_the_dense_fisher_where_kronecker_is_exact() -> None:
+    network, rows, targets = nn.Embedding(5, 3), torch.randint(4, (20,)), torch.zeros(20)
+    samples = _sample_gradients(network, rows, targets, _sum_weighted)
+    before, after = _precondition(network, EXACT, rows, targets, _sum_weighted)
+    expected = _dense_direction(network, samples, before, 0.1)
+    assert torch.allclose(after[0], expected[0], rtol=1e-3, atol=1e-6)
+    assert not after[0][4].any()  # a row that was not looked up
+
+    kfac = KFAC(network, Options(damping=0.1, average_decay=0, pi_correction=False))
+    network.zero_grad()
+    kfac.weigh({"": torch.arange(20) / 190 * 20})
+    _sum_weighted(network(rows), targets).backward()
+    (gradient,) = _gradients(network)
+    kfac.step()
+    frequencies = torch.zeros(5).index_add_(0, rows, torch.arange(20) / 190)
+    _, outputs = kfac.layers[0].averages
+    assert torch.allclose(kfac.layers[0].averages[0], frequencies[None])
+    damped = outputs + 0.1**0.5 * torch.eye(3)
+    expected = [torch.linalg.solve(damped, (gradient / (frequencies + 0.1**0.5)[:, None]).T).T]
+    assert torch.allclose(_gradients(network)[0], expected[0], rtol=1e-4, atol=1e-6)
+
+
 def test_weights_of_other_positions_are_refused() -> None:
     network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     kfac = KFAC(network, EXACT)
     for pattern in ("1", "2"):
-        with pytest.raises(UserError, match=f'"{pattern}" matches no linear layer'):
+        with pytest.raises(UserError, match=f'"{pattern}" matches no linear layer or'):
             kfac.weigh({pattern: torch.ones(6)})
     kfac.weigh({"0": torch.ones(5)})
     with pytest.raises(UserError, match=r'"0" has weights of shape \(5,\), but .* has \(6,\)'):
