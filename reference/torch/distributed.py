@@ -169,11 +169,12 @@ class TorchRanks:
     def split_span(self, samples: int, share: int) -> tuple[int, int]:
         """Return the groups of ``samples`` in a replica's ``share``, and the replicas in a group.
 
-        At least one of the two numbers is 1. If ``samples`` is 0, the group is the global batch.
-        Raises UserError where groups would cut through a share unevenly.
+        At least one of the two numbers is 1. If ``samples`` is 0 or more than the global batch
+        has, the group is the global batch. Raises UserError where groups would cut through a
+        share unevenly.
         """
         total = share * self.replicas
-        samples = samples or total
+        samples = min(samples or total, total)
         if total % samples or (share % samples and samples % share):
             raise UserError(
                 f"model_bn_span {samples}: {self._describe_replicas()} with {share} samples each "

@@ -22,10 +22,10 @@ from rules.errors import UserError
 class ImageTask(ParallelTask):
     """A ``ParallelTask`` whose definition has ``model_bn_span`` and square images.
 
-    ``model_bn_span`` is the number of samples over which batch norms normalise; 0 stands for the
-    global batch. ``make_network`` uses ``make_normalisation`` for them and returns what
-    ``partition`` returns, so that the ranks of a replica share its images where the execution
-    setting ``spatial_partitions`` says so.
+    ``model_bn_span`` is the number of samples over which batch norms normalise; 0, and more
+    than the global batch has, stand for the global batch. ``make_network`` uses
+    ``make_normalisation`` for them and returns what ``partition`` returns, so that the ranks of a
+    replica share its images where the execution setting ``spatial_partitions`` says so.
     """
 
     span: Span
@@ -77,7 +77,7 @@ class ImageTask(ParallelTask):
             self.config.execution,
             self.list_piece_sizes(),
             "all have the same size, and batch norms normalise over whole groups of model_bn_span "
-            f"samples, here {self.hyperparameters.model_bn_span or self.config.global_batch_size}",
+            f"samples, here {self._count_span()}",
         )
 
     def use_execution(self, settings: Execution) -> None:
@@ -96,6 +96,11 @@ class ImageTask(ParallelTask):
             return super().unite(pieces, is_alone)
         return average_running_statistics(self.model, pieces)
 
+    def _count_span(self) -> int:
+        """Return the samples over which batch norms normalise."""
+        batch = self.config.global_batch_size
+        return min(self.hyperparameters.model_bn_span or batch, batch)
+
     def _find_pipeline_span(self) -> Span | None:
         """Return the groups of ``model_bn_span`` samples in a replica's share in a pipeline.
 
@@ -103,8 +108,7 @@ class ImageTask(ParallelTask):
         """
         if self.sharing.stages == 1:
             return None
-        share, count = self.batch_per_rank, self.sharing.micro_batches
-        span = self.hyperparameters.model_bn_span or self.config.global_batch_size
+        share, count, span = self.batch_per_rank, self.sharing.micro_batches, self._count_span()
         if share % count or (share // count) % span:
             raise UserError(
                 f"{STAGES}={self.sharing.stages}: {share} samples of a replica in {count} "

@@ -50,12 +50,12 @@ def test_one_group_is_torchs_batch_norm() -> None:
     assert torch.equal(norm.eval()(images()), torchs.eval()(images()))
 
 
-@pytest.mark.parametrize(("samples", "local_groups"), [(0, 1), (8, 1), (4, 2), (1, 8)])
+@pytest.mark.parametrize(("samples", "local_groups"), [(0, 1), (8, 1), (4, 2), (1, 8), (16, 1), (400, 1)])
 def test_spans_of_one_rank(samples: int, local_groups: int) -> None:
     assert TorchRanks(0, 1, torch.device("cpu")).make_span(samples, 8) == Span(local_groups)
 
 
-@pytest.mark.parametrize(("world_size", "samples"), [(1, 3), (1, 16), (4, 12), (3, 16)])
+@pytest.mark.parametrize(("world_size", "samples"), [(1, 3), (4, 12), (3, 16), (4, 24)])
 def test_spans_that_cut_through_a_share_are_refused(world_size: int, samples: int) -> None:
     with pytest.raises(UserError, match="model_bn_span"):
         TorchRanks(0, world_size, torch.device("cpu")).make_span(samples, 8)

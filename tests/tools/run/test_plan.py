@@ -102,9 +102,9 @@ def test_a_plan_for_many_ranks_needs_none_of_them(tmp_path: Path) -> None:
     assert (
         "ranks:   64 on 16 nodes, each 1 samples of a batch; --system is missing" in planned.stdout
     )
-    uneven = cepheid("run", *line, "--set", "model_bn_span=100")
+    uneven = cepheid("run", *line, "--set", "model_bn_span=48")
     assert uneven.returncode == 1
-    assert "refused: model_bn_span 100: 64 ranks with 1 samples each cannot" in uneven.stdout
+    assert "refused: model_bn_span 48: 64 ranks with 1 samples each cannot" in uneven.stdout
     assert list(tmp_path.iterdir()) == []
 
 
