@@ -1,5 +1,6 @@
 """The figure of `cepheid measure costs`: what an update is made of, step after step."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 from reference.measure.cost_steps import Costs
 from reference.measure.figures.drawing import OURS, REPORTED, draw_figure
 
+CROWDED = 8  # bars
+TITLE_CHARACTERS = 60  # of a line, for each column of a figure
 COLOURS = ("#b8b8b8", "#3a86d1", "#1b4f8a", "#e0a030", "#7a52a8", "#c8452f", "#4f9d5d", "#dddddd")
 
 
@@ -32,7 +35,8 @@ def draw_phases(
             names = [step.name for step in reported]
             right.set_xticks(range(len(reported)), names, rotation=30, ha="right")
             right.set_title("as reported: totals")
-        figure.suptitle(f"{costs.title} ({costs.source})", fontsize=9)
+        title = f"{costs.title} ({costs.source})"
+        figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS * (1 + len(others))), fontsize=9)
     return path
 
 
@@ -74,6 +78,9 @@ def _stack_phases(
             height = max(0.0, phases.get(phase, 0.0))
             axes.bar(place, height, bottom=bottom, color=colour, label="" if place else phase)
             bottom += height
-    axes.set_xticks(range(len(phases_ms)), list(phases_ms), rotation=30, ha="right")
+    look: dict[str, Any] = {"rotation": 30}
+    if len(phases_ms) > CROWDED:
+        look = {"rotation": 60, "rotation_mode": "anchor", "fontsize": 7}
+    axes.set_xticks(range(len(phases_ms)), list(phases_ms), ha="right", **look)
     axes.set_ylabel("ms of an update")
     axes.legend(fontsize=7)

@@ -66,15 +66,15 @@ def test_all_of_it_on_a_few_pictures(
     assert (plain["epochs"], plain["reached"], plain["updates"]) == (12.0, 1, 72.0)
     assert preconditioned["projected_minutes"]["2"] < preconditioned["minutes"]
     capsys.readouterr()
-    runs = [Run("ResNet-18, SGD", 1, 12.0, {}), Run("ResNet-18, K-FAC", 1, 6.0, {})]
+    runs = [Run("ResNet-50, SGD", 1, 12.0, {}), Run("ResNet-50, K-FAC", 1, 6.0, {})]
     everything = cost_steps.load_compared
-    monkeypatch.setattr(cost_steps, "load_compared", lambda *names: everything(*names)[:1])
+    monkeypatch.setattr(cost_steps, "load_compared", lambda *names: everything(*names)[2:3])
     arguments[-1] = str(tmp_path / "networks.json")
     assert measure_costs.main([*arguments, "--compare", "networks"]) == 0
     printed = capsys.readouterr().out
-    assert "ResNet-18, stale Fisher" in printed
+    assert "ResNet-50, stale Fisher" in printed
     assert "Reported" not in printed
-    of_group = json.loads((tmp_path / "networks.json").read_text())["compared"]["ResNet-18"]
+    of_group = json.loads((tmp_path / "networks.json").read_text())["compared"]["ResNet-50"]
     assert [row["epochs"] for row in of_group["times_to_target"]] == [12.0, 6.0]
     for balance in written["balance"]:
         assert len(balance["milliseconds"]) == balance["ranks"]
