@@ -50,7 +50,9 @@ def test_one_group_is_torchs_batch_norm() -> None:
     assert torch.equal(norm.eval()(images()), torchs.eval()(images()))
 
 
-@pytest.mark.parametrize(("samples", "local_groups"), [(0, 1), (8, 1), (4, 2), (1, 8), (16, 1), (400, 1)])
+@pytest.mark.parametrize(
+    ("samples", "local_groups"), [(0, 1), (8, 1), (4, 2), (1, 8), (16, 1), (400, 1)]
+)
 def test_spans_of_one_rank(samples: int, local_groups: int) -> None:
     assert TorchRanks(0, 1, torch.device("cpu")).make_span(samples, 8) == Span(local_groups)
 
