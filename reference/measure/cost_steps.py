@@ -140,7 +140,8 @@ def load_compared(benchmark: str, scale: str, name: str) -> tuple[Costs, ...]:
     if name not in known:
         raise UserError(
             f"--compare {name}: {benchmark} has no such comparison of costs"
-            f"{did_you_mean(name, known)} (all: {', '.join(known) or 'none'})"
+            f"{did_you_mean(name, known)} (all: {', '.join(known) or 'none'}); fix: choose one of "
+            "these, or leave --compare out"
         )
     facts, all_costs = known[name], load_costs(benchmark, scale)
     chosen = [step for step in all_costs.steps if step.name in facts["steps"]]

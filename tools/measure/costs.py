@@ -22,6 +22,7 @@ from tools.console.arguments import (
 from tools.measure.cost_ladder import Show, Shown, format_table, show_ladder
 
 if TYPE_CHECKING:
+    from reference.measure.cost_steps import Costs
     from reference.measure.costs import MeasuredCosts, Setup, Update
     from reference.torch.distributed import TorchRanks
 
@@ -96,6 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     definition = definitions.load(arguments.benchmark, arguments.scale)
     where = definition.name, definition.scale
     compared = load_compared(*where, arguments.compare) if arguments.compare else ()
+    _refuse_overlap(compared, arguments.overrides)
     if arguments.rounds < 3:
         raise UserError(f"--rounds {arguments.rounds}: expected 3 or more, for a spread")
     if arguments.settle < 0:
@@ -123,6 +125,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if find_placement().world_size > 1:
         end_rank(EXIT_FINE)
     return EXIT_FINE
+
+
+def _refuse_overlap(compared: Sequence["Costs"], overrides: Sequence[str]) -> None:
+    """Raise UserError for a setting that would make groups of a comparison alike."""
+    of_groups = {each.split("=")[0] for costs in compared for each in costs.overrides}
+    for each in overrides:
+        if (key := each.split("=")[0]) in of_groups:
+            raise UserError(
+                f"--set {each}: the settings that --compare measures differ in {key}; fix: leave "
+                "this --set out"
+            )
 
 
 def _measure(

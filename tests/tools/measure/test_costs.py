@@ -25,6 +25,8 @@ from tools.measure import costs as measure_costs
         (["kfac", "--settle", "-1"], "expected 0 or more"),
         (["kfacc"], 'did you mean "kfac"'),
         (["kfac", "--compare", "netwroks"], 'did you mean "networks"'),
+        (["transformer", "--compare", "networks"], "leave --compare out"),
+        (["kfac", "--compare", "networks", "--set", "network=resnet34"], "differ in network"),
         (["kfac", "--set", "opt_preconditioner=none"], "then there is no K-FAC"),
         (["kfac", "--set", "kfac_inverse=eigen"], "for Cholesky inverses only"),
     ],
