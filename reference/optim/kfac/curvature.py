@@ -68,9 +68,9 @@ class Curvature:
         """Bring the factors that are due up to date, averages and inverses, where they live."""
         inputs, outputs = self._find_due(of_inputs=True), self._find_due(of_inputs=False)
         input_sums = self.send_inputs()
-        refuse_uneven_layers(self.layers, self.exchange)  # after what overlap may have sent
-        output_sums = self._start_sums(outputs, loss_scale)
         due = inputs + outputs
+        refuse_uneven_layers(self.layers, due, self.exchange)  # after what overlap may have sent
+        output_sums = self._start_sums(outputs, loss_scale)
         means = self._receive_means(inputs, input_sums()) | self._receive_means(
             outputs, output_sums()
         )

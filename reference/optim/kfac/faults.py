@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from reference.optim.kfac.exchange import Exchange
-from reference.optim.kfac.layers import Layer
+from reference.optim.kfac.layers import Layer, Statistic
 from reference.optim.kfac.number_formats import Format, find_range
 from rules.errors import UserError
 
@@ -76,21 +76,31 @@ def _find_largest(parts: Sequence[Tensor]) -> list[float]:
     return torch.stack([part.abs().max() for part in parts]).tolist()
 
 
-def refuse_uneven_layers(layers: Sequence[Layer], exchange: Exchange) -> None:
-    """Raise UserError, on all ranks, if a layer saw other samples or gradients on some of them.
+def refuse_uneven_layers(
+    layers: Sequence[Layer], due: Sequence[Statistic], exchange: Exchange
+) -> None:
+    """Raise UserError, on all ranks, for layers whose factors and gradients do not belong together.
 
-    Factors and gradients of such a layer would not belong together, and what the ranks send would
-    not fit.
+    Such a layer saw other samples or gradients on some ranks, or it has a gradient although a
+    factor that is ``due`` saw none of its passes.
     """
+    missing = {statistic for statistic in due if statistic.collected is None}
+    lost = [_is_lost(layer, missing) for layer in layers]
     if exchange.world_size == 1:
+        _refuse_lost(layers, lost)
         return
     seen = torch.tensor(
-        [[layer.samples, int(layer.has_gradient)] for layer in layers], device=layers[0].device
+        [
+            [layer.samples, int(layer.has_gradient), int(is_lost)]
+            for layer, is_lost in zip(layers, lost, strict=True)
+        ],
+        device=layers[0].device,
     )
     # All values of n ranks are equal where n Σ x² = (Σ x)².
     sums, squares = exchange.sum(torch.stack((seen, seen.square())), "check")
-    uneven = (exchange.world_size * squares != sums.square()).any(1).nonzero()
+    uneven = (exchange.world_size * squares != sums.square())[:, :2].any(1).nonzero()
     if not len(uneven):
+        _refuse_lost(layers, sums[:, 2].tolist())
         return
     table = torch.zeros(exchange.world_size, *seen.shape, dtype=seen.dtype, device=seen.device)
     table[exchange.rank] = seen
@@ -98,9 +108,28 @@ def refuse_uneven_layers(layers: Sequence[Layer], exchange: Exchange) -> None:
     of_ranks = exchange.sum(table, "check")[:, place].tolist()
     told = ", ".join(
         f"rank {rank} {samples} samples{'' if has_gradient else ' and no gradient'}"
-        for rank, (samples, has_gradient) in enumerate(of_ranks)
+        for rank, (samples, has_gradient, _) in enumerate(of_ranks)
     )
     raise UserError(
         f'K-FAC: layer "{layers[place].name}" was not reached by all ranks alike: {told}; fix: '
         "pass as many samples through it on every rank, or leave it out with skip"
     )
+
+
+def _is_lost(layer: Layer, missing: set[Statistic]) -> bool:
+    """Return True if a layer was trained on passes that its missing factors did not see."""
+    if missing.isdisjoint(layer.statistics) or not layer.has_gradient:
+        return False
+    return any(bool(each.grad.any()) for each in layer.parameters if each.grad is not None)
+
+
+def _refuse_lost(layers: Sequence[Layer], lost: Sequence[int | bool]) -> None:
+    """Raise UserError for the first layer that is ``lost``, in as many numbers, on some rank."""
+    for layer, is_lost in zip(layers, lost, strict=True):
+        if is_lost:
+            raise UserError(
+                f'K-FAC: layer "{layer.name}" has a gradient, but its factors are due and saw no '
+                "pass of this step; fix: call attach() before the passes of a step with is_due, "
+                "call the module itself and give its output to no operation in place through a "
+                "slice, or leave it out with skip"
+            )

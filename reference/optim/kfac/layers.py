@@ -383,6 +383,8 @@ def explain_unsupported(module: nn.Module) -> str | None:
         module.sparse or module.scale_grad_by_freq or module.max_norm is not None
     ):
         return "an embedding with sparse or scaled gradients, or a largest norm"
+    if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+        return "an embedding with padding_idx, whose row has no gradient; weigh its positions 0"
     if isinstance(module, nn.Conv2d):
         if module.groups != 1:
             return f"a convolution in {module.groups} groups"

@@ -41,7 +41,7 @@ class Observer:
     ) -> None:
         self.layers, self.options, self.phase = layers, options, phase
         self._reader = reader
-        self._edges: list[tuple[Layer, tuple[Tensor, ...], GradientEdge]] = []
+        self._edges: list[tuple[Layer, tuple[Tensor, ...], torch.Size, GradientEdge]] = []
         self._is_accumulating = False
         self._is_paused = False
         self._weights: dict[Layer, Tensor] = {}
@@ -96,19 +96,21 @@ class Observer:
         seen = inputs[0].detach()
         if any(statistic.of_inputs for statistic in due):
             with self.phase("factors"), _use_float32(seen):
-                layer.collect_inputs(seen.float(), self._find_weights(layer, seen))
+                values = seen.float() if seen.is_floating_point() else seen
+                layer.collect_inputs(values, self._find_weights(layer, seen))
         if all(statistic.of_inputs for statistic in due):
             return
         with self.phase("factors"), torch.no_grad(), _use_float32(seen):
             kept = layer.summarize_inputs(seen)
-        source = _find_source(output)
+        source, shape = _find_source(output), output.shape
         if self.options.fisher != "empirical":
-            self._edges.append((layer, kept, get_gradient_edge(source)))
+            self._edges.append((layer, kept, shape, get_gradient_edge(source)))
         elif source is output:
             output.register_hook(partial(self._on_gradient, layer, kept))
         else:  # what changes the view changes this tensor, but not its node
             edge = get_gradient_edge(source)
-            edge.node.register_prehook(partial(self._on_gradients, layer, kept, edge.output_nr))
+            collect = partial(self._on_gradients, layer, kept, shape, edge.output_nr)
+            edge.node.register_prehook(collect)
 
     def weigh(self, weights: Mapping[str, Tensor]) -> None:
         """Weigh the positions of the samples in the forward passes that follow, for the factor A.
@@ -148,10 +150,15 @@ class Observer:
         return weights
 
     def _on_gradients(
-        self, layer: Layer, seen: tuple[Tensor, ...], place: int, gradients: tuple[Tensor, ...]
+        self,
+        layer: Layer,
+        seen: tuple[Tensor, ...],
+        shape: torch.Size,
+        place: int,
+        gradients: tuple[Tensor, ...],
     ) -> None:
-        """Collect one of the gradients that a node of the graph gets."""
-        self._on_gradient(layer, seen, gradients[place])
+        """Collect one of the gradients that a node of the graph gets, of an output of ``shape``."""
+        self._on_gradient(layer, seen, gradients[place].reshape(shape))
 
     def _on_gradient(self, layer: Layer, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
         """Collect the gradient of an output; the gradient itself stays as it is."""
@@ -225,14 +232,14 @@ class Observer:
         observed, self._edges = self._edges, []
         if not observed:  # no factor of gradients is due
             return
-        edges = [edge for _, _, edge in observed]
+        edges = [edge for *_, edge in observed]
         for direction in directions:
             gradients = torch.autograd.grad(
                 outputs, edges, direction, retain_graph=True, allow_unused=True
             )
-            for (layer, seen, _), gradient in zip(observed, gradients, strict=True):
+            for (layer, seen, shape, _), gradient in zip(observed, gradients, strict=True):
                 if gradient is not None:
-                    self._on_gradient(layer, seen, gradient)
+                    self._on_gradient(layer, seen, gradient.reshape(shape))
 
     @contextmanager
     def accumulate(self) -> Iterator[None]:
@@ -262,10 +269,13 @@ def _find_source(output: Tensor) -> Tensor:
     """Return the tensor, (…, d), whose gradient is that of an output, (n, …, d), in any case.
 
     It is what the output is a view of: an operation in place, such as an activation, takes a view
-    out of the graph. ``Linear`` with a bias returns a view for more than two dimensions.
+    out of the graph. ``Linear`` with a bias returns a view for more than two dimensions. A view in
+    another order of the values, such as a transposed one, stands for itself.
     """
     base = output._base
-    return output if base is None or base.numel() != output.numel() else base
+    if base is None or base.numel() != output.numel():
+        return output
+    return base if base.is_contiguous() and output.is_contiguous() else output
 
 
 def _use_float32(values: Tensor) -> AbstractContextManager[Any]:

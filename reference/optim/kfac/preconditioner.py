@@ -23,7 +23,7 @@ class KFAC(Observer):
     """A preconditioner that multiplies gradients by the inverse of the Fisher matrix.
 
     Ueno et al. 2020 (doi:10.1145/3394486.3403265): block-diagonal by layer, Kronecker-factored for
-    ``Linear`` and ``Conv2d``, unit-wise for batch normalisation. ::
+    ``Linear``, ``Conv2d`` and ``Embedding``, unit-wise for batch normalisation. ::
 
         kfac = KFAC(model, Options(damping=1e-3))
         loss.backward()   # the mean over the samples; gradients averaged over ranks, as DDP does
@@ -33,9 +33,9 @@ class KFAC(Observer):
     The factors are those of all samples that passed through the model since the last ``step``, so
     gradients may be accumulated, as long as they add up to the mean over these samples. Every rank
     has the same number of them, passes them through the same layers and calls the same methods in
-    the same order. Nothing is observed
-    under ``torch.no_grad``. A module called twice in a pass counts as twice the samples; modules
-    run by ``torch.compile`` or recomputed by activation checkpointing are not supported.
+    the same order. Nothing is observed under ``torch.no_grad``. A module called twice in a pass
+    counts as twice the samples. Modules recomputed by activation checkpointing are not supported;
+    a model may run under ``torch.compile`` in steps without ``is_due``, after ``detach``.
 
     ``guard`` is entered around every collective, to turn the loss of a rank into an error of the
     caller's; ``phase`` around the making of factors and of inverses, with "factors" or "inverse",

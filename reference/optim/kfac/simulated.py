@@ -132,9 +132,11 @@ class SimulatedCurvature(Curvature):
 
 def _split(value: Any, samples: int, ranks: int) -> Sequence[Any]:
     """Share out what has a row for each sample; give every rank the rest, such as moments."""
-    if isinstance(value, tuple):
-        by_part = [_split(part, samples, ranks) for part in value]
+    if isinstance(value, tuple):  # of a batch norm, where what has one dimension is by channel
+        by_part = [
+            _split(part, samples, ranks) if part.dim() > 1 else [part] * ranks for part in value
+        ]
         return [tuple(shares[rank] for shares in by_part) for rank in range(ranks)]
-    if value is not None and value.dim() > 1 and len(value) == samples:
+    if value is not None and len(value) == samples:
         return list(torch.tensor_split(value, ranks))
     return [value] * ranks

@@ -562,3 +562,52 @@ def test_an_activation_in_place_takes_no_output_of_tokens_out_of_the_graph(fishe
     assert len(factors[0]) == 2
     for one, other in zip(*factors, strict=True):
         assert torch.equal(one, other)
+
+
+class Transposed(nn.Linear):
+    """A linear layer whose output is a view in another order of its values."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return (self.weight @ inputs.T).T
+
+
+@pytest.mark.parametrize("fisher", ["empirical", "exact"])
+def test_an_output_in_another_order_has_the_same_factors(fisher: Any) -> None:
+    torch.manual_seed(4)
+    inputs, factors = torch.randn(4, 3), []
+    layers = nn.Linear(3, 4, bias=False), Transposed(3, 4, bias=False)
+    layers[1].load_state_dict(layers[0].state_dict())
+    for layer in layers:
+        kfac = KFAC(layer, Options(fisher=fisher, average_decay=0))
+        logits = layer(inputs)
+        if fisher == "exact":
+            kfac.observe(logits)
+        functional.cross_entropy(logits, torch.arange(4)).backward()
+        kfac.step()
+        factors.append(kfac.layers[0].averages)
+    for one, other in zip(*factors, strict=True):
+        assert torch.allclose(one, other, rtol=1e-5)
+
+
+def test_a_layer_that_was_trained_but_not_seen_is_named() -> None:
+    layer = nn.Linear(3, 2)
+    kfac = KFAC(layer, EXACT)
+    kfac.detach()
+    layer(torch.randn(4, 3)).square().sum().backward()
+    with pytest.raises(UserError, match=r"has a gradient, but its factors are due .* attach\(\)"):
+        kfac.step()
+
+
+def test_a_layer_that_no_pass_reached_may_have_a_gradient_of_zero() -> None:
+    network = nn.ModuleList([nn.Linear(3, 2), nn.Linear(3, 2)])
+    kfac = KFAC(network, EXACT)
+    for parameter in network[1].parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    network[0](torch.randn(4, 3)).square().sum().backward()
+    kfac.step()
+    assert not any(bool(parameter.grad.any()) for parameter in network[1].parameters())
+
+
+def test_an_embedding_with_a_padding_row_is_refused() -> None:
+    with pytest.raises(UserError, match="an embedding with padding_idx"):
+        KFAC(nn.Sequential(nn.Embedding(5, 3, padding_idx=0)), Options(unsupported="refuse"))

@@ -63,3 +63,17 @@ def test_a_factor_that_float16_cannot_hold_is_named(caplog: pytest.LogCaptureFix
 def test_more_ranks_than_samples() -> None:
     with pytest.raises(UserError, match="8 samples cannot be shared among 9 simulated ranks"):
         compute_factor(simulated_ranks=9)
+
+
+def test_positions_of_one_dimension_are_shared_out_too() -> None:
+    found = []
+    for ranks in (0, 4):
+        torch.manual_seed(0)
+        network = nn.Embedding(5, 3)
+        kfac = KFAC(network, Options(simulated_ranks=ranks))
+        kfac.weigh({"": torch.full((8,), 0.5)})
+        network(torch.arange(8) % 5).square().sum(1).mean().backward()
+        kfac.step()
+        found.append(kfac.layers[0].averages)
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, rtol=1e-6)
