@@ -90,9 +90,13 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
         )
     if not is_distributed:  # then every rank has all gradients and directions, and sends none
         refuse_without_effect(config, ("kfac_gradients",), "kfac_inverses=distributed")
-    simulated = own["kfac_simulated_ranks"]
-    if simulated == "off":
-        refuse_without_effect(config, ("kfac_sums",), "kfac_simulated_ranks=8")
+    if is_kfac and not values.kfac_stale and config.execution.compile == "on":
+        raise UserError(
+            "--set compile=on: with kfac_stale=false factors are due in every step, and only steps "
+            "without any are compiled; fix: leave compile off, or set kfac_stale=true"
+        )
+    factor_format = _choose_factor_format(own)
+    simulated, sums = _parse_simulated(config, ranks, factor_format)
     fisher, drawn = parse_fisher(values.kfac_fisher)
     if is_kfac and fisher == "exact":
         refuse_many(fisher, int(config.definition.model["classes"]))
@@ -108,11 +112,11 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
         inverse=values.kfac_inverse,
         distribute_inverse=is_distributed,
         symmetric=own["kfac_symmetric"] == "on",
-        factor_format=_choose_factor_format(own),
+        factor_format=factor_format,
         gradient_format=cast(Format, own["kfac_gradients"]),
         overlap=own["kfac_overlap"] == "on",
-        simulated_ranks=0 if simulated == "off" else int(simulated),
-        sums=cast(Sums, own["kfac_sums"]),
+        simulated_ranks=simulated,
+        sums=sums,
         ranks_per_node=columns if own["all_reduce"] != "flat" else 0,
         stale=values.kfac_stale,
         stale_tolerance=values.kfac_stale_tolerance,
@@ -132,6 +136,41 @@ def _choose_factor_format(own: Mapping[str, str]) -> Format:
             "kfac_float21=on, or kfac_half_factors"
         )
     return "float21"
+
+
+def _parse_simulated(config: RunConfig, ranks: Ranks, factor_format: Format) -> tuple[int, Sums]:
+    """Return the number of simulated ranks, 0 for none, and the form of their sums.
+
+    Raises UserError where they would round nothing, or not as real ranks would.
+    """
+    model = config.definition.model
+    simulated = str(model.get("kfac_simulated_ranks", "off"))
+    sums = cast(Sums, model.get("kfac_sums", "float32"))
+    problem = ""
+    if simulated == "off":
+        if sums != "float32":
+            raise UserError(
+                f"--set kfac_sums={sums}: it has no effect without kfac_simulated_ranks=8; fix: "
+                "set kfac_simulated_ranks=8 too, or leave kfac_sums out"
+            )
+        return 0, sums
+    if config.hyperparameters["opt_preconditioner"] != "kfac":
+        problem = "without K-FAC nothing is rounded"
+    elif ranks.world_size > 1:
+        problem = f"this is for one rank, and there are {ranks.world_size}"
+    elif config.execution.own["weight_update"] == "sharded":
+        problem = "with weight_update=sharded the formats of gradients have no effect"
+    if problem:
+        raise UserError(
+            f"--set kfac_simulated_ranks={simulated}: {problem}; fix: leave it out, and kfac_sums"
+        )
+    if sums != "float32" and factor_format == "float32":
+        raise UserError(
+            f"--set kfac_simulated_ranks={simulated} --set kfac_sums={sums}: factors travel in "
+            "float32, so their sums are not rounded; fix: set kfac_float21=on or "
+            "kfac_half_factors=bfloat16 too, or leave kfac_sums out"
+        )
+    return int(simulated), sums
 
 
 def parse_fisher(chosen: str) -> tuple[Fisher, int]:

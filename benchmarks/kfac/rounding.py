@@ -19,9 +19,11 @@ from reference.optim.kfac.layers import KroneckerLayer
 from reference.optim.kfac.number_formats import Format
 from reference.optim.kfac.simulated import round_to
 from reference.run.config import configure
+from rules.errors import UserError
 
 SETTLE_UPDATES = 60
 PUBLISHED_DAMPING = 2.5e-4
+SETTINGS = ("precision=fp32", "compile=off", "kfac_stale=false")
 DAMPINGS = (1e-2, PUBLISHED_DAMPING, 1e-6)
 
 
@@ -41,14 +43,27 @@ class Rounding:
 
 
 def compare_formats(subject: Subject) -> Measurement:
-    """Round the factors of a network in training to each format; compare the updates."""
+    """Round the factors of a network in training to each format; compare the updates.
+
+    Raises UserError without K-FAC, or where there are several ranks.
+    """
+    if subject.ranks.world_size > 1:
+        raise UserError(
+            f"formats: this is measured on one rank, and there are {subject.ranks.world_size}; "
+            "fix: start one process"
+        )
     config = configure(
         subject.config.definition,
         division="open",
-        overrides=[*subject.overrides, "precision=fp32", "kfac_stale=false"],
+        overrides=[*subject.overrides, *SETTINGS],
         data_root=subject.config.data_root,
         seed=1,
     )
+    if (chosen := config.hyperparameters["opt_preconditioner"]) != "kfac":
+        raise UserError(
+            f"--set opt_preconditioner={chosen}: formats are measured on the factors of K-FAC; "
+            "fix: leave it out"
+        )
     task = create(config, subject.ranks)
     task.build()
     task.open_data()

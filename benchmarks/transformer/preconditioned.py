@@ -19,10 +19,15 @@ from reference.run.config import RunConfig
 from reference.torch.distributed import TorchRanks, detect_lost_rank
 from rules.errors import UserError
 
-PLAIN = {  # K-FAC sees whole layers of an eager model, and gradients that are averaged
-    "weight_update": "replicated",
-    "pipeline_stages": "1",
-    "tensor_ranks": "1",
+WHOLE = "it observes whole layers"
+NEEDS = {  # by setting: the value that K-FAC needs, and why
+    "weight_update": (
+        "replicated",
+        "it needs the whole gradients of a layer on the rank that owns it",
+    ),
+    "pipeline_stages": ("1", WHOLE),
+    "tensor_ranks": ("1", WHOLE),
+    "compile": ("off", "it observes layers with hooks, which a compiled model does not run"),
 }
 MOMENTUM = 0.9
 
@@ -40,12 +45,12 @@ class PreconditionedTranslation(Translation):
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
         own = config.execution.own
-        for setting, value in {**PLAIN, "compile": "off"}.items():
+        for setting, (value, why) in NEEDS.items():
             chosen = config.execution.compile if setting == "compile" else own[setting]
             if chosen != value:
                 raise UserError(
-                    f"--set {setting}={chosen}: K-FAC needs {setting}={value}, because it observes "
-                    "whole layers of a model that is not compiled; fix: leave the setting out"
+                    f"--set {setting}={chosen}: K-FAC needs {setting}={value}, because {why}; "
+                    "fix: leave the setting out"
                 )
         self.peak, damping, kl_clip = (
             float(own.get(key, config.definition.variants[key][0]))

@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
+from benchmarks.kfac import after_run
 from benchmarks.kfac.channels_first import ChannelsFirst
 from benchmarks.kfac.costs import PARTS, share_inverses
 from reference.measure.cost_steps import load_costs
@@ -76,14 +77,33 @@ def test_steps_in_which_no_factor_is_due_run_compiled(
     eager = weights_after(build_task(data_root), 4)
     calls: list[bool] = []
 
+    def is_observed() -> bool:
+        return any(module._forward_hooks for module in task.model.modules())
+
     def fake(function: Any, dynamic: bool) -> Any:
         def call(*arguments: Any) -> Any:
-            calls.append(any(module._forward_hooks for module in task.model.modules()))
+            calls.append(is_observed())
             return function(*arguments)
 
         return call
 
     monkeypatch.setattr(torch, "compile", fake)
     task = build_task(data_root, "compile=on")
+    assert task.implementation()["training_step"] == "compiled where no factor is due"
     assert torch.equal(weights_after(task, 4), eager)
     assert calls == [False, False]
+    monkeypatch.setattr(after_run, "PLAIN_TURNS", 1)
+    for compute in (task.measure_afterwards, task.evaluate):
+        while not is_observed():
+            task.step()
+        before = len(calls)
+        compute()
+        assert len(calls) > before
+    assert not any(calls)
+
+
+def test_compiling_needs_steps_in_which_no_factor_is_due(data_root: Path) -> None:
+    with pytest.raises(UserError, match=r"--set compile=on: with kfac_stale=false .*; fix: "):
+        build_task(data_root, "compile=on", "kfac_stale=false")
+    plain = build_task(data_root, "compile=on", "kfac_stale=false", "opt_preconditioner=none")
+    assert plain.implementation()["training_step"] == "compiled"

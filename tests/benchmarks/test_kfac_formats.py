@@ -1,14 +1,22 @@
 """kfac: the formats in which factors and gradients travel, as settings and measured."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
+import yaml
 
-pytest.importorskip("torch", reason="needs the extra torch")
+torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from benchmarks.kfac import rounding
+from benchmarks.kfac.hyperparameters import make_options
+from reference.run.config import configure
+from reference.torch.distributed import TorchRanks
+from rules import definition
 from rules.errors import UserError
-from tests.benchmarks.test_kfac import build_task, make_subject
+from tests.benchmarks.test_kfac import ALONE, FULL, MINI, build_task, make_subject
+
+TWO = TorchRanks(0, 2, torch.device("cpu"))
 
 
 def test_formats_of_what_travels_are_execution_settings(data_root: Path) -> None:
@@ -21,12 +29,63 @@ def test_formats_of_what_travels_are_execution_settings(data_root: Path) -> None
         UserError, match="kfac_gradients=bfloat16: it has no effect without kfac_inv"
     ):
         build_task(data_root, "kfac_inverses=everywhere", "kfac_gradients=bfloat16")
-    options = build_task(data_root, "kfac_simulated_ranks=4", "kfac_sums=as_sent").options
+
+
+def test_simulated_ranks_are_a_choice_of_the_open_division(data_root: Path) -> None:
+    for override in ("kfac_simulated_ranks=4", "kfac_sums=as_sent"):
+        with pytest.raises(UserError, match=f"{override}: the closed division has"):
+            configure(MINI, overrides=[override])
+    config = configure(MINI, division="open", overrides=["kfac_simulated_ranks=4"])
+    assert config.definition.digest == MINI.digest
+    settings = ["kfac_simulated_ranks=4", "kfac_sums=as_sent", "kfac_half_factors=float16"]
+    options = build_task(data_root, *settings).options
     assert (options.simulated_ranks, options.sums) == (4, "as_sent")
-    with pytest.raises(UserError, match="kfac_sums=as_sent: it has no effect without kfac_sim"):
-        build_task(data_root, "kfac_sums=as_sent")
-    with pytest.raises(UserError, match="kfac_simulated_ranks=0: expected one of off, a number"):
-        build_task(data_root, "kfac_simulated_ranks=0")
+    options = build_task(data_root).options
+    assert (options.simulated_ranks, options.sums) == (0, "float32")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["kfac_simulated_ranks=0"], "ranks=0: expected one of off, a number"),
+        (["kfac_sums=as_sent"], "--set kfac_sums=as_sent: it has no effect without kfac_sim"),
+        (["kfac_simulated_ranks=8", "kfac_sums=as_sent"], "ranks=8 .*in float32.*; fix: "),
+        (["kfac_simulated_ranks=8", "opt_preconditioner=none"], "ranks=8: without K-FAC.*; fix: "),
+        (["kfac_simulated_ranks=8", "weight_update=sharded"], "ranks=8: with weight_up.*; fix: "),
+    ],
+)
+def test_simulated_ranks_without_effect_are_refused(
+    data_root: Path, overrides: list[str], says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        build_task(data_root, *overrides)
+
+
+def test_simulated_ranks_are_refused_on_several_ranks() -> None:
+    config = configure(MINI, division="open", overrides=["kfac_simulated_ranks=8"])
+    assert make_options(config, ALONE).simulated_ranks == 8
+    with pytest.raises(UserError, match=r"--set kfac_simulated_ranks=8: .*there are 2; fix: leave"):
+        make_options(config, TWO)
+
+
+@pytest.mark.parametrize("scale", [FULL, MINI], ids=["full", "mini"])
+def test_the_arms_that_compare_formats_are_accepted(scale: definition.Definition) -> None:
+    file = definition.BENCHMARKS / "kfac/epochs.yaml"
+    chosen = yaml.safe_load(file.read_text())["formats"]["scales"][scale.scale]
+    for arm in chosen["arms"]:
+        overrides = [*chosen["set"], *arm["set"]]
+        options = make_options(configure(scale, division="open", overrides=overrides), ALONE)
+        assert options.simulated_ranks == (8 if scale is MINI else 0)
+
+
+def test_formats_are_measured_with_k_fac_on_one_rank(data_root: Path) -> None:
+    subject = make_subject(data_root)
+    with pytest.raises(UserError, match=r"opt_preconditioner=none: .*; fix: leave it out"):
+        rounding.compare_formats(
+            dataclasses.replace(subject, overrides=["opt_preconditioner=none"])
+        )
+    with pytest.raises(UserError, match="on one rank, and there are 2; fix: start one process"):
+        rounding.compare_formats(dataclasses.replace(subject, ranks=TWO))
 
 
 def test_formats_with_fewer_bits_change_the_update_more(

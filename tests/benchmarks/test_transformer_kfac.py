@@ -143,8 +143,11 @@ def test_training_goes_on_bit_for_bit(data_root: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        ([KFAC, "compile=auto"], "K-FAC needs compile=off"),
-        ([KFAC, "weight_update=sharded"], "K-FAC needs weight_update=replicated"),
+        ([KFAC, "compile=auto"], "K-FAC needs compile=off, because it observes layers with hooks"),
+        (
+            [KFAC, "weight_update=sharded"],
+            "K-FAC needs weight_update=replicated, because it needs the whole gradients",
+        ),
         (["kfac_damping=0.01"], "no effect without opt_preconditioner=kfac"),
     ],
 )
