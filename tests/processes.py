@@ -9,6 +9,7 @@ interpreter's start itself (which modules a command loads, how a run starts the 
 import importlib
 import multiprocessing
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -154,6 +155,19 @@ def cepheid(
         prelude=prelude,
         timeout=timeout,
     )
+
+
+def kill_after_a_line(script: str) -> tuple[str, list[int]]:
+    """Run a Python script until it prints a line, then kill it.
+
+    Returns the line and the processes that the script had made.
+    """
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as command:
+        assert command.stdout is not None
+        line = command.stdout.readline().decode()
+        made = [child.pid for child in psutil.Process(command.pid).children()]
+        command.kill()
+    return line, made
 
 
 def have_ended(pids: Sequence[int], seconds: float = 20) -> bool:

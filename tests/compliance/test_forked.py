@@ -3,13 +3,11 @@
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
-import psutil
 import pytest
 
 from compliance import site
@@ -19,7 +17,7 @@ from compliance.site.forked import RESULTS_FOR_PROCESSES, File, choose_processes
 from rules import rounds
 from rules.definition import Definition
 from tests.compliance.many import write_many
-from tests.processes import have_ended
+from tests.processes import have_ended, kill_after_a_line
 
 
 def test_two_processes_make_the_same_files(star_shape: Definition) -> None:
@@ -68,12 +66,8 @@ def test_processes_end_with_a_killed_command() -> None:
         "def make(part):\n    return [(str(os.getpid()), b'')]\n"
         "files = make_parts(make, 2, 2)\nprint(next(files)[0], flush=True)\ntime.sleep(60)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as command:
-        assert command.stdout is not None
-        command.stdout.readline()
-        made = [child.pid for child in psutil.Process(command.pid).children()]
-        assert len(made) == 2
-        command.kill()
+    _, made = kill_after_a_line(script)
+    assert len(made) == 2
     assert have_ended(made)
 
 

@@ -1,12 +1,9 @@
 """Judging in several processes: the same answers in the same order, and failures are told."""
 
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from compliance.checks import Place
@@ -16,7 +13,7 @@ from compliance.judge.unit import JudgedUnit, Unit
 from compliance.read import package
 from rules import definition, rounds
 from tests.compliance.builder import SYSTEM, edit, run_records, write_log, write_result
-from tests.processes import have_ended
+from tests.processes import have_ended, kill_after_a_line
 
 ROUND = rounds.load(rounds.CURRENT)
 MINI = definition.load("galaxy_shape", "mini")
@@ -77,10 +74,6 @@ def test_processes_end_with_a_killed_command() -> None:
         "if __name__ == '__main__':\n    answers = iter(_map_in_pool(time.sleep, [0, 0], 2))\n"
         "    next(answers)\n    print('begun', flush=True)\n    time.sleep(60)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as command:
-        assert command.stdout is not None
-        command.stdout.readline()
-        made = [child.pid for child in psutil.Process(command.pid).children()]
-        assert len(made) == 2
-        command.kill()
+    _, made = kill_after_a_line(script)
+    assert len(made) == 2
     assert have_ended(made)

@@ -1,7 +1,5 @@
 """Competitors that take half of the processors, and what is lost of the other half."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 from reference.measure import beside_work
 from reference.measure.beside_work import BesideWork, Training, compare_with_fair_share
 from rules.host import usable_processors
-from tests.processes import have_ended
+from tests.processes import have_ended, kill_after_a_line
 
 
 def test_what_is_lost_of_a_fair_share() -> None:
@@ -57,9 +55,7 @@ def test_competitors_end_with_a_killed_command() -> None:
         "if __name__ == '__main__':\n"
         "    with compete() as ids:\n        print(*ids, flush=True)\n        time.sleep(60)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as command:
-        assert command.stdout is not None
-        ids = [int(one) for one in command.stdout.readline().split()]
-        assert len(ids) == usable_processors()
-        command.kill()
+    line, _ = kill_after_a_line(script)
+    ids = [int(one) for one in line.split()]
+    assert len(ids) == usable_processors()
     assert have_ended(ids)
