@@ -68,13 +68,15 @@ class Run:
     """One training.
 
     ``epochs`` is None where it missed the targets within the budget; ``best`` is the best value of
-    each metric with a target.
+    each metric with a target, and ``evaluations`` has all values of these, each with the epochs
+    before it (older records have none).
     """
 
     arm: str
     seed: int
     epochs: float | None
     best: Mapping[str, float]
+    evaluations: Sequence[tuple[float, Mapping[str, float]]] = ()
 
 
 @dataclass(frozen=True)
@@ -187,15 +189,20 @@ def _prepare_training(definition: Definition, arm: Arm, seed: int, data_root: Pa
 
 
 def _summarise(curve: Curve, definition: Definition) -> Run:
-    samples = curve.count_samples_to_target(definition)
+    reached = curve.count_samples_to_target(definition)
     best = {
         target.metric: (min if target.better == "lower" else max)(
             quality[target.metric] for _, quality in curve.evaluations
         )
         for target in definition.quality
     }
-    epochs = samples / definition.train_samples if samples else None
-    return Run(curve.variant, curve.seed, epochs, best)
+    epoch = definition.train_samples
+    evaluations = [
+        (samples / epoch, {metric: quality[metric] for metric in best})
+        for samples, quality in curve.evaluations
+    ]
+    epochs = reached / epoch if reached else None
+    return Run(curve.variant, curve.seed, epochs, best, evaluations)
 
 
 def _keep_run(definition: Definition, comparison: Comparison, run: Run) -> None:

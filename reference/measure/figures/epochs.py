@@ -4,6 +4,7 @@ import statistics
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from reference.measure.epochs import Comparison, PublishedResult, Run
 from reference.measure.figures.drawing import OURS, REPORTED, draw_figure
@@ -47,10 +48,14 @@ def draw_by_batch_size(
 def draw_by_setting(
     path: Path, definition: Definition, comparison: Comparison, runs: Sequence[Run]
 ) -> None:
-    """Draw every run, and the mean of each setting as a bar; published epochs on the right."""
+    """Draw every run, and the mean of each setting as a bar; published epochs and curves beside it.
+
+    The curves show the first metric with a target, of every run whose evaluations are recorded.
+    """
     arms = comparison.arms
     has_published = any(arm.published_epochs for arm in arms)
-    with draw_figure(path, columns=2 if has_published else 1) as (figure, columns):
+    has_curves = any(run.evaluations for run in runs)
+    with draw_figure(path, columns=1 + has_published + has_curves) as (figure, columns):
         for place, arm in enumerate(arms):
             reached = [run.epochs for run in runs if run.arm == arm.name and run.epochs]
             columns[0].plot(reached, [place] * len(reached), ".", color=OURS, alpha=0.5)
@@ -63,9 +68,31 @@ def draw_by_setting(
         if has_published:
             columns[1].set_title(f"as published: {comparison.published_at}")
             columns[1].set_yticks([])
-        for axes in columns:
+        for axes in columns[: 1 + has_published]:
             axes.set_ylim(len(arms) - 0.5, -0.5)
             axes.set_xlim(0, MARGIN * axes.get_xlim()[1])
             axes.set_xlabel("epochs to target")
+        if has_curves:
+            _draw_curves(columns[-1], definition, comparison, runs)
         title = f"{comparison.title} ({comparison.source})"
         figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS * len(columns)), fontsize=10)
+
+
+def _draw_curves(
+    axes: Any, definition: Definition, comparison: Comparison, runs: Sequence[Run]
+) -> None:
+    """Draw a line for each run, in the colour of its setting, and the target."""
+    target = definition.quality[0]
+    for place, arm in enumerate(comparison.arms):
+        name: str | None = arm.name  # once in the legend
+        for run in runs:
+            if run.arm == arm.name and run.evaluations:
+                epochs, values = zip(*run.evaluations, strict=True)
+                qualities = [value[target.metric] for value in values]
+                axes.plot(epochs, qualities, "-", color=f"C{place}", lw=1, alpha=0.6, label=name)
+                name = None
+    axes.axhline(target.target, color=REPORTED, ls=":", lw=1)
+    axes.set_title(f"every run: {target.metric} after each epoch")
+    axes.set_xlabel("epochs")
+    axes.set_xlim(0)
+    axes.legend(fontsize=7)

@@ -92,6 +92,24 @@ def test_settings_are_compared(training: FakeTraining, tmp_path: Path, capsys: P
     for said in ("20 20", "16 16", "72.8", "arXiv:1909.09756"):
         assert said in printed
     assert figure.read_bytes().startswith(b"\x89PNG")
+    recorded = json.loads((tmp_path / "resnet50" / epochs.MEASURED).read_text())
+    first = recorded["mini"]["momentum"]["runs"][0]
+    assert first["evaluations"] == [[4.0, POOR], [20.0, GOOD]]
+
+
+def test_a_record_without_evaluations_is_drawn_without_curves(
+    training: FakeTraining, tmp_path: Path
+) -> None:
+    cepheid_epochs("--compare", "momentum", "--seeds", "1")
+    file = tmp_path / "resnet50" / epochs.MEASURED
+    document = json.loads(file.read_text())
+    for run in document["mini"]["momentum"]["runs"]:
+        del run["evaluations"]
+    file.write_text(json.dumps(document))
+    figure = tmp_path / "momentum.png"
+    assert cepheid_epochs("--compare", "momentum", "--figure", str(figure)) == 0
+    assert len(training.runs) == 2
+    assert figure.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_recorded_run_is_not_made_again(training: FakeTraining, capsys: Printed) -> None:
