@@ -108,12 +108,13 @@ class Definition:
     ``kind`` is ``generate``. ``execution`` are settings that only this benchmark's reference has
     and that do not change the mathematics, each with its choices, the default first. ``variants``
     are facts of ``data`` or ``model`` that the reference can choose otherwise in the open division,
-    likewise; no rule reads them. ``extras`` are
-    those of the installation that its data and metrics need, besides that of a framework.
-    ``summary`` says in a sentence what runs at this scale, ``meanings`` what the metrics are, and
-    ``units`` the units of those that are no plain numbers; no rule reads them. ``flops_per_sample``
-    are the floating-point operations of ``model.parameters`` for a training sample, forward and
-    backward, or for a generated one; None where they were not counted.
+    likewise; no rule reads them. ``presets`` are settings that belong together, ``key=value``, by
+    the name of all of them. ``extras`` are those of the installation that its data and metrics
+    need, besides that of a framework. ``summary`` says in a sentence what runs at this scale,
+    ``meanings`` what the metrics are, and ``units`` the units of those that are no plain numbers;
+    no rule reads them. ``flops_per_sample`` are the floating-point operations of
+    ``model.parameters`` for a training sample, forward and backward, or for a generated one; None
+    where they were not counted.
     """
 
     name: str
@@ -134,6 +135,7 @@ class Definition:
     data_digest: str | None = None
     execution: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     variants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    presets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     extras: tuple[str, ...] = ()
     summary: str = ""
     flops_per_sample: int | None = None
@@ -309,6 +311,7 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
         data_digest=facts.get("data_digest"),
         execution=_freeze(facts.get("execution", {})),
         variants=_freeze(facts.get("variants", {})),
+        presets=_freeze(facts.get("presets", {})),
         extras=tuple(facts.get("extras", ())),
         summary=facts.get("summary", ""),
         flops_per_sample=facts.get("flops_per_sample"),

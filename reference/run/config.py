@@ -15,6 +15,7 @@ from rules.errors import UserError, did_you_mean
 from rules.hyperparameters import EVAL_OFFSET, Hyperparameter, Value
 
 DIVISIONS = ("closed", "open")
+PRESET = "preset"  # the key of --set that stands for the settings of that name
 SEED_LIMIT = 2**32 - 100  # given seeds count up from run to run
 LARGEST_NUMBER, MOST_SAMPLES = 1024, 10**9
 
@@ -138,9 +139,10 @@ def configure(
 ) -> RunConfig:
     """Make the configuration of run 0 of a result; ``RunConfig.name_system`` completes it.
 
-    ``overrides`` are ``key=value`` strings for hyperparameters and execution settings. With
-    ``own_code`` a submitter's task runs, which may do other things in the open division. Raises
-    UserError for an unknown key, a value of the wrong type, or one that the division forbids.
+    ``overrides`` are ``key=value`` strings for hyperparameters and execution settings;
+    ``preset=NAME`` stands for those that the definition has under this name. With ``own_code`` a
+    submitter's task runs, which may do other things in the open division. Raises UserError for an
+    unknown key, a value of the wrong type, or one that the division forbids.
     """
     if seed is not None and not 0 <= seed < SEED_LIMIT:
         raise UserError(f"--seed {seed}: expected a number from 0 to {SEED_LIMIT - 1}")
@@ -155,7 +157,7 @@ def configure(
     execution = _make_default_execution(definition)
     if not has_pieces:
         execution = execution.with_setting("micro_batch", "whole")
-    for key, text in map(parse_override, overrides):
+    for key, text in _resolve_presets(definition, overrides):
         if key in execution_choices:
             choice = _parse_choice(key, text, execution_choices[key])
             execution = execution.with_setting(key, choice)
@@ -165,6 +167,7 @@ def configure(
             values[key] = _parse_allowed(rules[key], text, division, own_code)
         else:
             known = [*rules, *execution_choices, *definition.variants]
+            known += [PRESET] if definition.presets else []
             raise UserError(
                 f"--set {key}: {definition.name} has no such setting{did_you_mean(key, known)} "
                 f"(all: {', '.join(known)})"
@@ -217,6 +220,24 @@ def refuse_without_effect(config: RunConfig, settings: Iterable[str], needed: st
                 f"{setting}={value}: it has no effect without {needed}; "
                 f"fix: set {needed} too, or leave {setting} out"
             )
+
+
+def _resolve_presets(definition: Definition, overrides: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield keys and texts of the overrides, in their order; a preset's where it stands.
+
+    Raises UserError for a preset that the definition does not have.
+    """
+    for key, text in map(parse_override, overrides):
+        if key != PRESET or not definition.presets:
+            yield key, text
+            continue
+        if text not in definition.presets:
+            raise UserError(
+                f"--set {PRESET}={text}: {definition.name} has no such preset at "
+                f"{definition.scale} scale{did_you_mean(text, definition.presets)} "
+                f"(all: {', '.join(definition.presets)})"
+            )
+        yield from map(parse_override, definition.presets[text])
 
 
 def _make_default_execution(definition: Definition) -> Execution:

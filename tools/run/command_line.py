@@ -65,8 +65,9 @@ def make_parser() -> argparse.ArgumentParser:
         "Without a value the fastest of each of these three is measured and used. With keras, "
         "compile means XLA, and threads are not measured. micro_batch=N: in training on torch a "
         "rank takes N samples at once, with the mathematics of its whole share; without a value "
-        "as many as fit into memory, and micro_batch=whole takes all. Settings of one benchmark "
-        "are in its README.",
+        "as many as fit into memory, and micro_batch=whole takes all. preset=NAME stands for "
+        "several settings; later ones replace its own. Settings and presets of a benchmark are in "
+        "its README.",
     )
     add("--seed", type=int, help="seed of run 0; default: derived, so that nobody can choose it")
     add_data_option(parser)

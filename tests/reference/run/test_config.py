@@ -171,3 +171,36 @@ def test_a_variant_is_for_the_open_division_and_keeps_the_digest() -> None:
         definition.load("galaxy_vae", "mini"), division="open", overrides=["encoder_input=noisy"]
     )
     assert noisy.definition.model["encoder_input"] == "noisy"
+
+
+PRESETS = [
+    (name, scale, preset)
+    for name in definition.names()
+    for scale in definition.scales(name)
+    for preset in definition.load(name, scale).presets
+]
+
+
+@pytest.mark.parametrize(("name", "scale", "preset"), PRESETS)
+def test_the_closed_division_accepts_every_preset(name: str, scale: str, preset: str) -> None:
+    chosen = definition.load(name, scale)
+    config = configure(chosen, overrides=[f"preset={preset}"])
+    stated = [override.split("=")[0] for override in chosen.presets[preset]]
+    assert len(set(stated)) == len(stated)
+    assert preset == f"batch_{config.global_batch_size}"
+
+
+def test_settings_after_a_preset_replace_its_own() -> None:
+    full = definition.load("kfac", "full")
+    config = configure(full, overrides=["preset=batch_8192", "opt_momentum=0.9"])
+    values = config.hyperparameters
+    assert (values["global_batch_size"], values["opt_momentum"]) == (8192, 0.9)
+    config = configure(full, overrides=["opt_momentum=0.9", "preset=batch_8192"])
+    assert config.hyperparameters["opt_momentum"] == 0.993
+
+
+def test_an_unknown_preset_is_refused_with_all_that_exist() -> None:
+    with pytest.raises(UserError, match=r"no such preset at full scale.*batch_8192.*batch_81920"):
+        configure(definition.load("kfac", "full"), overrides=["preset=batch_819"])
+    with pytest.raises(UserError, match="galaxy_shape has no such setting"):
+        configure(MINI, overrides=["preset=batch_8192"])
