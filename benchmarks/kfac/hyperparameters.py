@@ -19,6 +19,8 @@ from reference.run.hyperparameters import parse_hyperparameters
 from reference.torch.mesh import find_shape
 from rules.errors import UserError
 
+DAMPING_RANGE = 10.0  # by which factor a schedule changes the damping
+
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters(ImageHyperparameters):
@@ -69,6 +71,39 @@ def make_schedule(config: RunConfig) -> HeldSchedule:
         power=values.opt_learning_rate_decay_poly_power,
         rise_samples=values.opt_learning_rate_warmup_epochs * epoch,
     )
+
+
+@dataclass(frozen=True)
+class DampingSchedule:
+    """λ over a run: from ``start`` to ``end`` in equal ratios, and then ``end``."""
+
+    start: float
+    end: float
+    samples: float
+
+    def find_damping(self, samples: int) -> float:
+        """Return λ of the step that completes ``samples`` training samples."""
+        share = min(1.0, samples / self.samples)
+        return float(self.start * (self.end / self.start) ** share)
+
+
+def make_damping_schedule(config: RunConfig) -> DampingSchedule:
+    """Return the schedule of λ: constant, or from or to a tenth of ``kfac_damping``.
+
+    Raises UserError for a schedule without K-FAC.
+    """
+    values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+    chosen = str(config.definition.model.get("kfac_damping_schedule", "constant"))
+    if chosen != "constant" and values.opt_preconditioner != "kfac":
+        raise UserError(
+            f"--set kfac_damping_schedule={chosen}: without K-FAC nothing is damped; fix: leave it "
+            "out"
+        )
+    damping = values.kfac_damping
+    start = damping / DAMPING_RANGE if chosen == "rising" else damping
+    end = damping / DAMPING_RANGE if chosen == "falling" else damping
+    epochs = values.opt_learning_rate_decay_epochs
+    return DampingSchedule(start, end, epochs * config.definition.train_samples)
 
 
 def make_options(config: RunConfig, ranks: Ranks) -> Options:

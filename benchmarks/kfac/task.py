@@ -14,6 +14,7 @@ from benchmarks.kfac.after_run import SentBytes, make_report, measure_plain_upda
 from benchmarks.kfac.hyperparameters import (
     HeldSchedule,
     Hyperparameters,
+    make_damping_schedule,
     make_options,
     make_schedule,
 )
@@ -52,6 +53,7 @@ class PreconditionedResNet50(ResNet50):
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
         self.options = make_options(config, ranks)
+        self.damping_schedule = make_damping_schedule(config)
         self.is_preconditioned = self.hyperparameters.opt_preconditioner == "kfac"
         self.is_sharded = self.is_preconditioned and self.options.shard_update
         self.mixed: tuple[Tensor, Tensor] | None = None  # the batch before, as it was trained on
@@ -218,6 +220,7 @@ class PreconditionedResNet50(ResNet50):
         self._set_rate(rate)
         if self.kfac is not None:
             self.scaler.unscale_(self.optimizer)
+            self.kfac.damping = self.damping_schedule.find_damping(self.samples)
             self.kfac.step(rate, self.scaler.get_scale())
         with detect_lost_rank():
             self.scaler.step(self.optimizer)

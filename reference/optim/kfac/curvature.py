@@ -21,6 +21,7 @@ from reference.optim.kfac.staleness import Interval, compute_steps_to_next
 from rules.errors import UserError
 
 NON_FINITE_IN_A_ROW_MAX = 20  # a loss scale that adapts has settled by then
+DAMPING_CHANGE_MAX = 1.25  # by which factor λ may differ from that of a stale factor's inverse
 
 Phase = Callable[[str], AbstractContextManager[object]]
 
@@ -35,7 +36,7 @@ class Curvature:
     ) -> None:
         self.layers, self.options, self.exchange = layers, options, exchange
         self.phase = phase
-        self.damping = options.damping
+        self.damping = self.inverted_damping = options.damping
         self.steps = 0
         self.owners = assign_owners([layer.cost for layer in layers], exchange.world_size)
         self.owner_of = dict(zip(layers, self.owners.of_layer, strict=True))
@@ -44,6 +45,19 @@ class Curvature:
         self._out_of_range = OutOfRange("factor_format", options.factor_format, exchange)
         # Alone a rank sends nothing, and folding matrices would be for nothing.
         self._sends_triangles = options.symmetric and exchange.world_size > 1
+
+    def change_damping(self, damping: float) -> None:
+        """Set λ. Where it has moved far, the next step inverts all factors again, stale ones too.
+
+        Eigenvalues are damped in each step, so only inverses by Cholesky keep the λ of their time.
+        """
+        self.damping = damping
+        change = max(damping / self.inverted_damping, self.inverted_damping / damping)
+        if change > DAMPING_CHANGE_MAX:
+            self.inverted_damping = damping
+            if self.options.inverse == "cholesky":
+                for statistic in self.layer_of:
+                    statistic.factored = None
 
     @property
     def inputs_are_sent(self) -> bool:
@@ -284,6 +298,7 @@ class Curvature:
         return {
             "steps": self.steps,
             "damping": self.damping,
+            "inverted_damping": self.inverted_damping,
             "factors": {
                 statistic.name: {
                     "interval": asdict(statistic.interval),
@@ -305,6 +320,7 @@ class Curvature:
                     "is of another model, or other layers were skipped"
                 )
         self.steps, self.damping = state["steps"], state["damping"]
+        self.inverted_damping = state.get("inverted_damping", self.damping)
         self._input_sums = None
         dampings: dict[Statistic, Tensor] = {}
         for statistic, layer in self.layer_of.items():

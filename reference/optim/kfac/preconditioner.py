@@ -70,14 +70,14 @@ class KFAC(Observer):
 
     @property
     def damping(self) -> float:
-        """λ; may be changed between steps. Raises UserError unless it is above 0."""
+        """λ; may be changed between steps, as by a schedule. Raises UserError unless above 0."""
         return self.curvature.damping
 
     @damping.setter
     def damping(self, damping: float) -> None:
         if not damping > 0:
             raise UserError(f"K-FAC: damping is {damping}; it must be above 0")
-        self.curvature.damping = damping
+        self.curvature.change_damping(damping)
 
     @property
     def owners(self) -> Owners:

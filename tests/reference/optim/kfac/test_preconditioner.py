@@ -315,6 +315,35 @@ def test_stale_is_exact_while_everything_changes() -> None:
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
+def test_a_changed_damping_reaches_stale_inverses() -> None:
+    def precondition(kfac: KFAC, network: nn.Module) -> list[Tensor]:
+        images, targets = _batch()
+        network.zero_grad()
+        functional.cross_entropy(network(images), targets).backward()
+        kfac.step()
+        return _gradients(network)
+
+    network = _network()
+    kfac = KFAC(network, Options(damping=0.1, stale=True, stale_tolerance=1e9))
+    for _ in range(13):
+        precondition(kfac, network)  # no factor is due in the next steps
+    for damping, is_renewed in ((0.12, False), (0.126, True), (0.125, False), (1.0, True)):
+        kept = [layer.statistics[0].factored for layer in kfac.curvature.layers]
+        kfac.damping = damping
+        precondition(kfac, network)
+        now = [layer.statistics[0].factored for layer in kfac.curvature.layers]
+        renewed = [a is not b for a, b in zip(kept, now, strict=True) if a is not None]
+        assert set(renewed) == {is_renewed}
+    found = precondition(kfac, network)
+    other = _network()  # of the same weights
+    expected = precondition(KFAC(other, Options(damping=1.0, average_decay=0)), other)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-7)
+    loaded = KFAC(_network(), Options(damping=0.1, stale=True))
+    loaded.load_state_dict(kfac.state_dict())
+    assert loaded.curvature.inverted_damping == loaded.damping == 1.0
+
+
 def test_layers_are_left_out_by_name_and_by_kind() -> None:
     network = nn.Sequential(
         nn.Conv2d(4, 4, 3, groups=2), nn.PReLU(), nn.Linear(2, 2), nn.Linear(2, 2)
