@@ -159,9 +159,20 @@ class PreconditionedResNet50(ResNet50):
             return images, labels
         mixing = make_generator(seed, "mixup", self.samples)
         share = float(mixing.beta(values.mixup_alpha, values.mixup_alpha))
-        one_hot = functional.one_hot(labels, self.classes)
-        self.mixed = mix_with_previous((images.float(), one_hot.float()), self.mixed, share)
+        self.mixed = mix_with_previous(self._make_mixable(images, labels), self.mixed, share)
         return self.mixed
+
+    def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return random images and labels in the form of ``next_batch``, which is compiled for."""
+        images, labels = super().make_noise_batch(count, generator)
+        return (
+            self._make_mixable(images, labels)
+            if self.hyperparameters.mixup_alpha
+            else (images, labels)
+        )
+
+    def _make_mixable(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        return images.float(), functional.one_hot(labels, self.classes).float()
 
     def run_pieces(self, pieces: Sequence[Piece], is_alone: bool = False) -> Tensor:
         """Run the pieces as resnet50, and count their samples; return the loss, a scalar."""

@@ -327,6 +327,14 @@ def test_the_steps_of_costs_yaml_can_be_configured() -> None:
             configure(chosen, division="open", overrides=step.overrides)
 
 
+@pytest.mark.parametrize("alpha", ["0", "0.4"])
+def test_noise_has_the_form_of_batches(data_root: Path, alpha: str) -> None:
+    task = build_task(data_root, f"mixup_alpha={alpha}")  # else it would compile in the timed part
+    noise = task.make_noise_batch(8, torch.Generator().manual_seed(0))
+    for made, read in zip(noise, task.next_batch(), strict=True):
+        assert (made.shape, made.dtype) == (read.shape, read.dtype)
+
+
 def test_training_goes_on_bit_for_bit_with_mixup(data_root: Path) -> None:
     straight, broken_off, resumed = (build_task(data_root, "mixup_alpha=0.4") for _ in range(3))
     straight.train(Block(1, 0, 32), lambda samples: None)
