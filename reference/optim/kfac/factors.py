@@ -21,6 +21,7 @@ from torch.nn.grad import conv2d_weight
 
 FEW_CHANNELS = 8  # 3 of 7 by 7 pixels: 14 ms unfolded, 22 by shifts (one core)
 UNFOLDED_AT_ONCE = 2**21  # values
+WIDE_ROWS = 512  # from which on parts pay
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def compute_linear_input_factor(
     weighted, count = rows, rows.shape[0]
     if weights is not None:
         weighted = rows * weights.reshape(-1, 1)
-    total = weighted.T @ rows
+    total = multiply_rows(rows) if weights is None else weighted.T @ rows
     if with_bias:
         ones = count if weights is None else float(weights.sum())
         total = _append_ones(total, weighted.sum(0), ones)
@@ -100,13 +101,28 @@ def compute_frequencies(rows: Tensor, size: int, weights: Tensor | None = None) 
 
 def compute_linear_output_factor(gradients: Tensor) -> Tensor:
     """Return B of a linear layer, summed over samples: (n, …, d) to (d, d)."""
-    rows = gradients.reshape(-1, gradients.shape[-1])
-    return rows.T @ rows
+    return multiply_rows(gradients.reshape(-1, gradients.shape[-1]))
 
 
 def compute_convolution_output_factor(gradients: Tensor) -> Tensor:
     """Return B of a convolution, summed over samples: (n, c, y, x) to (c, c)."""
-    return _multiply_shifted(gradients, gradients, (1, 1)).flatten(1)
+    return multiply_rows(_group_by_sample(gradients).flatten(0, 1))
+
+
+def multiply_rows(rows: Tensor) -> Tensor:
+    """Return Σ r rᵀ over all rows r, (n, d) to (d, d); of wide rows little more than a triangle.
+
+    1,024 columns of 6,272 rows: 184 ms as one product, 118 ms in four parts (one core).
+    """
+    size = rows.shape[1]
+    if size < WIDE_ROWS:
+        return rows.T @ rows
+    total = rows.new_empty(size, size)
+    for first in range(0, size, WIDE_ROWS // 2):
+        last = min(first + WIDE_ROWS // 2, size)
+        total[first:, first:last] = rows[:, first:].T @ rows[:, first:last]
+        total[first:last, last:] = total[last:, first:last].T
+    return total
 
 
 def compute_convolution_input_factor(images: Tensor, window: Window, with_bias: bool) -> Tensor:
@@ -134,9 +150,10 @@ def _choose_algorithm(images: Tensor, window: Window) -> Callable[[Tensor, Windo
     rows, columns = window.kernel
     if height * width < rows * (2 * columns - 1):  # fewer pixels than there are shifts
         return _sum_pixel_pairs
-    if channels < FEW_CHANNELS and window.dilation == (1, 1):
-        return _sum_unfolded
-    return _sum_correlations if window.stride == window.dilation == (1, 1) else _sum_shifts
+    if window.dilation != (1, 1):
+        return _sum_shifts
+    is_strided = window.stride != (1, 1)
+    return _sum_unfolded if is_strided or channels < FEW_CHANNELS else _sum_correlations
 
 
 def _sum_pixel_pairs(images: Tensor, window: Window) -> Tensor:
@@ -149,7 +166,7 @@ def _sum_pixel_pairs(images: Tensor, window: Window) -> Tensor:
     height, width = images.shape[2:]
     left, _, top, _ = window.padding
     pixels = images.permute(0, 2, 3, 1).flatten(1)
-    pairs = (pixels.T @ pixels).view(height, width, channels, height, width, channels)
+    pairs = multiply_rows(pixels).view(height, width, channels, height, width, channels)
     total = images.new_zeros(rows, columns, channels, rows, columns, channels)
     outputs = window.count_outputs(height, width)
     down, right = (
@@ -191,8 +208,7 @@ def _sum_unfolded(images: Tensor, window: Window) -> Tensor:
     size = rows * columns * channels
     total = images.new_zeros(size, size)
     for some in unfolded.split(max(1, UNFOLDED_AT_ONCE // (outputs[0] * outputs[1] * size))):
-        column = some.reshape(-1, size)
-        total.addmm_(column.T, column)
+        total += multiply_rows(some.reshape(-1, size))
     return total
 
 

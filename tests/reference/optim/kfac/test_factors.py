@@ -110,6 +110,17 @@ def test_unfolding_in_parts_is_unfolding(monkeypatch: pytest.MonkeyPatch) -> Non
     )
 
 
+@pytest.mark.parametrize("columns", [3, 4, 7, 8])
+def test_products_of_wide_rows_are_made_in_parts(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = torch.randn(5, columns)
+    monkeypatch.setattr(factors, "WIDE_ROWS", 4)
+    found = factors.multiply_rows(rows)
+    assert torch.allclose(found, rows.T @ rows, atol=1e-6)
+    assert columns < 4 or torch.equal(found.triu(2), found.T.triu(2))  # pairs share a block
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 9])
 def test_a_triangle_holds_a_symmetric_matrix(size: int) -> None:
     matrix = torch.randn(size, size)
