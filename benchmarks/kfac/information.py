@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -122,18 +122,34 @@ def compare_information(subject: Subject) -> Measurement:
         difference = float((found - expected).norm() / expected.norm())
         what = "the linear layer differs" if timing.label == BACKPACK else "differs"
         low, high = find_middle_half(timing.seconds)
+        memory = measure_peak_bytes(jobs[timing.label])
         rows.append(
             Row(
                 timing.label,
-                f"{1000 * timing.median_seconds:.1f} ms ({1000 * low:.1f} to {1000 * high:.1f})",
+                f"{1000 * timing.median_seconds:.1f} ms ({1000 * low:.1f} to {1000 * high:.1f}), "
+                f"{memory / 2**20:.1f} MiB",
                 f"{what} from ours by {difference:.1e}" if timing.label != ours else "",
             )
         )
-        facts[timing.label] = {"seconds": timing.seconds, "difference": difference}
+        facts[timing.label] = {
+            "seconds": timing.seconds,
+            "difference": difference,
+            "peak_bytes": memory,
+        }
     for name, package in ((PEER_PRODUCT, "curvlinops"), (BACKPACK, "backpack")):
         if name not in jobs:
             rows.append(Row(name, f"left out: {package} is not installed; see the README"))
     return Measurement(rows, facts)
+
+
+def measure_peak_bytes(job: Job) -> int:
+    """Return the most bytes that tensors take at a time while a job runs, above those before it."""
+    with torch.autograd.profiler.profile(profile_memory=True) as profiled:
+        job()
+    assert profiled.kineto_results is not None
+    changes = [event for event in profiled.kineto_results.events() if event.name() == "[memory]"]
+    changes.sort(key=lambda event: event.start_ns())
+    return max(accumulate((event.nbytes() for event in changes), initial=0))
 
 
 def _time(job: Job) -> float:

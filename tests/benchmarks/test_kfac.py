@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.kfac import after_run, information, speed
+from benchmarks.kfac import after_run, speed
 from benchmarks.kfac.hyperparameters import make_schedule
 from benchmarks.kfac.model import mix_with_previous, normalize_weights
 from benchmarks.kfac.pictures import erase_rectangles
@@ -383,19 +383,6 @@ def test_fisher_matrices_are_timed_in_turns(
     rows = [row.what for row in speed.compare_fishers(make_subject(data_root)).rows]
     assert rows == list(speed.FISHERS)
     assert rows[0] == speed.SGD
-
-
-def test_information_matrices_are_timed_and_missing_libraries_named(
-    data_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(information, "find_spec", lambda name: None)
-    monkeypatch.setattr(information, "CHANNELS", (3, 4))
-    rows = information.compare_information(make_subject(data_root)).rows
-    assert [row.what for row in rows[:2]] == [information.OURS_BLOCKS, information.OURS_PRODUCT]
-    assert [row.result.partition(" is not")[0] for row in rows[2:]] == [
-        "left out: curvlinops",
-        "left out: backpack",
-    ]
 
 
 @pytest.mark.slow  # two runs

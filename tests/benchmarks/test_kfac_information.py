@@ -1,0 +1,34 @@
+"""kfac: Fisher matrices measured against those of other libraries."""
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from benchmarks.kfac import information
+from tests.benchmarks.test_kfac import make_subject
+
+
+def test_information_matrices_are_timed_and_missing_libraries_named(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(information, "find_spec", lambda name: None)
+    monkeypatch.setattr(information, "CHANNELS", (3, 4))
+    rows = information.compare_information(make_subject(data_root)).rows
+    assert [row.what for row in rows[:2]] == [information.OURS_BLOCKS, information.OURS_PRODUCT]
+    assert all(row.result.endswith(" MiB") for row in rows[:2])
+    assert [row.result.partition(" is not")[0] for row in rows[2:]] == [
+        "left out: curvlinops",
+        "left out: backpack",
+    ]
+
+
+def test_peak_memory_is_that_of_tensors_that_live_at_once() -> None:
+    def use() -> torch.Tensor:
+        first = torch.zeros(2**20)
+        second = first + 1  # two of 4 MiB
+        del first
+        return second.mul_(2).sum()
+
+    assert 8 <= information.measure_peak_bytes(use) / 2**20 < 8.01
