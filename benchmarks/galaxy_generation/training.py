@@ -1,10 +1,11 @@
 """Train galaxy_vae far beyond its targets, for the weights that generation publishes.
 
-    python -m benchmarks.galaxy_generation.training [--samples 240000] [--seed 1] [--data DIR]
+    python -m benchmarks.galaxy_generation.training [--scale full] [--samples 240000] [--seed 1]
 
 A run of the benchmark ends when it reaches its targets; here the learning rates decay over all
-``--samples``. All else follows the definition of galaxy_vae. Writes ``weights/<scale>.safetensors``
-and prints the digest for ``benchmark.yaml``.
+``--samples``. All else follows the definition of galaxy_vae. After each block the state is kept, so
+that the same command goes on where it was interrupted. Writes ``weights/<scale>.safetensors`` and
+prints the digest for ``benchmark.yaml``.
 """
 
 import argparse
@@ -18,42 +19,84 @@ from rich.console import Console
 from benchmarks.galaxy_generation import weights
 from benchmarks.galaxy_vae import task as galaxy_vae
 from reference import data
-from reference.run.config import configure
+from reference.run import checkpoint
+from reference.run.config import RunConfig, configure
 from reference.torch.distributed import start_ranks
 from rules import definition
 from rules.errors import UserError
 
+DATA = Path("data")
+STATES = Path("results", "galaxy_generation-weights")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    assert __doc__
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.galaxy_generation.training",
+        description=__doc__.partition("\n\n")[0],
+    )
+    add = parser.add_argument
+    add("--scale", default="mini", choices=("mini", "full"))
+    add("--samples", type=int, default=240_000, help="default: %(default)s")
+    add("--seed", type=int, default=1, help="default: %(default)s")
+    add("--data", type=Path, default=DATA, metavar="DIR", help="default: %(default)s")
+    add(
+        "--states",
+        type=Path,
+        default=STATES,
+        metavar="DIR",
+        help="where the state of an unfinished training is kept (default: %(default)s)",
+    )
+    weights.add_store_option(parser)
+    return parser
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train, print the quality after each block, and write the file."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.galaxy_generation.training")
-    parser.add_argument("--scale", default="mini", choices=("mini", "full"))
-    parser.add_argument("--samples", type=int, default=240_000, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
-    parser.add_argument("--data", type=Path, default=Path("data"), metavar="DIR")
-    arguments = parser.parse_args(argv)
-    chosen = definition.load("galaxy_vae", arguments.scale)
-    timing = dataclasses.replace(chosen.timing, max_samples=arguments.samples)
-    longer = dataclasses.replace(chosen, timing=timing)
-    decay = f"opt_learning_rate_decay_samples={arguments.samples}"
-    config = configure(longer, overrides=[decay], data_root=arguments.data, seed=arguments.seed)
+    arguments = make_parser().parse_args(argv)
+    config = _configure(arguments)
+    kept = arguments.states / f"{arguments.scale}-{arguments.samples}-{arguments.seed}.pt"
     console = Console(highlight=False, soft_wrap=True)
-    data.prepare(longer.data, arguments.data)
+    chosen = config.definition
+    data.prepare(chosen.data, arguments.data)
     with start_ranks() as ranks:
         task = galaxy_vae.create(config, ranks)
         task.build()
         task.warm_up()
         task.open_data()
-        for block in longer.schedule(config.global_batch_size):
+        if kept.is_file():
+            state = checkpoint.load(kept)
+            if state.pop("definition_digest", None) != chosen.digest:
+                raise UserError(
+                    f"{kept}: the state of a training by another definition; fix: move it away, or "
+                    "give another folder with --states"
+                )
+            task.restore(state)
+            console.print(f"{task.samples:>9,} samples  taken up from {kept}")
+        for block in chosen.schedule(config.global_batch_size):
+            if block.samples <= task.samples:
+                continue
             task.train(block, lambda samples: None)
             quality = task.evaluate()
             metrics = "  ".join(
-                f"{target.metric} {quality[target.metric]:.3f}" for target in longer.quality
+                f"{target.metric} {quality[target.metric]:.3f}" for target in chosen.quality
             )
             console.print(f"{block.samples:>9,} samples  {metrics}")
+            if ranks.rank == 0:
+                checkpoint.save(kept, {**task.state(), "definition_digest": chosen.digest})
         if ranks.rank == 0:
-            weights.write_weights(arguments.scale, task.state()["model"])
+            weights.write_weights(arguments.scale, task.state()["model"], arguments.store)
     return 0
+
+
+def _configure(arguments: argparse.Namespace) -> RunConfig:
+    """Return the configuration of galaxy_vae with a longer decay and budget."""
+    chosen = definition.load("galaxy_vae", arguments.scale)
+    timing = dataclasses.replace(chosen.timing, max_samples=arguments.samples)
+    longer = dataclasses.replace(chosen, timing=timing)
+    decay = f"opt_learning_rate_decay_samples={arguments.samples}"
+    return configure(longer, overrides=[decay], data_root=arguments.data, seed=arguments.seed)
 
 
 if __name__ == "__main__":

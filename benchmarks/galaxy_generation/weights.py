@@ -1,6 +1,6 @@
 """The published weights: decoder and flow of a galaxy_vae run, one safetensors file per scale.
 
-    python -m benchmarks.galaxy_generation.weights CHECKPOINT [--scale mini]
+    python -m benchmarks.galaxy_generation.weights CHECKPOINT [--scale mini] [--store float16]
 
 reads a checkpoint of `cepheid run galaxy_vae` (``checkpoints/…/run_0.pt``), writes
 ``weights/<scale>.safetensors`` and prints the digest for ``benchmark.yaml``. The published weights
@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
@@ -32,6 +33,7 @@ from rules.errors import UserError
 from rules.host import atomic_write
 
 PARTS = ("decoder.", "flow.")
+FORMATS = {"float32": torch.float32, "float16": torch.float16}
 
 
 class Weights(NamedTuple):
@@ -70,38 +72,51 @@ def make_untrained(config: RunConfig) -> Weights:
 
 
 def read_weights(path: Path, expected_digest: str | None) -> Weights:
-    """Return the weights in a file.
+    """Return the weights in a file, as float32 whatever they are stored in.
 
     Raises UserError where it is damaged, and as ``read_file``.
     """
     content, digest = read_file(path, expected_digest)
     try:
-        return Weights(load(content), digest)
+        tensors = {key: value.float() for key, value in load(content).items()}
     except SafetensorError as error:
         raise UserError(f"{path}: not a safetensors file ({error})") from error
+    return Weights(tensors, digest)
 
 
-def select_parts(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return decoder and flow of the state of a ``GalaxyVae``, in float32 and the same shapes."""
+def select_parts(
+    state: Mapping[str, Tensor], dtype: torch.dtype = torch.float32
+) -> dict[str, Tensor]:
+    """Return decoder and flow of the state of a ``GalaxyVae``, as ``dtype`` and the same shapes."""
     kept = {
-        key: value.float().contiguous() for key, value in state.items() if key.startswith(PARTS)
+        key: value.to(dtype).contiguous() for key, value in state.items() if key.startswith(PARTS)
     }
     if not kept:
         raise UserError("the checkpoint has no decoder and no flow: give one of galaxy_vae")
     return kept
 
 
-def write_weights(scale: str, state: Mapping[str, Tensor]) -> None:
+def write_weights(scale: str, state: Mapping[str, Tensor], store: str = "float32") -> None:
     """Write the file of a scale from the state of a ``GalaxyVae``, and print its digest.
 
-    The tensors keep their shapes.
+    The tensors keep their shapes and are stored in the format ``store``.
     """
     target = find_path(scale)
     target.parent.mkdir(exist_ok=True)
-    content = save(select_parts(state), metadata={"made_by": "galaxy_vae"})
+    content = save(select_parts(state, FORMATS[store]), metadata={"made_by": "galaxy_vae"})
     atomic_write(target, content)
     print(f"{target}: {len(content) / 1e6:.1f} MB")
     print(f"weights_digest: {hashlib.sha256(content).hexdigest()}")
+
+
+def add_store_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--store``, the format of the numbers in the file."""
+    parser.add_argument(
+        "--store",
+        default="float32",
+        choices=tuple(FORMATS),
+        help="the format of the numbers in the file (default: %(default)s)",
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -109,8 +124,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.galaxy_generation.weights")
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
     parser.add_argument("--scale", default="mini", choices=("mini", "full"))
+    add_store_option(parser)
     arguments = parser.parse_args(argv)
-    write_weights(arguments.scale, checkpoint.load(arguments.checkpoint).get("model", {}))
+    state = checkpoint.load(arguments.checkpoint).get("model", {})
+    write_weights(arguments.scale, state, arguments.store)
     return 0
 
 

@@ -12,8 +12,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
-from benchmarks.galaxy_generation import plain, task, weights, weights_file
+from benchmarks.galaxy_generation import plain, task, training, weights, weights_file
 from benchmarks.galaxy_vae.sampling import NoCompilerError
+from benchmarks.galaxy_vae.task import GalaxyVaeTask
 from reference.measure.trainings import Training, train
 from reference.run import checkpoint, generate
 from reference.run.config import Execution, RunConfig
@@ -107,6 +108,50 @@ def test_weights_are_read_as_they_were_written(
     assert found.tensors.keys() == state.keys() - {"encoder.mean.bias"}
     for key, value in found.tensors.items():
         assert torch.equal(value, state[key]), key
+    size = weights_file.find_path("mini").stat().st_size
+    assert weights.main([str(tmp_path / "run_0.pt"), "--store", "float16"]) == 0
+    assert weights_file.find_path("mini").stat().st_size < 0.55 * size
+    halved = weights.read_weights(weights_file.find_path("mini"), None).tensors
+    for key, value in halved.items():
+        assert value.dtype is torch.float32
+        assert torch.equal(value, state[key].half().float()), key
+
+
+def test_a_training_for_weights_goes_on_where_it_was_interrupted(
+    data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configuration("galaxy_vae", data_root)
+    timing = dataclasses.replace(config.definition.timing, eval_every_samples=16, max_samples=32)
+    short = dataclasses.replace(config.definition, timing=timing)
+    monkeypatch.setattr(
+        training, "_configure", lambda arguments: dataclasses.replace(config, definition=short)
+    )
+    monkeypatch.setattr(weights_file, "FOLDER", tmp_path / "weights")
+    evaluate, evaluations = GalaxyVaeTask.evaluate, 0
+
+    def interrupt_second(task: GalaxyVaeTask) -> dict[str, float]:
+        nonlocal evaluations
+        evaluations += 1
+        if evaluations == 2:
+            raise KeyboardInterrupt
+        return evaluate(task)
+
+    found = []
+    arguments = ["--data", str(data_root), "--samples", "32", "--states"]
+    assert training.main([*arguments, str(tmp_path / "straight")]) == 0
+    found.append(weights_file.find_path("mini").read_bytes())
+    monkeypatch.setattr(GalaxyVaeTask, "evaluate", interrupt_second)
+    states = tmp_path / "states"
+    with pytest.raises(KeyboardInterrupt):
+        training.main([*arguments, str(states)])
+    assert training.main([*arguments, str(states)]) == 0
+    assert evaluations == 3  # of the first block only once
+    found.append(weights_file.find_path("mini").read_bytes())
+    assert found[0] == found[1]
+    (kept,) = states.iterdir()
+    checkpoint.save(kept, {**checkpoint.load(kept), "definition_digest": "0"})
+    with pytest.raises(UserError, match=r"by another definition; fix: move it away"):
+        training.main([*arguments, str(states)])
 
 
 def test_weights_that_cannot_be_used_are_refused_in_one_line(
@@ -164,8 +209,8 @@ def test_other_weights_generate_in_the_open_division_only(config: RunConfig) -> 
 
 
 def test_evidence_of_a_run_is_its_quality_when_all_images_are_made(config: RunConfig) -> None:
-    training = Training("no_flow, seed 1", "no_flow", task.create, config)
-    curve, told = train(training, ALONE, ignore_progress)
+    wanted = Training("no_flow, seed 1", "no_flow", task.create, config)
+    curve, told = train(wanted, ALONE, ignore_progress)
     ((images, quality),) = curve.evaluations
     assert images == GENERATION.images
     assert quality.keys() >= {target.metric for target in config.definition.quality}
