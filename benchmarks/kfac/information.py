@@ -149,7 +149,7 @@ def measure_peak_bytes(job: Job) -> int:
     assert profiled.kineto_results is not None
     changes = [event for event in profiled.kineto_results.events() if event.name() == "[memory]"]
     changes.sort(key=lambda event: event.start_ns())
-    return max(accumulate((event.nbytes() for event in changes), initial=0))
+    return max(accumulate((int(event.nbytes()) for event in changes), initial=0))
 
 
 def _time(job: Job) -> float:

@@ -6,6 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
+from torch import Tensor
+
 from benchmarks.kfac import information
 from tests.benchmarks.test_kfac import make_subject
 
@@ -25,7 +27,7 @@ def test_information_matrices_are_timed_and_missing_libraries_named(
 
 
 def test_peak_memory_is_that_of_tensors_that_live_at_once() -> None:
-    def use() -> torch.Tensor:
+    def use() -> Tensor:
         first = torch.zeros(2**20)
         second = first + 1  # two of 4 MiB
         del first
