@@ -28,9 +28,10 @@ def test_information_matrices_are_timed_and_missing_libraries_named(
 
 def test_peak_memory_is_that_of_tensors_that_live_at_once() -> None:
     def use() -> Tensor:
-        first = torch.zeros(2**20)
+        first: Tensor = torch.zeros(2**20)
         second = first + 1  # two of 4 MiB
         del first
-        return second.mul_(2).sum()
+        total: Tensor = second.mul_(2).sum()
+        return total
 
     assert 8 <= information.measure_peak_bytes(use) / 2**20 < 8.01
