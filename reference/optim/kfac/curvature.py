@@ -196,9 +196,13 @@ class Curvature:
         moved: list[Tensor] = []
         norms: list[Tensor] = []
         for statistic, mean in means.items():
-            old = statistic.average
-            # Never the mean itself, which may be part of all that was received.
-            new = mean.clone() if old is None else mean.lerp(old, self.options.average_decay)
+            old, decay = statistic.average, self.options.average_decay
+            if old is None:  # never the mean itself, which may be part of all that was received
+                new = mean.clone()
+            elif self.options.stale:
+                new = mean.lerp(old, decay)
+            else:
+                new = torch.lerp(mean, old, decay, out=old)
             statistic.average = new
             if self.options.stale and old is not None:
                 statistic.before = [old, *statistic.before][:2]

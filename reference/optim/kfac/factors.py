@@ -13,6 +13,7 @@ the weight gradient of a convolution computes.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -272,16 +273,16 @@ def _sum_correlations(images: Tensor, window: Window) -> Tensor:
     missed_columns = [_find_outside(column - left, outputs[1], width) for column in range(columns)]
     shifts = _Shifts(images, window.kernel)
     total = images.new_empty(rows, columns, channels, rows, columns, channels)
-    places = [(row, column) for row in range(rows) for column in range(columns)]
-    for index, (row, column) in enumerate(places):
-        for other_row, other_column in places[index:]:
-            block = shifts.sum_over_window(
-                (other_row - row, other_column - column), missed_rows[row], missed_columns[column]
-            )
-            total[row, column, :, other_row, other_column] = block
-            total[other_row, other_column, :, row, column] = block.T
+    for row in range(rows):
+        for column in range(columns):
+            blocks = shifts.sum_over_window(row, column, missed_rows[row], missed_columns[column])
+            total[row, column, :, row:] = blocks.permute(2, 0, 1, 3)
     size = rows * columns * channels
-    return total.view(size, size)
+    flat = total.view(size, size)
+    for start in range(columns * channels, size, columns * channels):  # rows above the diagonal
+        end = start + columns * channels
+        flat[start:end, :start] = flat[:start, start:end].T
+    return flat
 
 
 def _find_outside(start: int, length: int, size: int) -> list[int]:
@@ -302,24 +303,31 @@ class _Shifts:
         self._of_column: dict[tuple[int, int], Tensor] = {}
 
     def sum_over_window(
-        self, shift: tuple[int, int], missed_rows: list[int], missed_columns: list[int]
+        self, row: int, column: int, missed_rows: list[int], missed_columns: list[int]
     ) -> Tensor:
-        """Return the sum for one shift, downwards or to the right, (c, c).
+        """Return the sums for a place of the kernel and all in its row and below it.
 
-        Pixels t in the missed rows or columns are left out.
+        Their shape is (rows from ``row`` on, columns, c, c). Pixels t in the missed rows or columns
+        are left out.
         """
-        down, right = shift
+        first = self._columns - 1 - column  # among the shifts to the right
+        to_right = slice(first, first + self._columns)
+        total = self._everywhere[: self._rows - row, to_right].clone()
         height, width = self._images.shape[2:]
-        rows = [row for row in missed_rows if row + down < height]
-        columns = [column for column in missed_columns if 0 <= column + right < width]
-        total = self._everywhere[down, right + self._columns - 1]
-        for row in rows:
-            total = total - self._sum_row(row, down)[right + self._columns - 1]
-        for column in columns:
-            total = total - self._sum_column(column, right)[down]
-            for row in rows:
-                corner = self._images[:, :, row, column]
-                total = total + corner.T @ self._images[:, :, row + down, column + right]
+        for pixel_row in missed_rows:
+            for down in range(min(self._rows - row, height - pixel_row)):
+                total[down] -= self._sum_row(pixel_row, down)[to_right]
+        for pixel_column in missed_columns:
+            for place in range(self._columns):
+                right = place - column
+                if not 0 <= pixel_column + right < width:
+                    continue
+                total[:, place] -= self._sum_column(pixel_column, right)[: self._rows - row]
+                for pixel_row in missed_rows:
+                    corner = self._images[:, :, pixel_row, pixel_column]
+                    for down in range(min(self._rows - row, height - pixel_row)):
+                        other = self._images[:, :, pixel_row + down, pixel_column + right]
+                        total[down, place] += corner.T @ other
         return total
 
     def _sum_row(self, row: int, down: int) -> Tensor:
@@ -371,18 +379,13 @@ def _group_by_sample(images: Tensor) -> Tensor:
     return images.movedim(1, -1).reshape(len(images), -1, images.shape[1])
 
 
-def _multiply_shifted(
-    images: Tensor,
-    shifted: Tensor,
-    kernel: tuple[int, int],
-) -> Tensor:
+def _multiply_shifted(images: Tensor, shifted: Tensor, kernel: tuple[int, int]) -> Tensor:
     """Return Σ images[n, c, t] · shifted[n, c', t + place], (c, c', rows, columns).
 
     The sum is over n and t.
     """
     size = (images.shape[1], shifted.shape[1], *kernel)
-    products: Tensor = conv2d_weight(shifted, size, images)
-    return products
+    return cast(Tensor, conv2d_weight(shifted, size, images))
 
 
 def _pad(images: Tensor, window: Window) -> Tensor:

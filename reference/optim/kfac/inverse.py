@@ -169,8 +169,8 @@ def precondition(
     of steps for which the factors of inputs and outputs stay the same.
     """
     if inputs.values is None or outputs.values is None:
-        half = _solve(inputs, gradient.T, steps[0]).T
-        return _solve(outputs, half, steps[1]).float()
+        half = _apply_inverse(inputs, gradient, steps[0], from_left=False)
+        return _apply_inverse(outputs, half, steps[1], from_left=True).float()
     rotated = outputs.factor.T @ gradient
     curvature = outputs.values[:, None] * inputs.values + damping
     if inputs.factor.ndim == 1:  # diagonal
@@ -178,20 +178,31 @@ def precondition(
     return outputs.factor @ (rotated @ inputs.factor / curvature) @ inputs.factor.T
 
 
-def _solve(factored: Factored, right: Tensor, steps: int) -> Tensor:
-    """Solve by triangular solves, or by the explicit inverse where that is faster.
+def _apply_inverse(factored: Factored, matrix: Tensor, steps: int, from_left: bool) -> Tensor:
+    """Return X⁻¹ M, or M X⁻¹, by triangular solves or by the explicit inverse if that is faster.
 
-    Products with the explicit inverse are faster. Computing it pays if there are more columns than
-    rows, or if it is used for several steps.
+    Products with the explicit inverse are faster. Computing it pays if there are more columns of M
+    than rows of X, or if it is used for several steps.
     """
-    rows, columns = right.shape
-    if factored.factor.ndim == 1:
-        return right / factored.factor[:, None]
+    factor = factored.factor
+    rows = len(factor)
+    columns = matrix.numel() // rows
+    if factor.ndim == 1:
+        return matrix / (factor[:, None] if from_left else factor)
     if columns < rows and steps < EXPLICIT_FROM_STEPS:
-        return torch.cholesky_solve(right.float(), factored.factor)
-    if rows * rows * columns < BFLOAT16_FROM:
-        return factored.compute_inverse() @ right.float()
-    return factored.compute_inverse(factored.products) @ right.to(factored.products)
+        return _solve(factor, matrix.float(), from_left)
+    is_large = rows * rows * columns >= BFLOAT16_FROM
+    dtype = factored.products if is_large else torch.float32
+    explicit, matrix = factored.compute_inverse(dtype), matrix.to(dtype)
+    return explicit @ matrix if from_left else matrix @ explicit
+
+
+def _solve(lower: Tensor, matrix: Tensor, from_left: bool) -> Tensor:
+    """Return (L Lᵀ)⁻¹ M, or M (L Lᵀ)⁻¹, which needs no transposed copies, for a triangle L."""
+    if from_left:
+        return torch.cholesky_solve(matrix, lower)
+    half = torch.linalg.solve_triangular(lower.mT, matrix, upper=True, left=False)
+    return torch.linalg.solve_triangular(lower, half, upper=False, left=False)
 
 
 def precondition_unit_wise(gradient: Tensor, fisher: Tensor, damping: float) -> Tensor:
