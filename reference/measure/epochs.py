@@ -34,6 +34,8 @@ class Arm:
 
     ``cycles`` replace the schedule of the learning rate (``reference.optim.cycles``). Arms of the
     same ``group`` are compared with its first one; its name is the beginning of theirs.
+    ``budget_epochs`` replace the definition's budget, where the rate falls to 0 long before or
+    after it.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Arm:
     published_epochs: float | None = None
     cycles: tuple[Mapping[str, Any], ...] = ()
     group: str = ""
+    budget_epochs: int | None = None
 
     @property
     def own_name(self) -> str:
@@ -50,17 +53,13 @@ class Arm:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Settings whose epochs to the target are compared, and the source that compared them.
-
-    ``budget_epochs`` replace the definition's budget where the settings need more.
-    """
+    """Settings whose epochs to the target are compared, and the source that compared them."""
 
     name: str
     title: str
     source: str
     published_at: str
     arms: tuple[Arm, ...]
-    budget_epochs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -122,12 +121,12 @@ def load_comparison(benchmark: str, scale: str, name: str) -> Comparison:
             arm.get("published_epochs"),
             tuple(arm.get("cycles", ())),
             group.get("name", ""),
+            arm.get("budget_epochs", settings.get("budget_epochs")),
         )
         for group in facts.get("each", [{}])
         for arm in settings["arms"]
     )
-    budget = settings.get("budget_epochs")
-    return Comparison(name, facts["title"], facts["source"], facts["published_at"], arms, budget)
+    return Comparison(name, facts["title"], facts["source"], facts["published_at"], arms)
 
 
 def load_runs(definition: Definition, comparison: Comparison) -> list[Run]:
@@ -148,35 +147,53 @@ def measure_missing(
 ) -> list[Run]:
     """Make the runs that are not recorded, evaluated after every epoch; return all runs.
 
-    Each run is recorded as soon as it ends. Without ``seeds`` the recorded ones are completed, or
-    seeds 1 to 5 are made.
+    Each run is recorded as soon as it ends. What another comparison, or an earlier state of this one,
+    recorded with the same settings is not made again. Without ``seeds`` the recorded ones are completed, or seeds 1 to 5 are made.
     """
     have = {(run.arm, run.seed) for run in load_runs(definition, comparison)}
-    timed = _evaluate_every_epoch(definition, comparison)
     seeds = seeds or sorted({seed for _, seed in have}) or range(1, 6)
-    missing = [
-        _prepare_training(timed, arm, seed, data_root)
-        for seed in seeds
-        for arm in comparison.arms
-        if (arm.name, seed) not in have
-    ]
+    missing: list[Training] = []
+    before = recorded.read(definition.name, MEASURED).get(definition.scale, {})
+    for seed in seeds:
+        for arm in comparison.arms:
+            if (arm.name, seed) in have:
+                continue
+            if known := _find_same(before, definition, arm, seed):
+                _keep_run(definition, comparison, known)
+            else:
+                missing.append(_prepare_training(definition, arm, seed, data_root))
     for _, curve, _ in trainings.train_all(definition, missing, data_root, observer):
         _keep_run(definition, comparison, _summarise(curve, definition))
     return load_runs(definition, comparison)
 
 
-def _evaluate_every_epoch(definition: Definition, comparison: Comparison) -> Definition:
-    """Return the definition with an evaluation after each epoch, and the comparison's budget."""
+def _find_same(
+    measured: Mapping[str, Any], definition: Definition, arm: Arm, seed: int
+) -> Run | None:
+    """Return the run of this seed that any comparison has with the settings of ``arm``."""
+    for entry in measured.values():
+        what = entry["what"]
+        if what["definition_digest"] != definition.digest:
+            continue
+        names = [name for name, found in what["settings"].items() if found == _describe(arm)]
+        for run in entry["runs"]:
+            if run["arm"] in names and run["seed"] == seed:
+                return Run(**{**run, "arm": arm.name})
+    return None
+
+
+def _evaluate_every_epoch(definition: Definition, arm: Arm) -> Definition:
+    """Return the definition with an evaluation after each epoch, and the budget of the arm."""
     epoch = definition.train_samples
     timing = replace(definition.timing, eval_every_samples=epoch)
-    if comparison.budget_epochs:
-        timing = replace(timing, max_samples=comparison.budget_epochs * epoch)
+    if arm.budget_epochs:
+        timing = replace(timing, max_samples=arm.budget_epochs * epoch)
     return replace(definition, timing=timing)
 
 
 def _prepare_training(definition: Definition, arm: Arm, seed: int, data_root: Path) -> Training:
     config = configure(
-        definition,
+        _evaluate_every_epoch(definition, arm),
         division="open",
         overrides=arm.overrides,
         data_root=data_root,
@@ -218,9 +235,13 @@ def _keep_run(definition: Definition, comparison: Comparison, run: Run) -> None:
 
 def _identify(definition: Definition, comparison: Comparison) -> dict[str, Any]:
     """Return the facts that recorded runs must share to be counted."""
-    settings = {arm.name: [*arm.overrides, *map(str, arm.cycles)] for arm in comparison.arms}
-    budget = {"budget_epochs": comparison.budget_epochs} if comparison.budget_epochs else {}
-    return {"definition_digest": definition.digest, "settings": settings, **budget}
+    settings = {arm.name: _describe(arm) for arm in comparison.arms}
+    return {"definition_digest": definition.digest, "settings": settings}
+
+
+def _describe(arm: Arm) -> list[str]:
+    budget = [f"budget_epochs={arm.budget_epochs}"] if arm.budget_epochs else []
+    return [*arm.overrides, *map(str, arm.cycles), *budget]
 
 
 def list_by_batch_size(definition: Definition) -> Mapping[int, Sequence[float]]:

@@ -120,12 +120,12 @@ def test_a_recorded_run_is_not_made_again(training: FakeTraining, capsys: Printe
     assert len(training.runs) == 4
 
 
-def test_other_settings_are_measured_again(training: FakeTraining, tmp_path: Path) -> None:
-    cepheid_epochs("--compare", "momentum", "--seeds", "1")
+def test_only_other_settings_are_measured_again(training: FakeTraining, tmp_path: Path) -> None:
+    cepheid_epochs("--compare", "momentum", "--seeds", "1", "2")
     file = tmp_path / "resnet50" / epochs.COMPARISONS
     file.write_text(file.read_text().replace("opt_momentum=0.929", "opt_momentum=0.93"))
-    cepheid_epochs("--compare", "momentum", "--seeds", "1")
-    assert len(training.runs) == 4
+    cepheid_epochs("--compare", "momentum", "--seeds", "1", "2")
+    assert [run.variant for run in training.runs[4:]] == ["unscaled", "unscaled"]
 
 
 def test_a_comparison_may_have_a_budget_of_its_own(training: FakeTraining, tmp_path: Path) -> None:
@@ -138,6 +138,34 @@ def test_a_comparison_may_have_a_budget_of_its_own(training: FakeTraining, tmp_p
         cepheid_epochs("--compare", "momentum", "--seeds", "1")
     budgets = [run.config.definition.timing.max_samples for run in training.runs]
     assert budgets == [MINI.timing.max_samples] * 2 + [90 * EPOCH] * 2
+
+
+def test_a_setting_may_have_a_budget_of_its_own(training: FakeTraining, tmp_path: Path) -> None:
+    file = tmp_path / "resnet50" / epochs.COMPARISONS
+    file.write_text(
+        COMPARED.replace("opt_momentum=0.929]", "opt_momentum=0.929], budget_epochs: 5")
+    )
+    cepheid_epochs("--compare", "momentum", "--seeds", "1")
+    budgets = [run.config.definition.timing.max_samples for run in training.runs]
+    assert budgets == [MINI.timing.max_samples, 5 * EPOCH]
+
+
+def test_what_another_comparison_has_is_not_made_again(
+    training: FakeTraining, tmp_path: Path, capsys: Printed
+) -> None:
+    cepheid_epochs("--compare", "momentum", "--seeds", "1", "2")
+    file = tmp_path / "resnet50" / epochs.COMPARISONS
+    other = COMPARED.replace("momentum:", "other:", 1).replace("name: unscaled", "name: of another")
+    changed = other.replace("set: [opt_momentum_form=scaled]", "set: [opt_momentum=0.9]")
+    file.write_text(COMPARED + changed)
+    cepheid_epochs("--compare", "other", "--seeds", "1", "2")
+    assert [run.variant for run in training.runs[4:]] == ["scaled", "scaled"]
+    recorded = json.loads((tmp_path / "resnet50" / epochs.MEASURED).read_text())
+    runs = recorded["mini"]["other"]["runs"]
+    assert [(run["arm"], run["seed"], run["epochs"]) for run in runs if run["arm"] != "scaled"] == [
+        ("of another", 1, 16.0),
+        ("of another", 2, 16.0),
+    ]
 
 
 def test_other_cycles_are_measured_again(training: FakeTraining, tmp_path: Path) -> None:
