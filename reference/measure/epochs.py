@@ -147,8 +147,9 @@ def measure_missing(
 ) -> list[Run]:
     """Make the runs that are not recorded, evaluated after every epoch; return all runs.
 
-    Each run is recorded as soon as it ends. What another comparison, or an earlier state of this one,
-    recorded with the same settings is not made again. Without ``seeds`` the recorded ones are completed, or seeds 1 to 5 are made.
+    Each run is recorded as soon as it ends. What another comparison, or an earlier state of this
+    one, recorded with the same settings is not made again. Without ``seeds`` the recorded ones are
+    completed, or seeds 1 to 5 are made.
     """
     have = {(run.arm, run.seed) for run in load_runs(definition, comparison)}
     seeds = seeds or sorted({seed for _, seed in have}) or range(1, 6)
