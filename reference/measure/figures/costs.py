@@ -64,7 +64,7 @@ def draw_ladder(
         right.bar(places, middles, yerr=spread, color=OURS, capsize=4)
         right.axhline(1, color=REPORTED, linewidth=0.8)
         right.set_xticks(places, list(speedups), rotation=30, ha="right")
-        right.set_title("speed, of the first (median and quartiles of turns)")
+        right.set_title("times as fast as the first (quartiles)")
         figure.suptitle(title, fontsize=9)
     return path
 
