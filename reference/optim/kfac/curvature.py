@@ -14,10 +14,11 @@ from torch import Tensor
 from reference.optim.kfac import inverse
 from reference.optim.kfac.exchange import Exchange, Sums
 from reference.optim.kfac.faults import OutOfRange, refuse_uneven_layers
-from reference.optim.kfac.layers import KroneckerLayer, Layer, Statistic
+from reference.optim.kfac.layers import KroneckerLayer, Layer
 from reference.optim.kfac.options import Options
 from reference.optim.kfac.owners import assign_owners
 from reference.optim.kfac.staleness import Interval, compute_steps_to_next
+from reference.optim.kfac.statistic import Statistic
 from rules.errors import UserError
 
 NON_FINITE_IN_A_ROW_MAX = 20  # a loss scale that adapts has settled by then
@@ -72,6 +73,10 @@ class Curvature:
         """Return True if this rank preconditions the gradient of the layer."""
         return not self.options.distribute_inverse or self.owner_of[layer] == self.exchange.rank
 
+    def collect(self, layer: Layer, add: Callable[..., None], *values: Any) -> None:
+        """Call ``add``, a method of the layer that adds to its factors, with values (n, …)."""
+        add(*values)
+
     def send_inputs(self) -> Sums:
         """Begin to send the inputs' factors, which are complete, unless that has begun."""
         if self._input_sums is None:
@@ -117,16 +122,12 @@ class Curvature:
         return self.exchange.start_sums(parts, owners, "factors", self.options.factor_format)
 
     def _compute_batch_mean(self, statistic: Statistic, loss_scale: float) -> Tensor:
-        """Compute the mean over this rank's samples, divided by the number of ranks.
-
-        The loss is the mean over samples, so the gradient of one of n samples is n times what the
-        backward pass has.
-        """
+        """Compute the mean over this rank's samples, divided by the number of ranks."""
         layer = self.layer_of[statistic]
         if statistic.collected is None:
             return torch.zeros(statistic.shape, device=layer.device)
-        per_sample = 1 / layer.samples if statistic.of_inputs else layer.samples / loss_scale**2
-        return statistic.collected.mul_(per_sample / self.exchange.world_size)
+        share = layer.find_share(statistic, loss_scale) / self.exchange.world_size
+        return statistic.collected.mul_(share)
 
     def _find_owner(self, statistic: Statistic) -> int:
         return self.owner_of[self.layer_of[statistic]]

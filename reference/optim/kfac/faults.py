@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from reference.optim.kfac.exchange import Exchange
-from reference.optim.kfac.layers import Layer, Statistic
+from reference.optim.kfac.layers import Layer
 from reference.optim.kfac.number_formats import Format, find_range
+from reference.optim.kfac.statistic import Statistic
 from rules.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -58,12 +59,17 @@ class OutOfRange:
             self._fix,
         )
 
-    def refuse(self, names: Sequence[str], parts: Sequence[Tensor]) -> None:
-        """Raise UserError if a received part, of any shape, is not finite."""
+    def refuse(
+        self, names: Sequence[str], parts: Sequence[Tensor], before: Sequence[Tensor] = ()
+    ) -> None:
+        """Raise UserError if a received part, of any shape, is not finite.
+
+        Nothing is refused if some of ``before``, of any shapes, are not finite already.
+        """
         if self._range is None or not parts:
             return
         for name, largest in zip(names, _find_largest(parts), strict=True):
-            if not largest < float("inf"):
+            if not largest < float("inf") and all(bool(each.isfinite().all()) for each in before):
                 raise UserError(
                     f"K-FAC: the gradient of {name} is not finite after it was sent as "
                     f"{self._form}, which holds at most {self._range[0]:,.0f}; a warning names its "
@@ -82,12 +88,14 @@ def refuse_uneven_layers(
     """Raise UserError, on all ranks, for layers whose factors and gradients do not belong together.
 
     Such a layer saw other samples or gradients on some ranks, or it has a gradient although a
-    factor that is ``due`` saw none of its passes.
+    factor that is ``due`` saw none of its passes. It is raised too if no layer has
+    a gradient.
     """
     missing = {statistic for statistic in due if statistic.collected is None}
-    lost = [_is_lost(layer, missing) for layer in layers]
+    # Trained on passes that their missing factors did not see.
+    lost = [not missing.isdisjoint(layer.statistics) and layer.is_trained for layer in layers]
     if exchange.world_size == 1:
-        _refuse_lost(layers, lost)
+        _refuse_incomplete(layers, lost)
         return
     seen = torch.tensor(
         [
@@ -100,36 +108,34 @@ def refuse_uneven_layers(
     sums, squares = exchange.sum(torch.stack((seen, seen.square())), "check")
     uneven = (exchange.world_size * squares != sums.square())[:, :2].any(1).nonzero()
     if not len(uneven):
-        _refuse_lost(layers, sums[:, 2].tolist())
+        _refuse_incomplete(layers, sums[:, 2].tolist())
         return
     table = torch.zeros(exchange.world_size, *seen.shape, dtype=seen.dtype, device=seen.device)
     table[exchange.rank] = seen
     place = int(uneven[0])
     of_ranks = exchange.sum(table, "check")[:, place].tolist()
-    told = ", ".join(
+    counts = ", ".join(
         f"rank {rank} {samples} samples{'' if has_gradient else ' and no gradient'}"
         for rank, (samples, has_gradient, _) in enumerate(of_ranks)
     )
     raise UserError(
-        f'K-FAC: layer "{layers[place].name}" was not reached by all ranks alike: {told}; fix: '
+        f'K-FAC: layer "{layers[place].label}" was not reached by all ranks alike: {counts}; fix: '
         "pass as many samples through it on every rank, or leave it out with skip"
     )
 
 
-def _is_lost(layer: Layer, missing: set[Statistic]) -> bool:
-    """Return True if a layer was trained on passes that its missing factors did not see."""
-    if missing.isdisjoint(layer.statistics) or not layer.has_gradient:
-        return False
-    return any(bool(each.grad.any()) for each in layer.parameters if each.grad is not None)
-
-
-def _refuse_lost(layers: Sequence[Layer], lost: Sequence[int | bool]) -> None:
-    """Raise UserError for the first layer that is ``lost``, in as many numbers, on some rank."""
+def _refuse_incomplete(layers: Sequence[Layer], lost: Sequence[int | bool]) -> None:
+    """Raise UserError without any gradient, or for the first layer ``lost`` on some rank."""
+    if not any(layer.has_gradient for layer in layers):
+        raise UserError(
+            "K-FAC: step: none of its layers has a gradient; fix: call backward() before step(), "
+            "and zero_grad() after it"
+        )
     for layer, is_lost in zip(layers, lost, strict=True):
         if is_lost:
             raise UserError(
-                f'K-FAC: layer "{layer.name}" has a gradient, but its factors are due and saw no '
+                f'K-FAC: layer "{layer.label}" has a gradient, but its factors are due and saw no '
                 "pass of this step; fix: call attach() before the passes of a step with is_due, "
                 "call the module itself and give its output to no operation in place through a "
-                "slice, or leave it out with skip"
+                "slice, use checkpoint(…, use_reentrant=False), or leave it out with skip"
             )

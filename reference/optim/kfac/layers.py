@@ -3,91 +3,27 @@
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
-from reference.optim.kfac import factors, inverse, symmetric
-from reference.optim.kfac.inverse import Factored
+from reference.optim.kfac import factors, inverse
 from reference.optim.kfac.options import Options
 from reference.optim.kfac.owners import estimate_inversion_cost
-from reference.optim.kfac.staleness import Interval
+from reference.optim.kfac.statistic import Statistic
 from rules.errors import UserError, did_you_mean
 
-
-@dataclass(eq=False)
-class Statistic:
-    """One factor: a symmetric matrix, (size, size), or ``rows`` numbers of each of ``size`` units.
-
-    The unit-wise Fisher of a batch normalisation has three, a diagonal matrix one.
-
-    ``collected`` is this rank's sum over the samples since the last step. On ranks that invert it,
-    ``average`` is the running average, ``before`` are the two that it replaced, newest first.
-    """
-
-    name: str
-    size: int
-    is_matrix: bool
-    of_inputs: bool
-    collected: Tensor | None = None
-    average: Tensor | None = None
-    before: list[Tensor] = field(default_factory=list)
-    factored: Factored | None = None
-    interval: Interval = field(default_factory=Interval)
-    non_finite: int = 0  # batches in a row that were left out
-    rows: int = 3
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The shape of the factor."""
-        return (self.size if self.is_matrix else self.rows, self.size)
-
-    def pack(self, values: Tensor, triangle: bool) -> Tensor:
-        """Return the factor as a flat float32 tensor, for sending.
-
-        ``triangle`` keeps only the upper triangle of a matrix.
-        """
-        return symmetric.pack(values) if self.is_matrix and triangle else values.flatten()
-
-    def count_packed(self, triangle: bool) -> int:
-        """Return how many numbers are sent."""
-        rows, columns = self.shape
-        return symmetric.count_packed(columns) if self.is_matrix and triangle else rows * columns
-
-    def unpack(self, flat: Tensor, triangle: bool) -> Tensor:
-        """Return the packed matrix in its own shape."""
-        if self.is_matrix and triangle:
-            return symmetric.unpack(flat, self.size)
-        return flat.view(self.shape)
-
-    def dump_state(self) -> list[Tensor]:
-        """Return the part of a saved state: the damping of the inverse, the average, earlier ones.
-
-        The damping is NaN without an inverse. The result is empty if the factor is not known yet.
-        """
-        if self.average is None:
-            return []
-        nan = torch.full((), float("nan"), device=self.average.device)
-        damping = nan if self.factored is None else self.factored.damping
-        return [damping, self.average, *self.before]
-
-    def allocate_state(self, count: int, device: torch.device) -> list[Tensor]:
-        """Return empty tensors of the ``count`` shapes that ``dump_state`` of another rank has."""
-        shapes = [(), *[self.shape] * (count - 1)] if count else []
-        return [torch.empty(shape, device=device) for shape in shapes]
-
-    def forget(self) -> None:
-        """Forget everything about the factor, as before the first batch."""
-        self.collected = self.average = self.factored = None
-        self.before, self.non_finite = [], 0
-
-    def collect(self, values: Tensor) -> None:
-        """Add the sum over some samples."""
-        self.collected = values if self.collected is None else self.collected + values
+FORWARDS = (
+    nn.Linear.forward,
+    nn.Conv2d.forward,
+    nn.Embedding.forward,
+    _BatchNorm.forward,
+    nn.SyncBatchNorm.forward,
+)
 
 
 class Layer(ABC):
@@ -95,9 +31,12 @@ class Layer(ABC):
 
     statistics: tuple[Statistic, ...]
     shape: tuple[int, int]  # of the gradient as a matrix
+    feature_axes = 1  # of the inputs, after those of samples and positions
+    takes_weights = False  # whether positions of the inputs may have weights
 
     def __init__(self, name: str, module: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
         self.name, self.module, self.parameters = name, module, tuple(parameters)
+        self.label = find_label(name, module)
         self.samples = 0  # since the last step
 
     @property
@@ -119,14 +58,23 @@ class Layer(ABC):
         return all(parameter.grad is not None for parameter in self.parameters)
 
     @property
+    def is_trained(self) -> bool:
+        """True if it has gradients that are not 0."""
+        gradients = [parameter.grad for parameter in self.parameters]
+        return self.has_gradient and any(bool(each.any()) for each in gradients if each is not None)
+
+    @property
     def is_ready(self) -> bool:
         """True once all its factors are known."""
         return all(statistic.average is not None for statistic in self.statistics)
 
-    @property
-    def takes_weights(self) -> bool:
-        """True if positions of the inputs may have weights."""
-        return False
+    def find_share(self, statistic: Statistic, loss_scale: float) -> float:
+        """Return what makes a mean of a statistic's sum over the samples of this rank.
+
+        The loss is the mean over samples, times ``loss_scale``, so the gradient of one of n samples
+        is n times what the backward pass has.
+        """
+        return 1 / self.samples if statistic.of_inputs else self.samples / loss_scale**2
 
     @abstractmethod
     def collect_inputs(self, inputs: Tensor, weights: Tensor | None = None) -> None:
@@ -166,62 +114,24 @@ class Layer(ABC):
 
 
 class KroneckerLayer(Layer):
-    """Linear or Conv2d: F ≈ B ⊗ A."""
+    """A layer with F ≈ B ⊗ A."""
 
-    feature_axes = 1  # of the inputs, after those of samples and positions
+    with_bias = False
+    inputs: Statistic
+    outputs: Statistic
 
-    def __init__(self, name: str, module: nn.Linear | nn.Conv2d) -> None:
-        self.with_bias = module.bias is not None and module.bias.requires_grad
-        parameters = [cast(nn.Parameter, module.weight)]
-        if module.bias is not None and self.with_bias:
-            parameters.append(cast(nn.Parameter, module.bias))
-        super().__init__(name, module, parameters)
-        outputs, inputs = module.weight.shape[0], module.weight[0].numel() + self.with_bias
-        self.shape = (outputs, inputs)
-        self.inputs = Statistic(f"{name}.A", inputs, is_matrix=True, of_inputs=True)
-        self.outputs = Statistic(f"{name}.B", outputs, is_matrix=True, of_inputs=False)
-        self.statistics = (self.inputs, self.outputs)
-        self._window = factors.make_window(module) if isinstance(module, nn.Conv2d) else None
-
-    @property
-    def takes_weights(self) -> bool:
-        """True for linear layers, whose positions may be padding."""
-        return self._window is None
-
-    def collect_inputs(self, inputs: Tensor, weights: Tensor | None = None) -> None:
-        """Add the inputs, (n, c, y, x) or (n, …, d), to their factor; ``weights`` are (n, …)."""
-        if self._window:
-            found = factors.compute_convolution_input_factor(inputs, self._window, self.with_bias)
-        else:
-            found = factors.compute_linear_input_factor(inputs, self.with_bias, weights)
-        self.inputs.collect(found)
+    def _keep(self, inputs: Statistic, outputs: Statistic) -> None:
+        """Set the two factors, and the shape of the gradient that follows from them."""
+        self.inputs, self.outputs = inputs, outputs
+        self.statistics, self.shape = (inputs, outputs), (outputs.size, inputs.size)
 
     def summarize_inputs(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Return nothing for inputs of any shape: the factor of the gradients needs none."""
         return ()
 
     def collect_outputs(self, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
-        """Add the gradients of the outputs, (n, c, y, x) or (n, …, d), to their factor."""
-        if self._window:
-            self.outputs.collect(factors.compute_convolution_output_factor(gradients))
-        else:
-            self.outputs.collect(factors.compute_linear_output_factor(gradients))
-
-    def join(self, parts: Sequence[Tensor]) -> Tensor:
-        """Join weight and bias to (outputs, inputs), with the bias as last column."""
-        weight = parts[0].float()
-        rows = weight.permute(0, 2, 3, 1).flatten(1) if self._window else weight
-        if self.with_bias:
-            rows = torch.cat([rows, parts[1].float()[:, None]], dim=1)
-        return rows
-
-    def split_gradient(self, gradient: Tensor) -> list[Tensor]:
-        """Return views of the gradient, (outputs, inputs), in the shapes of the parameters."""
-        rows = gradient[:, :-1] if self.with_bias else gradient
-        if self._window:
-            outputs, channels, *kernel = self.parameters[0].shape
-            rows = rows.view(outputs, *kernel, channels).permute(0, 3, 1, 2)
-        return [rows, gradient[:, -1]] if self.with_bias else [rows]
+        """Add the gradients of the outputs, (n, …, d), to their factor."""
+        self.outputs.collect(factors.compute_linear_output_factor(gradients))
 
     def compute_direction(self, gradient: Tensor, damping: float) -> Tensor:
         """Return B⁻¹ G A⁻¹, (outputs, inputs), for a gradient G of the same shape."""
@@ -233,21 +143,92 @@ class KroneckerLayer(Layer):
         )
 
 
+class LinearLayer(KroneckerLayer):
+    """Linear: the positions of a sample count as their mean, or with weights."""
+
+    takes_weights = True
+
+    def __init__(self, name: str, module: nn.Linear | nn.Conv2d) -> None:
+        self.with_bias = module.bias is not None and module.bias.requires_grad
+        parameters = [module.weight, *([module.bias] if self.with_bias else [])]
+        super().__init__(name, module, cast(list[nn.Parameter], parameters))
+        outputs, inputs = module.weight.shape[0], module.weight[0].numel() + self.with_bias
+        self._keep(
+            Statistic(f"{self.label}.A", inputs, is_matrix=True, of_inputs=True),
+            Statistic(f"{self.label}.B", outputs, is_matrix=True, of_inputs=False),
+        )
+
+    def collect_inputs(self, inputs: Tensor, weights: Tensor | None = None) -> None:
+        """Add the inputs, (n, …, d), to their factor; ``weights`` are (n, …)."""
+        found = factors.compute_linear_input_factor(inputs, self.with_bias, weights)
+        self.inputs.collect(found)
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Join weight and bias to (outputs, inputs), with the bias as last column."""
+        rows = self._flatten(parts[0].float())
+        if self.with_bias:
+            rows = torch.cat([rows, parts[1].float()[:, None]], dim=1)
+        return rows
+
+    def split_gradient(self, gradient: Tensor) -> list[Tensor]:
+        """Return views of the gradient, (outputs, inputs), in the shapes of the parameters."""
+        rows = self._unflatten(gradient[:, :-1] if self.with_bias else gradient)
+        return [rows, gradient[:, -1]] if self.with_bias else [rows]
+
+    def _flatten(self, weight: Tensor) -> Tensor:
+        """Return a weight of its own shape as (outputs, inputs)."""
+        return weight
+
+    def _unflatten(self, rows: Tensor) -> Tensor:
+        """Return (outputs, inputs) in the shape of the weight."""
+        return rows
+
+
+class ConvolutionLayer(LinearLayer):
+    """Conv2d: a linear layer of what its window covers."""
+
+    takes_weights = False
+    feature_axes = 3
+
+    def __init__(self, name: str, module: nn.Conv2d) -> None:
+        super().__init__(name, module)
+        self._window = factors.make_window(module)
+
+    def collect_inputs(self, inputs: Tensor, weights: Tensor | None = None) -> None:
+        """Add the inputs, (n, c, y, x), to their factor."""
+        found = factors.compute_convolution_input_factor(inputs, self._window, self.with_bias)
+        self.inputs.collect(found)
+
+    def collect_outputs(self, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
+        """Add the gradients of the outputs, (n, c, y, x), to their factor."""
+        self.outputs.collect(factors.compute_convolution_output_factor(gradients))
+
+    def _flatten(self, weight: Tensor) -> Tensor:
+        """Return a weight (outputs, c, y, x) as (outputs, inputs), the channel last."""
+        return weight.permute(0, 2, 3, 1).flatten(1)
+
+    def _unflatten(self, rows: Tensor) -> Tensor:
+        """Return (outputs, inputs) in the shape of the weight."""
+        outputs, channels, *kernel = self.parameters[0].shape
+        return rows.view(outputs, *kernel, channels).permute(0, 3, 1, 2)
+
+
 class EmbeddingLayer(KroneckerLayer):
-    """Embedding: F ≈ B ⊗ A, where A is diagonal and has the frequencies of the rows.
+    """Embedding: A is diagonal and has the frequencies of the rows.
 
     The rows are the inputs, of which a position has one.
     """
 
+    takes_weights = True
     feature_axes = 0
 
     def __init__(self, name: str, module: nn.Embedding) -> None:
-        Layer.__init__(self, name, module, [cast(nn.Parameter, module.weight)])
+        super().__init__(name, module, [cast(nn.Parameter, module.weight)])
         size, width = module.weight.shape
-        self.with_bias, self._window, self.shape = False, None, (width, size)
-        self.inputs = Statistic(f"{name}.A", size, is_matrix=False, of_inputs=True, rows=1)
-        self.outputs = Statistic(f"{name}.B", width, is_matrix=True, of_inputs=False)
-        self.statistics = (self.inputs, self.outputs)
+        self._keep(
+            Statistic(f"{self.label}.A", size, is_matrix=False, of_inputs=True, rows=1),
+            Statistic(f"{self.label}.B", width, is_matrix=True, of_inputs=False),
+        )
 
     def collect_inputs(self, inputs: Tensor, weights: Tensor | None = None) -> None:
         """Add the numbers of rows, (n, …), to their frequencies; ``weights`` have their shape."""
@@ -273,7 +254,8 @@ class BatchNormLayer(Layer):
         super().__init__(name, module, [module.weight, module.bias])
         self._module = module
         self.shape = (2, module.num_features)
-        self.fisher = Statistic(f"{name}.F", module.num_features, is_matrix=False, of_inputs=False)
+        channels = module.num_features
+        self.fisher = Statistic(f"{self.label}.F", channels, is_matrix=False, of_inputs=False)
         self.statistics = (self.fisher,)
 
     def collect_inputs(self, inputs: Tensor, weights: Tensor | None = None) -> None:
@@ -346,12 +328,22 @@ def find_layers(
         left_out[name] = reason
         if options.unsupported == "refuse":
             raise UserError(
-                f'K-FAC: layer "{name}" ({type(module).__name__}) is not supported: {reason}; '
+                f'K-FAC: layer "{find_label(name, module)}" ({type(module).__name__}) is not '
+                f"supported: {reason}; fix: "
                 'skip it by name, or set unsupported to "skip"'
             )
     if not found:
-        raise UserError("K-FAC: no layer to precondition (Linear, Conv2d, Embedding, BatchNorm)")
+        reasons = [f'; "{name}": {reason}' for name, reason in left_out.items()][:3]
+        raise UserError(
+            "K-FAC: no layer to precondition (Linear, Conv2d, Embedding, BatchNorm)"
+            + "".join(reasons)
+        )
     return found, left_out
+
+
+def find_label(name: str, module: nn.Module) -> str:
+    """Return the name by which messages call a module: that of its class if it is the whole."""
+    return name or type(module).__name__
 
 
 def _find_users(model: nn.Module) -> dict[nn.Parameter, list[str]]:
@@ -373,6 +365,10 @@ def explain_unsupported(module: nn.Module) -> str | None:
     """Return why K-FAC has no factors for a module with parameters, or None if it has."""
     if not isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding | _BatchNorm):
         return f"no factors for {type(module).__name__}"
+    if type(module).forward not in FORWARDS and not hasattr(module, "batch_moments"):
+        return f"{type(module).__name__} has a forward of its own"
+    if is_lazy(module.weight):
+        return "its shape is not known yet; pass a batch through the model before"
     if module.weight is None or not module.weight.requires_grad:
         return "its weight is not trained"
     if not module.weight.is_leaf:
@@ -398,5 +394,7 @@ def _make_layer(name: str, module: nn.Module) -> Layer:
         return BatchNormLayer(name, module)
     if isinstance(module, nn.Embedding):
         return EmbeddingLayer(name, module)
-    assert isinstance(module, nn.Linear | nn.Conv2d)
-    return KroneckerLayer(name, module)
+    if isinstance(module, nn.Conv2d):
+        return ConvolutionLayer(name, module)
+    assert isinstance(module, nn.Linear)
+    return LinearLayer(name, module)

@@ -1,6 +1,6 @@
 """What K-FAC sees of a model: inputs and gradients of its layers, pass by pass."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
@@ -14,8 +14,9 @@ from torch.utils.hooks import RemovableHandle
 
 from reference.optim.kfac import fisher
 from reference.optim.kfac.curvature import Phase
-from reference.optim.kfac.layers import KroneckerLayer, Layer, Statistic
+from reference.optim.kfac.layers import Layer
 from reference.optim.kfac.options import Options
+from reference.optim.kfac.statistic import Statistic
 from rules.errors import UserError, did_you_mean
 
 
@@ -32,6 +33,9 @@ class Reader(Protocol):
     def send_inputs(self) -> object:
         """Begin to send the factors of the inputs, which are complete."""
 
+    def collect(self, layer: Layer, add: Callable[..., None], *values: Any) -> None:
+        """Call ``add``, a method of the layer that adds to its factors, with values (n, …)."""
+
 
 class Observer:
     """An observer of ``layers`` that adds what passes through them to their factors."""
@@ -47,24 +51,48 @@ class Observer:
         self._weights: dict[Layer, Tensor] = {}
         self._hooks: list[RemovableHandle] = []
         self._is_removed = False
-        self.attach()
+        self._add_hooks()
 
     def remove(self) -> None:
         """Remove the hooks from the model for good."""
-        self.detach()
+        self._remove_hooks()
         self._is_removed = True
 
     def attach(self) -> None:
-        """Observe the layers again after ``detach``."""
+        """Observe the layers again after ``detach``, between two steps.
+
+        Raises UserError if a pass that was not observed has left gradients.
+        """
         if self._hooks or self._is_removed:
             return
+        trained = next((layer for layer in self.layers if layer.is_trained), None)
+        if trained is not None:
+            raise UserError(
+                f'K-FAC: attach: layer "{trained.label}" has a gradient of a pass that was not '
+                "observed; fix: call attach before the first pass of a step, after zero_grad"
+            )
+        self._add_hooks()
+
+    def _add_hooks(self) -> None:
         self._hooks = [
             layer.module.register_forward_hook(partial(self._after_forward, layer))
             for layer in self.layers
         ]
 
     def detach(self) -> None:
-        """Leave the model without hooks, as ``torch.compile`` needs it, while nothing is due."""
+        """Leave the model without hooks, as ``torch.compile`` needs it, while nothing is due.
+
+        Raises UserError between the first pass of a step and ``step``.
+        """
+        seen = next((layer for layer in self.layers if self._hooks and layer.samples), None)
+        if seen is not None:
+            raise UserError(
+                f'K-FAC: detach: {seen.samples} samples passed through layer "{seen.label}" since '
+                "the last step; fix: call step before, or run passes without a step in pause()"
+            )
+        self._remove_hooks()
+
+    def _remove_hooks(self) -> None:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -80,9 +108,17 @@ class Observer:
     ) -> None:
         if self._is_paused or not (torch.is_grad_enabled() and output.requires_grad):
             return
+        if torch._C._current_graph_task_id() >= 0:  # recomputed in the backward pass
+            return
         if not inputs:
             raise UserError(
-                f'K-FAC: layer "{layer.name}" is called with its input by keyword; give it by place'
+                f'K-FAC: layer "{layer.label}" is called with its input by keyword; fix: give it '
+                "by place"
+            )
+        if inputs[0].dim() <= layer.feature_axes:
+            raise UserError(
+                f'K-FAC: layer "{layer.label}" has an input of shape {tuple(inputs[0].shape)}, '
+                "which has no dimension for the samples; fix: put it first, (1, …) for one sample"
             )
         if self._reader.inputs_are_sent:
             raise UserError(
@@ -97,7 +133,8 @@ class Observer:
         if any(statistic.of_inputs for statistic in due):
             with self.phase("factors"), _use_float32(seen):
                 values = seen.float() if seen.is_floating_point() else seen
-                layer.collect_inputs(values, self._find_weights(layer, seen))
+                weights = self._find_weights(layer, seen)
+                self._reader.collect(layer, layer.collect_inputs, values, weights)
         if all(statistic.of_inputs for statistic in due):
             return
         with self.phase("factors"), torch.no_grad(), _use_float32(seen):
@@ -138,13 +175,13 @@ class Observer:
     def _find_weights(self, layer: Layer, inputs: Tensor) -> Tensor | None:
         """Return the weights of a layer's positions for inputs (n, …, d), if it has some."""
         weights = self._weights.get(layer)
-        if weights is None or not isinstance(layer, KroneckerLayer):
+        if weights is None:
             return None
         positions = inputs.shape[: inputs.ndim - layer.feature_axes]
         if weights.shape != positions:
             raise UserError(
-                f'K-FAC: layer "{layer.name}" has weights of shape {tuple(weights.shape)}, but its '
-                f"input has {tuple(positions)} positions; fix: call weigh before each forward "
+                f'K-FAC: layer "{layer.label}" has weights of shape {tuple(weights.shape)}, but '
+                f"its input has {tuple(positions)} positions; fix: call weigh before each forward "
                 "pass, with the positions of that pass"
             )
         return weights
@@ -165,11 +202,14 @@ class Observer:
         if self.options.overlap and not self._is_accumulating:
             self._reader.send_inputs()
         with self.phase("factors"), torch.no_grad(), _use_float32(gradients):
-            layer.collect_outputs(seen, gradients.float())
+            self._reader.collect(layer, layer.collect_outputs, seen, gradients.float())
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Ignore the passes in this block and do not precondition their gradients."""
+        """Ignore the passes in this block: they add nothing to the factors.
+
+        ``step`` preconditions all gradients there are, those of such passes too.
+        """
         self._is_paused = True
         try:
             yield

@@ -1,6 +1,8 @@
 """What K-FAC does and how, each with its own switch."""
 
+import math
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal, get_args
 
 from reference.optim.kfac.number_formats import Format
@@ -93,20 +95,20 @@ class Options:
                 value = getattr(self, name)
                 raise UserError(f'K-FAC: {name} is "{value}"; choose one of {", ".join(choices)}')
         for name in ("damping", "batch_norm_damping", "kl_clip", "stale_tolerance"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"K-FAC: {name} is {getattr(self, name)}; it must be above 0")
+            if not 0 < getattr(self, name) < math.inf:
+                value = getattr(self, name)
+                raise UserError(f"K-FAC: {name} is {value}; it must be above 0 and finite")
         if not 0 <= self.average_decay < 1:
             raise UserError(f"K-FAC: average_decay is {self.average_decay}; it must be in [0, 1)")
-        if self.fisher_samples < 1:
-            raise UserError(f"K-FAC: fisher_samples is {self.fisher_samples}; it must be 1 or more")
+        for name, least in (("fisher_samples", 1), ("ranks_per_node", 0), ("simulated_ranks", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < least:
+                raise UserError(f"K-FAC: {name} is {value}; it must be a whole number from {least}")
         if self.fisher_samples > 1 and self.fisher != "sampled":
             raise UserError(
                 f"K-FAC: fisher_samples is {self.fisher_samples}, but nothing is drawn with "
                 f'fisher="{self.fisher}"; fix: leave it out, or set fisher="sampled"'
             )
-        for name in ("ranks_per_node", "simulated_ranks"):
-            if getattr(self, name) < 0:
-                raise UserError(f"K-FAC: {name} is {getattr(self, name)}; it must be 0 or more")
         if self.sums != "float32" and not self.simulated_ranks:
             raise UserError(
                 f'K-FAC: sums is "{self.sums}", but ranks that communicate add in float32; fix: '

@@ -25,6 +25,9 @@ class Owners:
             share = cost / total
             bar = "#" * round(40 * share)
             lines.append(f"{rank:4d}  {self.of_layer.count(rank):6d}  {share:6.1%}  {bar}")
+        idle = [str(rank) for rank in range(len(self.cost_by_rank)) if rank not in self.of_layer]
+        if idle:
+            lines.append(f"ranks without a layer, which wait for the others: {', '.join(idle)}")
         return "\n".join(lines)
 
 

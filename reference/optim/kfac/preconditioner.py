@@ -1,5 +1,6 @@
 """K-FAC as a preconditioner in front of any optimizer of torch.optim."""
 
+import math
 from contextlib import nullcontext
 from typing import Any
 
@@ -60,7 +61,8 @@ class KFAC(Observer):
         super().__init__(layers, options, self.curvature, phase)
         self.bytes_sent: dict[tuple[str, str], int] = {}  # by this rank in the last update
         self._out_of_range = OutOfRange("gradient_format", options.gradient_format, self.exchange)
-        inside = {parameter for layer in self.layers for parameter in layer.parameters}
+        self._inside = [parameter for layer in self.layers for parameter in layer.parameters]
+        inside = set(self._inside)
         self._outside = [p for p in model.parameters() if p.requires_grad and p not in inside]
 
     def remove(self) -> None:
@@ -70,13 +72,16 @@ class KFAC(Observer):
 
     @property
     def damping(self) -> float:
-        """λ; may be changed between steps, as by a schedule. Raises UserError unless above 0."""
+        """λ; may be changed between steps, as by a schedule.
+
+        Raises UserError unless it is above 0 and finite.
+        """
         return self.curvature.damping
 
     @damping.setter
     def damping(self, damping: float) -> None:
-        if not damping > 0:
-            raise UserError(f"K-FAC: damping is {damping}; it must be above 0")
+        if not 0 < damping < math.inf:
+            raise UserError(f"K-FAC: damping is {damping}; it must be above 0 and finite")
         self.curvature.change_damping(damping)
 
     @property
@@ -159,7 +164,7 @@ class KFAC(Observer):
             return {layer: layer.gradient() for layer in layers}
         parts = [(layer.gradient() / ranks).flatten() for layer in layers]
         owners = [self.curvature.owner_of[layer] for layer in layers]
-        self._out_of_range.warn([layer.name for layer in layers], parts)
+        self._out_of_range.warn([layer.label for layer in layers], parts)
         form = self.options.gradient_format
         sums = self.exchange.start_sums(parts, owners, "gradients", form)()
         mine = [layer for layer in layers if self.curvature.is_mine(layer)]
@@ -197,7 +202,8 @@ class KFAC(Observer):
         bound = torch.sqrt(self.options.kl_clip / (learning_rate**2 * product)).clamp(max=1.0)
         # Only rounding makes the product of a positive definite matrix' directions negative.
         bound = torch.where(product > 0, bound, 1.0)
-        torch._foreach_mul_(list(directions.values()), bound)
+        if directions:  # a rank may own nothing
+            torch._foreach_mul_(list(directions.values()), bound)
 
     def _distribute(self, directions: dict[Layer, Tensor], loss_scale: float) -> None:
         """Write the directions into the gradients, on all ranks unless the update is sharded."""
@@ -208,8 +214,13 @@ class KFAC(Observer):
                         parameter.grad = None
         elif self.options.distribute_inverse:
             directions = self._gather(directions)
-        if loss_scale == 1:  # else a scaler leaves out steps that overflow
-            self._out_of_range.refuse([layer.name for layer in directions], [*directions.values()])
+        # With a scaled loss they are the same on all ranks, and a scaler has judged them already.
+        known = [] if loss_scale == 1 else self._outside + self._inside
+        before = [parameter.grad for parameter in known if parameter.grad is not None]
+        names = [layer.label for layer in directions]
+        self._out_of_range.refuse(names, [*directions.values()], before)
+        if not directions:  # of a rank that owns nothing
+            return
         parts = [
             part for layer, found in directions.items() for part in layer.split_gradient(found)
         ]
@@ -226,7 +237,7 @@ class KFAC(Observer):
         ]
         owners = [self.curvature.owner_of[layer] for layer in layers]
         self._out_of_range.warn(
-            [layer.name for layer in directions], [directions[layer] for layer in directions]
+            [layer.label for layer in directions], [directions[layer] for layer in directions]
         )
         everything = self.exchange.gather(parts, owners, "gradients", self.options.gradient_format)
         return dict(zip(layers, everything, strict=True))

@@ -7,7 +7,6 @@ that all ranks would receive. Training then loses what rounding costs, without t
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,9 +15,10 @@ from torch import Tensor
 from reference.optim.kfac import number_formats
 from reference.optim.kfac.curvature import Curvature, Phase
 from reference.optim.kfac.exchange import Exchange, Guard
-from reference.optim.kfac.layers import Layer, Statistic
+from reference.optim.kfac.layers import Layer
 from reference.optim.kfac.number_formats import Format
 from reference.optim.kfac.options import Options
+from reference.optim.kfac.statistic import Statistic
 from rules.errors import UserError
 
 
@@ -74,13 +74,9 @@ class SimulatedCurvature(Curvature):
         super().__init__(layers, options, exchange, phase)
         # By statistic: the sum of each simulated rank over its samples.
         self._shares: dict[Statistic, dict[int, Tensor]] = defaultdict(dict)
-        for layer in layers:
-            for name in ("collect_inputs", "collect_outputs"):
-                collect = getattr(layer, name)
-                setattr(layer, name, partial(self._collect_by_rank, layer, collect))
 
-    def _collect_by_rank(self, layer: Layer, collect: Callable[..., None], *values: Any) -> None:
-        """Call ``collect`` once for each rank, with its share of the samples (n, …)."""
+    def collect(self, layer: Layer, add: Callable[..., None], *values: Any) -> None:
+        """Call ``add`` once for each simulated rank, with its share of the samples (n, …)."""
         ranks = self.options.simulated_ranks
         samples = next(len(value) for value in reversed(values) if isinstance(value, Tensor))
         if samples < ranks:
@@ -92,7 +88,7 @@ class SimulatedCurvature(Curvature):
         for rank in range(ranks):
             for statistic in layer.statistics:
                 statistic.collected = None
-            collect(*(shares[rank] for shares in split))
+            add(*(shares[rank] for shares in split))
             for statistic in layer.statistics:
                 if statistic.collected is not None:
                     shares = self._shares[statistic]
@@ -108,8 +104,8 @@ class SimulatedCurvature(Curvature):
         if shares is None:
             return super()._compute_batch_mean(statistic, loss_scale)
         layer, form = self.layer_of[statistic], self.options.factor_format
-        per_sample = 1 / layer.samples if statistic.of_inputs else layer.samples / loss_scale**2
-        sent = [share * per_sample for share in shares.values()]
+        of_samples = layer.find_share(statistic, loss_scale)
+        sent = [share * of_samples for share in shares.values()]
         self._out_of_range.warn([statistic.name] * len(sent), sent)
         return self._add_up([round_to(each, form) for each in sent])
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +15,11 @@ from reference.optim.kfac.layers import (
     BatchNormLayer,
     KroneckerLayer,
     Layer,
-    Statistic,
     find_layers,
 )
 from reference.optim.kfac.observer import Observer
 from reference.optim.kfac.options import Fisher, Options, Unsupported
+from reference.optim.kfac.statistic import Statistic
 from rules.errors import UserError, did_you_mean
 
 Batches = Iterable[tuple[Tensor, Tensor]]
@@ -156,8 +157,7 @@ def fisher_blocks(
 def _make_block(layer: Layer, names: tuple[str, ...], count: int) -> Block:
     """Return the block of means: a layer that a sample reaches twice counts it twice."""
     means = [
-        statistic.collected
-        * (1 / layer.samples if statistic.of_inputs else layer.samples / count**2)
+        statistic.collected * layer.find_share(statistic, count)  # losses were added up
         for statistic in layer.statistics
         if statistic.collected is not None
     ]
@@ -178,6 +178,10 @@ class _Everything:
 
     def send_inputs(self) -> None:
         """Do nothing."""
+
+    def collect(self, layer: Layer, add: Callable[..., None], *values: Any) -> None:
+        """Call ``add``, a method of the layer that adds to its factors, with values (n, …)."""
+        add(*values)
 
 
 def sum_losses(losses: Losses, outputs: Tensor, targets: Tensor) -> Tensor:

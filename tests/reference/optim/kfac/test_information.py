@@ -308,5 +308,5 @@ def test_embeddings_have_no_block() -> None:
     blocks = information.fisher_blocks(model, data)
     assert list(blocks.blocks) == ["1"]
     assert blocks.left_out == {"0": "no block for Embedding"}
-    with pytest.raises(UserError, match="no block for Embedding; skip it by name"):
+    with pytest.raises(UserError, match="no block for Embedding; fix: skip it"):
         information.fisher_blocks(model, data, unsupported="refuse")
