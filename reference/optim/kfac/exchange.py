@@ -162,7 +162,10 @@ class Exchange:
     def _start_packed_reduction(
         self, buffers: list[Tensor], size: int, level: Level, purpose: str, form: Format
     ) -> Callable[[], Tensor]:
-        """Send all contributions to each owner, who adds them in float32: no library would."""
+        """Send all contributions to each owner, who adds them in float32.
+
+        The sums of a library would be in the format itself.
+        """
         words = [number_formats.pack(buffer, form) for buffer in buffers]
         self._count(words, level, purpose)
         own = words[level.place].numel()

@@ -46,11 +46,7 @@ class Window:
 
 def make_window(module: nn.Conv2d) -> Window:
     """Return the window of a convolution that pads with zeros."""
-    kernel, stride, dilation = (
-        _make_pair(module.kernel_size),
-        _make_pair(module.stride),
-        _make_pair(module.dilation),
-    )
+    kernel, stride, dilation = map(_make_pair, (module.kernel_size, module.stride, module.dilation))
     if module.padding == "valid":
         padding = (0, 0, 0, 0)
     elif module.padding == "same":
@@ -250,9 +246,8 @@ def _sum_over_windows(images: Tensor, window: Window) -> Tensor:
     """Return Σ u, (k,), over all columns u of the unfolded images."""
     outputs = window.count_outputs(*images.shape[2:])
     padded = _pad(images.sum(0, keepdim=True), window)
-    places = [
-        (row, column) for row in range(window.kernel[0]) for column in range(window.kernel[1])
-    ]
+    rows, columns = window.kernel
+    places = [(row, column) for row in range(rows) for column in range(columns)]
     return torch.cat(
         [_take_covered(padded, window, place, outputs).sum((0, 2, 3)) for place in places]
     )

@@ -17,13 +17,8 @@ from reference.optim.kfac.owners import estimate_inversion_cost
 from reference.optim.kfac.statistic import Statistic
 from rules.errors import UserError, did_you_mean
 
-FORWARDS = (
-    nn.Linear.forward,
-    nn.Conv2d.forward,
-    nn.Embedding.forward,
-    _BatchNorm.forward,
-    nn.SyncBatchNorm.forward,
-)
+KINDS = (nn.Linear, nn.Conv2d, nn.Embedding, _BatchNorm, nn.SyncBatchNorm)
+FORWARDS = {kind.forward for kind in KINDS}
 
 
 class Layer(ABC):
@@ -114,7 +109,7 @@ class Layer(ABC):
 
 
 class KroneckerLayer(Layer):
-    """A layer with F ≈ B ⊗ A."""
+    """A layer whose Fisher block is taken as a Kronecker product, F ≈ B ⊗ A."""
 
     with_bias = False
     inputs: Statistic
@@ -144,7 +139,7 @@ class KroneckerLayer(Layer):
 
 
 class LinearLayer(KroneckerLayer):
-    """Linear: the positions of a sample count as their mean, or with weights."""
+    """A linear layer, where positions of a sample count as their mean or with weights."""
 
     takes_weights = True
 
@@ -185,7 +180,7 @@ class LinearLayer(KroneckerLayer):
 
 
 class ConvolutionLayer(LinearLayer):
-    """Conv2d: a linear layer of what its window covers."""
+    """A convolution: a linear layer whose inputs are what its window covers."""
 
     takes_weights = False
     feature_axes = 3
@@ -214,7 +209,7 @@ class ConvolutionLayer(LinearLayer):
 
 
 class EmbeddingLayer(KroneckerLayer):
-    """Embedding: A is diagonal and has the frequencies of the rows.
+    """An embedding, whose A is diagonal and has the frequencies of the rows.
 
     The rows are the inputs, of which a position has one.
     """
@@ -244,7 +239,7 @@ class EmbeddingLayer(KroneckerLayer):
 
 
 class BatchNormLayer(Layer):
-    """Batch normalisation: a 2 × 2 Fisher for scale and shift of each channel.
+    """A batch normalisation, with a 2 × 2 Fisher for scale and shift of each channel.
 
     What it normalises by is what the module says in ``batch_moments``, (groups, channels) each of
     mean and variance, where it has other groups than the samples of this rank.

@@ -108,7 +108,8 @@ class Observer:
     ) -> None:
         if self._is_paused or not (torch.is_grad_enabled() and output.requires_grad):
             return
-        if torch._C._current_graph_task_id() >= 0:  # recomputed in the backward pass
+        # In the backward pass a checkpoint recomputes a pass that has been observed.
+        if torch._C._current_graph_task_id() >= 0:
             return
         if not inputs:
             raise UserError(

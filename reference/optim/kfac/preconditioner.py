@@ -34,9 +34,10 @@ class KFAC(Observer):
     The factors are those of all samples that passed through the model since the last ``step``, so
     gradients may be accumulated, as long as they add up to the mean over these samples. Every rank
     has the same number of them, passes them through the same layers and calls the same methods in
-    the same order. Nothing is observed under ``torch.no_grad``. A module called twice in a pass
-    counts as twice the samples. Modules recomputed by activation checkpointing are not supported;
-    a model may run under ``torch.compile`` in steps without ``is_due``, after ``detach``.
+    the same order. Dimension 0 of the inputs of every layer must be the samples. Nothing is
+    observed under ``torch.no_grad``. A module called twice in a pass counts as twice the samples.
+    Passes that activation checkpointing recomputes are ignored, so it must not be reentrant. A
+    model may run under ``torch.compile`` in steps without ``is_due``, after ``detach``.
 
     ``guard`` is entered around every collective, to turn the loss of a rank into an error of the
     caller's; ``phase`` around the making of factors and of inverses, with "factors" or "inverse",
@@ -100,8 +101,9 @@ class KFAC(Observer):
         (``torch.amp.GradScaler``). With ``shard_update`` the gradients of layers that other ranks
         own are None afterwards, so that an optimizer leaves them alone.
 
-        Raises UserError for factors that stay singular or not finite, and for a scaled loss where
-        gradients are averaged here.
+        Raises UserError without gradients, for factors that stay singular or not finite, for
+        directions that ``gradient_format`` cannot hold unless some gradients were not finite
+        before, and for a scaled loss where gradients are averaged here.
         """
         if self.options.rescaling == "kl_clip" and learning_rate is None:
             raise UserError("K-FAC: rescaling by kl_clip needs step(learning_rate=…)")
@@ -214,7 +216,7 @@ class KFAC(Observer):
                         parameter.grad = None
         elif self.options.distribute_inverse:
             directions = self._gather(directions)
-        # With a scaled loss they are the same on all ranks, and a scaler has judged them already.
+        # A scaler leaves out steps whose gradients, equal on all ranks, were not finite before.
         known = [] if loss_scale == 1 else self._outside + self._inside
         before = [parameter.grad for parameter in known if parameter.grad is not None]
         names = [layer.label for layer in directions]

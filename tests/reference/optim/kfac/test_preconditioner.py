@@ -2,7 +2,10 @@
 
 import copy
 import logging
+import re
 from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,6 +194,34 @@ def test_accumulated_passes_equal_one() -> None:
     kfac.step()
     for found, wanted in zip(_gradients(network), expected, strict=True):
         assert torch.allclose(found, wanted, rtol=1e-3, atol=1e-5)
+
+
+def _train_in_pieces(size: int) -> tuple[list[Tensor], KFAC, list[int]]:
+    """Weights after steps of 12 samples in pieces, and how many factors were due in each."""
+    network = _network().eval()  # samples do not depend on each other
+    kfac = KFAC(network, Options(stale=True, stale_tolerance=0.5, average_decay=0.5, damping=0.1))
+    optimizer = torch.optim.SGD(network.parameters(), 0.05, 0.9)
+    due = []
+    for step in range(12):
+        due.append(sum(each.due <= step for each in kfac.intervals.values()))
+        images, targets = _batch(seed=step)
+        optimizer.zero_grad()
+        for inputs, labels in zip(images.split(size), targets.split(size), strict=True):
+            loss = functional.cross_entropy(network(inputs), labels, reduction="sum") / 12
+            loss.backward()
+        kfac.step()
+        optimizer.step()
+    return [p.detach() for p in network.parameters()], kfac, due
+
+
+def test_pieces_accumulate_with_stale_factors_as_whole_batches() -> None:
+    weights, kfac, due = _train_in_pieces(size=5)  # the last piece has 2 samples
+    expected, whole, _ = _train_in_pieces(size=12)
+    assert kfac.intervals == whole.intervals
+    assert 0 in due  # no factor is due in some steps, in others some of them, or all
+    assert len(set(due)) > 2
+    for found, wanted in zip(weights, expected, strict=True):
+        assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_overlap_needs_to_know_which_pass_is_the_last() -> None:
@@ -511,6 +542,17 @@ def test_a_batch_that_overflowed_is_left_out(caplog: pytest.LogCaptureFixture) -
 def test_options_that_cannot_be_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Options(**options)  # type: ignore[arg-type]
+
+
+def test_the_page_has_all_options_and_methods() -> None:
+    page = (Path(__file__).parents[4] / "docs/kfac.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \| \S.* \|$", page, re.MULTILINE)
+    assert rows == [(each.name, repr(each.default)) for each in fields(Options)]
+    named = set(
+        re.findall(r"`(\w+)", page[page.index("| of `KFAC` |") : page.index("### Options")])
+    )
+    inner = {"compute_directions", "refuse_unobserved"}
+    assert {name for name in dir(KFAC) if not name.startswith("_")} - inner <= named
 
 
 def test_what_a_step_needs_is_asked_for() -> None:
