@@ -59,7 +59,8 @@ def _restore_afterwards(task: "PreconditionedResNet50") -> Iterator[None]:
     for state in optimizer.state.values():
         tensors += [value for value in state.values() if isinstance(value, Tensor)]
     before, known = [tensor.clone() for tensor in tensors], set(optimizer.state)
-    scale, samples, mixed = task.scaler.state_dict(), task.samples, task.mixed
+    scale, samples = task.scaler.state_dict(), task.samples
+    mixed = (task.mixed[0].clone(), task.mixed[1].clone()) if task.mixed else None
     rates = [(group["lr"], group["momentum"]) for group in optimizer.param_groups]
     try:
         yield

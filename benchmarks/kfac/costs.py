@@ -14,6 +14,7 @@ import torch
 from reference.measure.costs import PROJECTED_RANKS, OptimizerParts, Update
 from reference.measure.figures.drawing import draw_figure
 from reference.optim.kfac import inverse
+from reference.optim.kfac.layers import KroneckerLayer
 from reference.optim.kfac.owners import assign_owners
 from rules.errors import UserError
 
@@ -37,19 +38,27 @@ class PreconditionerParts(OptimizerParts):
         }
 
     def count_bytes(self, task: Any) -> Mapping[str, int]:
-        """Return the bytes that this rank sent for K-FAC in the last update, by purpose."""
-        sent: dict[str, int] = {}
+        """Return the bytes that this rank sent for K-FAC in the last update, by purpose and level.
+
+        Only several nodes have levels: "factors, between nodes".
+        """
         kfac = getattr(task, "kfac", None)
-        for (purpose, _), count in (kfac.bytes_sent if kfac else {}).items():
-            sent[purpose] = sent.get(purpose, 0) + count
-        return sent
+        sent = kfac.bytes_sent if kfac else {}
+        return {
+            purpose if level == "all" else f"{purpose}, {level}": count
+            for (purpose, level), count in sent.items()
+        }
 
     def describe(self, update: Update) -> Mapping[str, str]:
-        """Return the share of refreshed factors and the bytes of factors."""
+        """Return the share of refreshed factors, and the bytes of factors and between nodes."""
         share = update.counts["refreshes"] / update.counts["possible_refreshes"]
+        sent = update.sent_bytes.items()
+        factors = sum(count for what, count in sent if what.startswith("factors"))
+        between = sum(count for what, count in sent if what.endswith("between nodes"))
         return {
             "refreshed": f"{share:.1%}",
-            "bytes of factors": f"{update.sent_bytes.get('factors', 0):,}",
+            "bytes of factors": f"{factors:,}",
+            **({"between nodes": f"{between:,}"} if between else {}),
         }
 
 
@@ -79,13 +88,20 @@ class KfacParts(PreconditionerParts):
             )
 
     def measure(self, task: Any) -> Mapping[str, Any]:
-        """Time the inverses of each layer alone: their size decides, not their values."""
+        """Time the inverses of each layer alone: their size decides, not their values.
+
+        Also count the operations of the products of gradients and inverses, all on one rank.
+        """
         layers = [_time_inverses(layer) for layer in task.kfac.layers]
         balance = [
             {"ranks": ranks, "milliseconds": share_inverses(layers, ranks)}
             for ranks in PROJECTED_RANKS
         ]
-        return {"inverses_ms": layers, "balance": balance}
+        shapes = [layer.shape for layer in task.kfac.layers if isinstance(layer, KroneckerLayer)]
+        products = sum(2 * rows * columns * (rows + columns) for rows, columns in shapes)
+        network = (task.definition.flops_per_sample or 0) * task.batch_per_rank
+        operations = {"products": products, "network": network, "images": task.batch_per_rank}
+        return {"inverses_ms": layers, "balance": balance, "operations": operations}
 
     def stretch(
         self, facts: Mapping[str, Any], measured_ranks: int, ranks: int
@@ -95,7 +111,7 @@ class KfacParts(PreconditionerParts):
         return {"inverse": max(share_inverses(facts["inverses_ms"], ranks)) / first}
 
     def list_tables(self, facts: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Return the table of how evenly ranks share the inverses."""
+        """Return how evenly ranks share the inverses, and the operations of the products."""
         rows = [
             {
                 "ranks": row["ranks"],
@@ -109,7 +125,14 @@ class KfacParts(PreconditionerParts):
             for row in facts["balance"]
         ]
         title = "milliseconds of inverses, projected from the time of each layer (figure 5)"
-        return {f"Inverses: {title}": rows}
+        products, network, images = facts["operations"].values()
+        counted = {
+            "GFLOP of the products": f"{products / 1e9:.2f}",
+            f"of the network, {images} images": f"{network / 1e9:.2f}",
+            "share": f"{products / network:.2f}" if network else "",
+        }
+        what = "Products B⁻¹GA⁻¹ of an update, counted from the shapes of the layers"
+        return {f"Inverses: {title}": rows, what: [counted]}
 
     def draw(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """Draw which rank computes how many inverses (figure 5)."""

@@ -37,7 +37,9 @@ class Hyperparameters(ImageHyperparameters):
     kfac_kl_clip: float
     kfac_stale: bool
     kfac_stale_tolerance: float
-    kfac_fisher: Literal["empirical", "sampled", "sampled_2", "sampled_4", "sampled_8", "exact"]
+    kfac_fisher: Literal[
+        "empirical", "sampled", "sampled_2", "sampled_4", "sampled_8", "exact", "gauss_newton"
+    ]
     kfac_inverse: Inverse
     mixup_alpha: float
     random_erasing_probability: float
@@ -111,6 +113,10 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
     values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
     own = config.execution.own
     is_kfac = values.opt_preconditioner == "kfac"
+    if not is_kfac:
+        refuse_without_effect(
+            config, [key for key in own if key.startswith("kfac_")], "opt_preconditioner=kfac"
+        )
     is_sharded = own["weight_update"] == "sharded"
     is_distributed = own["kfac_inverses"] == "distributed"
     if is_kfac and is_sharded and config.execution.precision == "fp16":
@@ -133,7 +139,7 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
     factor_format = _choose_factor_format(own)
     simulated, sums = _parse_simulated(config, ranks, factor_format)
     fisher, drawn = parse_fisher(values.kfac_fisher)
-    if is_kfac and fisher == "exact":
+    if is_kfac and fisher in ("exact", "gauss_newton"):
         refuse_many(fisher, int(config.definition.model["classes"]))
     _, columns = find_shape(own["all_reduce"], own["mesh_rows"], ranks)
     return Options(
@@ -195,6 +201,8 @@ def _parse_simulated(config: RunConfig, ranks: Ranks, factor_format: Format) -> 
         problem = f"this is for one rank, and there are {ranks.world_size}"
     elif config.execution.own["weight_update"] == "sharded":
         problem = "with weight_update=sharded the formats of gradients have no effect"
+    elif int(simulated) > (samples := _count_samples_at_once(config)):
+        problem = f"{samples} samples at once cannot be shared among so many ranks"
     if problem:
         raise UserError(
             f"--set kfac_simulated_ranks={simulated}: {problem}; fix: leave it out, and kfac_sums"
@@ -208,8 +216,14 @@ def _parse_simulated(config: RunConfig, ranks: Ranks, factor_format: Format) -> 
     return int(simulated), sums
 
 
+def _count_samples_at_once(config: RunConfig) -> int:
+    """Return the samples of a forward pass of one rank, as far as the settings say them."""
+    asked, batch = config.execution.micro_batch, config.global_batch_size
+    return min(int(asked), batch) if asked.isdecimal() else batch
+
+
 def parse_fisher(chosen: str) -> tuple[Fisher, int]:
     """Return the Fisher matrix and the labels drawn for each sample: 4 for ``sampled_4``."""
-    name, _, drawn = chosen.partition("_")
-    assert name in get_args(Fisher)
-    return cast(Fisher, name), int(drawn or 1)
+    if chosen in get_args(Fisher):
+        return cast(Fisher, chosen), 1
+    return "sampled", int(chosen.removeprefix("sampled_"))

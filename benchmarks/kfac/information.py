@@ -142,7 +142,7 @@ def compare_information(subject: Subject) -> Measurement:
     return Measurement(rows, facts)
 
 
-def measure_peak_bytes(job: Job) -> int:
+def measure_peak_bytes(job: Callable[[], object]) -> int:
     """Return the most bytes that tensors take at a time while a job runs, above those before it."""
     with torch.autograd.profiler.profile(profile_memory=True) as profiled:
         job()

@@ -7,6 +7,8 @@ from benchmarks.resnet50.model import ResNet, is_exempt
 
 __all__ = ["ResNet", "mix_with_previous", "normalize_weights"]
 
+MIXED_AT_ONCE = 256  # images, so that a large batch has no second copy in float32
+
 
 def mix_with_previous(
     batch: tuple[Tensor, Tensor], before: tuple[Tensor, Tensor] | None, share: float
@@ -14,12 +16,16 @@ def mix_with_previous(
     """Mix ``share`` of the images and labels of ``batch`` with the batch of the step before.
 
     ``before`` is that batch as it was trained on (Osawa et al. 2019, arXiv:1811.12019, section 6.1:
-    "running mixup"). Images are (n, height, width, 3), labels (n, classes), all float32.
+    "running mixup"). It is changed in place and returned: images, float32 (n, height, width, 3),
+    and labels, float32 (n, classes). The images of ``batch`` may have any type.
     """
+    images, labels = batch
     if before is None:
-        return batch
-    images, labels = (old.lerp(new, share) for new, old in zip(batch, before, strict=True))
-    return images, labels
+        return images.float(), labels
+    mixed, mixed_labels = before
+    for old, new in zip(mixed.split(MIXED_AT_ONCE), images.split(MIXED_AT_ONCE), strict=True):
+        old.lerp_(new.float(), share)
+    return mixed, mixed_labels.lerp_(labels, share)
 
 
 @torch.no_grad()

@@ -1,6 +1,5 @@
 """The measurements that `cepheid measure speed kfac` adds: an update against SGD and a peer."""
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -13,7 +12,7 @@ from benchmarks.kfac.information import compare_information
 from benchmarks.kfac.rounding import compare_formats
 from benchmarks.kfac.task import PreconditionedResNet50, create
 from reference.measure.speed import Measure, Measurement, Row, Subject
-from reference.measure.turns import time_in_turns, time_steps
+from reference.measure.turns import Timing, divide, time_in_turns, time_steps
 from reference.run.config import RunConfig, configure
 
 UPDATES = 10  # of each turn
@@ -100,37 +99,38 @@ def _time_updates(
     rows: list[Row] = []
     facts: dict[str, Any] = {}
     for timing in timings:
-        pairs = zip(timing.seconds, timings[0].seconds, strict=True)
-        ratios = [seconds / of_sgd for seconds, of_sgd in pairs]
-        ratio = statistics.mean(ratios)
-        rows.append(
-            Row(
-                timing.label,
-                f"{ratio:.2f} times an update of SGD ({min(ratios):.2f} to {max(ratios):.2f})",
-                f"{1000 * statistics.mean(timing.seconds):.1f} ms",
-            )
-        )
-        facts[timing.label] = {"seconds": timing.seconds, "ratio_to_sgd": ratio}
+        row, facts[timing.label] = _compare(timing, timings[0])
+        rows.append(row)
     return rows, facts
+
+
+def _compare(timing: Timing, of_sgd: Timing) -> tuple[Row, dict[str, Any]]:
+    """Return a line and its facts: the ratio of medians, and the quartiles of the turns' ratios."""
+    ratio, low, high = divide(timing, of_sgd)
+    row = Row(
+        timing.label,
+        f"{ratio:.2f} times an update of SGD ({low:.2f} to {high:.2f})",
+        f"{1000 * timing.median_seconds:.1f} ms",
+    )
+    return row, {"seconds": timing.seconds, "ratio_to_sgd": ratio, "quartiles": (low, high)}
 
 
 def compare_whole_runs(subject: Subject) -> Measurement:
     """Compare all updates of a run of K-FAC with as many of SGD; the rounds are the seeds."""
-    rows, ratios = [], []
-    for seed in range(1, subject.rounds + 1):
-        of_sgd, seconds = _time_whole_run(subject, seed)
-        ratios.append(seconds / of_sgd)
-        rows.append(
-            Row(
-                f"{STALE}, seed {seed}",
-                f"{ratios[-1]:.2f} times an update of SGD",
-                f"{1000 * seconds:.1f} ms",
-                f"{SGD}: {1000 * of_sgd:.1f} ms",
-            )
+    pairs = [_time_whole_run(subject, seed) for seed in range(1, subject.rounds + 1)]
+    rows = [
+        Row(
+            f"{STALE}, seed {seed}",
+            f"{seconds / of_sgd:.2f} times an update of SGD",
+            f"{1000 * seconds:.1f} ms",
+            f"{SGD}: {1000 * of_sgd:.1f} ms",
         )
-    median = statistics.median(ratios)
-    rows.append(Row(f"{STALE}, all seeds", f"median {median:.2f}"))
-    return Measurement(rows, {"ratios_to_sgd": ratios, "median": median})
+        for seed, (of_sgd, seconds) in enumerate(pairs, 1)
+    ]
+    seconds_of_sgd, seconds_of_kfac = zip(*pairs, strict=True)
+    all_seeds = Timing(f"{STALE}, all seeds", seconds_of_kfac)
+    row, facts = _compare(all_seeds, Timing(SGD, seconds_of_sgd))
+    return Measurement([*rows, row], {**facts, "seconds_of_sgd": seconds_of_sgd})
 
 
 def _time_whole_run(subject: Subject, seed: int) -> tuple[float, float]:
@@ -159,10 +159,13 @@ def _time_whole_run(subject: Subject, seed: int) -> tuple[float, float]:
 def _configure(subject: Subject, name: str, seed: int) -> RunConfig:
     """Return the configuration of one side, in the precision of the reference's task."""
     precision: str = subject.task.execution.precision
+    settings, known = {**SETTINGS, **FISHERS}[name], subject.config.definition.execution
+    if settings == SETTINGS[SGD]:  # which refuses what has an effect with K-FAC only
+        settings = settings + [f"{key}={known[key][0]}" for key in known if key.startswith("kfac_")]
     return configure(
         subject.config.definition,
         division="open",
-        overrides=[*subject.overrides, f"precision={precision}", *{**SETTINGS, **FISHERS}[name]],
+        overrides=[*subject.overrides, f"precision={precision}", *settings],
         data_root=subject.config.data_root,
         seed=seed,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from reference.torch.distributed import TorchRanks, detect_lost_rank
 
 COUNT_FLOPS_WITH = ("opt_preconditioner=none", "model_bn_span=0")
 """The settings with which the operations of the network alone are counted (``measure flops``)."""
+NOTABLE_BYTES = 2**30  # of images, of which a plan tells
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PreconditionedResNet50":
@@ -154,25 +156,24 @@ class PreconditionedResNet50(ResNet50):
             noise = make_generator(seed, "erasing", self.samples)
             first = self.ranks.rank * self.batch_per_rank
             batch = self.config.global_batch_size
-            images = erase_rectangles(images, probability, noise, first, batch)
+            erase_rectangles(images, probability, noise, first, batch)
         if not values.mixup_alpha:
             return images, labels
         mixing = make_generator(seed, "mixup", self.samples)
         share = float(mixing.beta(values.mixup_alpha, values.mixup_alpha))
-        self.mixed = mix_with_previous(self._make_mixable(images, labels), self.mixed, share)
+        self.mixed = mix_with_previous((images, self._spread(labels)), self.mixed, share)
         return self.mixed
 
     def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return random images and labels in the form of ``next_batch``, which is compiled for."""
         images, labels = super().make_noise_batch(count, generator)
-        return (
-            self._make_mixable(images, labels)
-            if self.hyperparameters.mixup_alpha
-            else (images, labels)
-        )
+        if not self.hyperparameters.mixup_alpha:
+            return images, labels
+        return images.float(), self._spread(labels)
 
-    def _make_mixable(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        return images.float(), functional.one_hot(labels, self.classes).float()
+    def _spread(self, labels: Tensor) -> Tensor:
+        """Return probabilities, float32 (n, classes), for labels (n,)."""
+        return functional.one_hot(labels, self.classes).float()
 
     def run_pieces(self, pieces: Sequence[Piece], is_alone: bool = False) -> Tensor:
         """Run the pieces as resnet50, and count their samples; return the loss, a scalar."""
@@ -211,8 +212,11 @@ class PreconditionedResNet50(ResNet50):
         first, samples = self.ranks.replica * self.batch_per_rank + self.observed, len(logits)
         drawn = make_generator(self.config.seed, "fisher", self.samples)
         noise = drawn.random((self.config.global_batch_size, count), np.float32)
+        # Labels and their smoothing add to the cross-entropy only what is linear in the logits.
+        losses = partial(torch.logsumexp, dim=1) if self.options.fisher == "gauss_newton" else None
         kfac.observe(
             logits,
+            losses,
             share=samples / self.to_observe,
             loss_scale=self.scaler.get_scale(),
             noise=self.to_device(noise[first : first + samples]),
@@ -280,16 +284,29 @@ class PreconditionedResNet50(ResNet50):
         on_progress(self.samples, self.samples)  # the numbers were counted during training
         return make_report(self.kfac, self.sent) if self.kfac is not None else ()
 
+    def list_notes(self) -> Sequence[str]:
+        """Return the notes of resnet50, and the memory that a large share of images takes."""
+        images = self.batch_per_rank * self.pixels**2 * 3  # bytes
+        copies = 2 + (4 if self.hyperparameters.mixup_alpha else 0)
+        notes = super().list_notes()
+        if copies * images < NOTABLE_BYTES:
+            return notes
+        what = "this step's and the next one's images" + ", and mixed ones" * (copies > 2)
+        held = f"a rank holds {what}: {copies * images / 2**30:.1f} GiB, whatever micro_batch is"
+        return [*notes, held]
+
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs, with the factors and the mixed batch.
 
-        Of several ranks no one has all of these; they are left out.
+        All ranks call it together. Of several ranks each has only its share of the mixed batch, and
+        with a sharded update only the momentum of its own layers; these are left out.
         """
         state = super().state()
-        if self.ranks.world_size > 1:
-            return {**state, **({"optimizer": {}} if self.is_sharded else {})}
         kfac = self.kfac.state_dict() if self.kfac is not None else {}
-        return {**state, "kfac": kfac, "mixed": list(self.mixed or ())}
+        is_alone = self.ranks.world_size == 1
+        if self.is_sharded and not is_alone:
+            state["optimizer"] = {}
+        return {**state, "kfac": kfac, "mixed": list(self.mixed or ()) if is_alone else []}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from ``state``, on a task that was built with the same configuration."""
@@ -298,4 +315,4 @@ class PreconditionedResNet50(ResNet50):
             self.kfac.load_state_dict(state["kfac"])
         if mixed := state.get("mixed"):
             images, labels = mixed
-            self.mixed = self.to_device(images), self.to_device(labels)
+            self.mixed = self.to_device(images).clone(), self.to_device(labels).clone()

@@ -60,6 +60,17 @@ class ResNet50(ImageTask):
         """Return the learning-rate schedule of the configuration."""
         return make_schedule(self.config)
 
+    def list_notes(self) -> Sequence[str]:
+        """Return a note where the budget of a run ends before the learning rate has fallen."""
+        epoch, budget = self.definition.train_samples, self.definition.timing.max_samples
+        end = self.schedule.decay_samples
+        if end <= budget:
+            return []
+        return [
+            f"the learning rate falls until epoch {end / epoch:g}, but a run ends after "
+            f"{budget / epoch:g} epochs"
+        ]
+
     def make_network(self) -> nn.Module:
         """Return the network, channels last, with batch norms over ``model_bn_span`` samples."""
         model = self.definition.model

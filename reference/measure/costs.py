@@ -27,9 +27,9 @@ PROJECTED_RANKS = (1, 2, 4, 8, 16, 32, 64, 128)
 class Update:
     """What was measured for one step.
 
-    The mean ``milliseconds`` of an update, and of the baseline's in turns with it; the quartiles of
-    their ratio; ``phases_ms`` for each rank; ``sent_bytes`` by all ranks in an update, by purpose;
-    ``counts`` of what the optimizer did in the timed updates.
+    The median ``milliseconds`` of an update, and of the baseline's in turns with it; the quartiles
+    of the ratios of each turn; ``phases_ms`` for each rank; ``sent_bytes`` by all ranks in an
+    update, by what was sent; ``counts`` of what the optimizer did in the timed updates.
     """
 
     name: str
@@ -66,7 +66,7 @@ class OptimizerParts:
         return {}
 
     def count_bytes(self, task: Any) -> Mapping[str, int]:
-        """Return the bytes that this rank sent in the last update, by purpose."""
+        """Return the bytes that this rank sent in the last update, by purpose and level."""
         return {}
 
     def describe(self, update: Update) -> Mapping[str, str]:
@@ -208,33 +208,35 @@ def measure_costs(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None])
 
 
 def _measure_update(setup: Setup, step: Step, ranks: "TorchRanks") -> Update:
-    """Time updates in turns with the baseline's, then profile some.
-
-    Means are compared, not medians: an optimizer may do in a few updates the work of many.
-    """
-    from reference.measure.turns import time_in_turns, time_steps
+    """Time updates in turns with the baseline's, then profile some."""
+    from reference.measure.turns import divide, time_in_turns, time_steps
 
     plain, task = (setup.make_settled_task(each, ranks) for each in (setup.costs.baseline, step))
-    before = setup.parts.count(task)
+    counts: list[Mapping[str, float]] = []  # before each turn
+
+    def time_ours() -> float:
+        counts.append(setup.parts.count(task))
+        return time_steps(task, UPDATES)
+
     theirs, ours = time_in_turns(
         setup.rounds,
         {
             setup.costs.baseline.name: lambda: time_steps(plain, UPDATES),
-            step.name: lambda: time_steps(task, UPDATES),
+            step.name: time_ours,
         },
     )
-    pairs = zip(ours.seconds, theirs.seconds, strict=True)
-    low, _, high = statistics.quantiles([mine / other for mine, other in pairs], n=4)
-    counts = {name: total - before[name] for name, total in setup.parts.count(task).items()}
+    _, low, high = divide(ours, theirs)
+    before = counts[1]  # the first turn does not count
+    made = {name: total - before[name] for name, total in setup.parts.count(task).items()}
     sent, phases = _profile_updates(setup.parts, task, ranks)
     return Update(
         name=step.name,
-        milliseconds=1000 * statistics.mean(ours.seconds),
-        baseline_milliseconds=1000 * statistics.mean(theirs.seconds),
+        milliseconds=1000 * ours.median_seconds,
+        baseline_milliseconds=1000 * theirs.median_seconds,
         ratio_quartiles=(low, high),
         phases_ms=tuple(phases),
         sent_bytes=sent,
-        counts=counts,
+        counts=made,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from reference.machine.placement import find_placement
 from reference.measure import trainings
 from reference.measure.trainings import Training
 from reference.optim.cycles import follow_cycles
@@ -53,13 +54,17 @@ class Arm:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Settings whose epochs to the target are compared, and the source that compared them."""
+    """Settings whose epochs to the target are compared, and the source that compared them.
+
+    On fewer ranks than ``needs_ranks`` they would not differ.
+    """
 
     name: str
     title: str
     source: str
     published_at: str
     arms: tuple[Arm, ...]
+    needs_ranks: int = 1
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,8 @@ def load_comparison(benchmark: str, scale: str, name: str) -> Comparison:
         for group in facts.get("each", [{}])
         for arm in settings["arms"]
     )
-    return Comparison(name, facts["title"], facts["source"], facts["published_at"], arms)
+    source = facts["title"], facts["source"], facts["published_at"]
+    return Comparison(name, *source, arms, settings.get("needs_ranks", 1))
 
 
 def load_runs(definition: Definition, comparison: Comparison) -> list[Run]:
@@ -149,8 +155,15 @@ def measure_missing(
 
     Each run is recorded as soon as it ends. What another comparison, or an earlier state of this
     one, recorded with the same settings is not made again. Without ``seeds`` the recorded ones are
-    completed, or seeds 1 to 5 are made.
+    completed, or seeds 1 to 5 are made. Raises UserError where the settings need more ranks.
     """
+    ranks = find_placement().world_size
+    if ranks < comparison.needs_ranks:
+        raise UserError(
+            f"--compare {comparison.name}: at {definition.scale} scale its settings differ only on "
+            f"{comparison.needs_ranks} or more ranks, and there is {ranks}; fix: start the command "
+            "with torchrun"
+        )
     have = {(run.arm, run.seed) for run in load_runs(definition, comparison)}
     seeds = seeds or sorted({seed for _, seed in have}) or range(1, 6)
     missing: list[Training] = []

@@ -1,6 +1,5 @@
 """Time what makes an update of the baseline fast, step by step, all steps in turns in one run."""
 
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from reference.measure.costs import UPDATES, Setup
 from reference.measure.step_profiler import profile_steps
-from reference.measure.turns import Timing, find_middle_half, time_in_turns, time_steps
+from reference.measure.turns import Timing, divide, time_in_turns, time_steps
 from rules.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 class MeasuredRung:
     """The time of an update, its phases on this rank, and how much faster it is than others.
 
-    ``speedup`` is over the rung before, ``speedup_in_all`` over the first one: medians over turns,
-    with the quartiles.
+    ``speedup`` is over the rung before, ``speedup_in_all`` over the first one
+    (``reference.measure.turns.divide``).
     """
 
     name: str
@@ -78,18 +77,11 @@ def measure_ladder(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None]
                 timing.label,
                 timing,
                 profile_steps(task, UPDATES).phases_ms,
-                _compare(timings[max(0, place - 1)], timing),
-                _compare(timings[0], timing),
+                divide(timings[max(0, place - 1)], timing),
+                divide(timings[0], timing),
             )
         )
     first = next(iter(tasks.values()))
     threads = int(first.implementation()["threads_per_rank"])
     batch = first.config.global_batch_size
     return MeasuredLadder(tuple(rungs), ranks.world_size, batch, threads, left_out)
-
-
-def _compare(slower: Timing, faster: Timing) -> tuple[float, float, float]:
-    """Return median and quartiles of how much faster the second one is, turn by turn."""
-    ratios = [before / after for before, after in zip(slower.seconds, faster.seconds, strict=True)]
-    low, high = find_middle_half(ratios)
-    return statistics.median(ratios), low, high

@@ -1,7 +1,7 @@
 """Time several pieces of code in turns, in one process.
 
-Whatever else the machine does then slows all of them alike. Compare medians, or ratios turn by
-turn, and show their spread.
+Whatever else the machine does then slows all of them alike. Compare medians, and show the spread
+of the ratios of each turn (``divide``).
 """
 
 import statistics
@@ -72,6 +72,16 @@ def find_middle_half(values: Sequence[float]) -> tuple[float, float]:
     """Return the first and the third quartile."""
     first, _, third = statistics.quantiles(values, n=4, method="inclusive")
     return first, third
+
+
+def divide(timing: Timing, baseline: Timing) -> tuple[float, float, float]:
+    """Return the ratio of the median times, and the quartiles of the ratios of each turn.
+
+    Both were timed in the same turns.
+    """
+    pairs = zip(timing.seconds, baseline.seconds, strict=True)
+    low, high = find_middle_half([mine / other for mine, other in pairs])
+    return timing.median_seconds / baseline.median_seconds, low, high
 
 
 def time_in_turns(rounds: int, measures: Mapping[str, Callable[[], float]]) -> tuple[Timing, ...]:

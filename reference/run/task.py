@@ -1,5 +1,6 @@
 """The base of all tasks: configuration, typed hyperparameters and the prepared dataset."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -78,6 +79,10 @@ class BenchmarkTask:
         if merged:
             where = verification.describe_changes(self.folder, manifest, merged)
         return DataRead(digest, where)
+
+    def list_notes(self) -> Sequence[str]:
+        """Return what a plan should tell about the settings though it is allowed."""
+        return ()
 
     def drop_caches(self) -> None:
         """Drop the dataset from the file caches of the operating system (rule T6)."""

@@ -1,6 +1,7 @@
 """kfac: which rank computes which inverse, the ladder of the baseline, compilation."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from benchmarks.kfac import after_run
 from benchmarks.kfac.channels_first import ChannelsFirst
 from benchmarks.kfac.costs import PARTS, share_inverses
 from reference.measure.cost_steps import load_costs
-from reference.measure.costs import OptimizerParts
+from reference.measure.costs import OptimizerParts, Update
 from reference.optim.kfac import curvature
 from reference.run.config import configure
 from rules.errors import UserError
@@ -41,6 +42,31 @@ def test_an_optimizer_without_parts_of_its_own_adds_nothing() -> None:
     parts.refuse({})
     assert parts.stretch(parts.measure(None), 1, 4) == {}
     assert not parts.list_tables({})
+
+
+def test_the_products_of_an_update_are_counted(data_root: Path) -> None:
+    task = build_task(data_root)
+    facts = PARTS.measure(task)
+    by_hand = 0
+    for outputs, inputs in (row["sizes"][::-1] for row in facts["inverses_ms"] if row["sizes"]):
+        by_hand += 2 * outputs**2 * inputs + 2 * outputs * inputs**2
+    assert facts["operations"] == {"products": by_hand, "network": 72_139_776 * 8, "images": 8}
+    _, (row,) = PARTS.list_tables(facts).values()
+    assert list(row) == ["GFLOP of the products", "of the network, 8 images", "share"]
+
+
+def test_bytes_between_nodes_are_told_apart() -> None:
+    sent = {("factors", "node"): 4, ("factors", "between nodes"): 2, ("rescaling", "all"): 1}
+    by_what = PARTS.count_bytes(SimpleNamespace(kfac=SimpleNamespace(bytes_sent=sent)))
+    assert by_what == {"factors, node": 4, "factors, between nodes": 2, "rescaling": 1}
+    counts = {"refreshes": 1, "possible_refreshes": 2}
+    columns = PARTS.describe(Update("stale", 2.0, 1.0, (1.0, 3.0), (), by_what, counts))
+    assert columns == {"refreshed": "50.0%", "bytes of factors": "6", "between nodes": "2"}
+    assert "between nodes" not in PARTS.describe(Update("", 1, 1, (1, 1), (), {}, counts))
+
+
+def test_stale_factors_travel_in_two_levels_as_published() -> None:
+    assert "all_reduce=two_level" in load_costs("kfac", "full").steps[-1].overrides
 
 
 def test_each_rung_of_the_ladder_can_be_configured() -> None:

@@ -52,6 +52,11 @@ def test_simulated_ranks_are_a_choice_of_the_open_division(data_root: Path) -> N
         (["kfac_simulated_ranks=8", "kfac_sums=as_sent"], "ranks=8 .*in float32.*; fix: "),
         (["kfac_simulated_ranks=8", "opt_preconditioner=none"], "ranks=8: without K-FAC.*; fix: "),
         (["kfac_simulated_ranks=8", "weight_update=sharded"], "ranks=8: with weight_up.*; fix: "),
+        (["kfac_simulated_ranks=100"], "ranks=100: 8 samples at once cannot be shared.*; fix: "),
+        (
+            ["kfac_simulated_ranks=8", "micro_batch=4", "model_bn_span=4"],
+            "ranks=8: 4 samples at once.*; fix: ",
+        ),
     ],
 )
 def test_simulated_ranks_without_effect_are_refused(

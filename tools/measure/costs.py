@@ -30,7 +30,8 @@ DESCRIPTION = """\
 Measure what an update costs with the optimizer of a benchmark, by the steps with which its paper
 made it fast (benchmarks/<name>/costs.yaml):
 
-  time of an update  of each step, over that of the baseline, in turns with it
+  time of an update  of each step, over that of the baseline, in turns with it: medians of turns,
+                     their ratio, in brackets the quartiles of the ratios turn by turn
   phases             where the time of an update goes, and the bytes that all ranks send in one for
                      the optimizer; torch's average of the gradients is not counted
   parts              measurements of the optimizer's own, for K-FAC its inverses
@@ -51,6 +52,9 @@ EXAMPLES = """\
 examples:
   cepheid measure costs kfac
   torchrun --standalone --nproc-per-node 2 -m tools.measure costs kfac --output costs.json
+two nodes of two ranks, also on one machine: at the same time with --node-rank 0 and 1
+  torchrun --nnodes 2 --nproc-per-node 2 --node-rank 0 --master-addr 127.0.0.1 \\
+    -m tools.measure costs kfac
   cepheid measure costs kfac --figures figures/
   cepheid measure costs kfac --compare networks --figures figures/
   cepheid measure costs kfac --ladder --settle 2 --figures figures/ --output ladder.json

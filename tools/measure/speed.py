@@ -52,8 +52,9 @@ Of a benchmark that generates, for three numbers of images at a time, against pl
 
 A benchmark may add measurements of its own; --list shows all.
 
-Compare ratios rather than times: other work on the machine changes ratios less. Numbers in
-brackets enclose the middle half of the measurements.
+Compare ratios rather than times: other work on the machine changes ratios less. They are ratios of
+medians. Numbers in brackets enclose the middle half of the measurements, or of the ratios turn by
+turn.
 """
 EXAMPLES = """\
 examples:

@@ -29,6 +29,7 @@ class Plan:
     count: int  # runs in all
     ranks: str = ""  # that are planned for
     refusals: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     @property
     def folder(self) -> ResultFolder:
@@ -51,6 +52,7 @@ class Plan:
             f"disk:    {self._describe_disk(len(missing))}",
         ]
         lines[2:2] = [f"ranks:   {self.ranks}"] if self.ranks else []
+        lines += [f"note:    {note}" for note in self.notes]
         lines += [f"refused: {why}" for why in self.refusals]
         return "\n".join([*lines, "This is a dry run: nothing was run, nothing was written."])
 
@@ -91,24 +93,24 @@ def plan(session: Session, division: str) -> Plan:
     config, request = replace(session.config, division=division), session.request
     present = find_result_folder(request.output, config).present()
     count = request.wanted.count(len(present))
-    return Plan(
-        config, request.output, count, _describe_ranks(session), [*_find_all(session, config)]
-    )
+    refusals: list[str] = list(_find_all(session, config))
+    notes: Sequence[str] = ()
+    if not any(find_refusals(config)):  # a task may not know a value that the division forbids
+        try:
+            task = session.task_module.create(config, session.ranks)
+            notes = getattr(task, "list_notes", tuple)()  # code of one's own may have none
+        except UserError as error:
+            refusals.append(str(error))
+    return Plan(config, request.output, count, _describe_ranks(session), refusals, notes)
 
 
 def _find_all(session: Session, config: RunConfig) -> Iterator[str]:
-    """Yield what the closed division, the folder, the data and the task would refuse."""
-    forbidden = list(find_refusals(config))
-    yield from forbidden
+    """Yield what the closed division, the folder and the data would refuse."""
+    yield from find_refusals(config)
     yield from find_obstacles(session.request.output, config, session.system, session.list_code())
     problem = data.find_problem(config.definition.data, config.data_root)
     if problem:
         yield problem
-    if not forbidden:  # a task may not know a value that the division forbids
-        try:
-            session.task_module.create(config, session.ranks)
-        except UserError as error:
-            yield str(error)
 
 
 def _describe_ranks(session: Session) -> str:

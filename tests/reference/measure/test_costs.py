@@ -1,15 +1,22 @@
 """What an update costs: what is compared, and what is projected."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="measuring needs the extra torch")
+torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from reference.measure import epochs
+from reference.measure import costs as measure_costs
+from reference.measure import epochs, turns
 from reference.measure.cost_steps import load_compared, load_costs
-from reference.measure.costs import Setup, load_parts, project_ms
+from reference.measure.costs import OptimizerParts, Setup, load_parts, project_ms
+from reference.measure.turns import Timing, divide
+from reference.torch.distributed import TorchRanks
 from rules import definition
 from rules.errors import UserError
 
@@ -73,6 +80,41 @@ def test_networks_are_compared_with_sgd_of_their_own(scale: str) -> None:
     assert networks == [
         name for name in ("resnet18", "resnet34", None, "resnet101") for _ in range(3)
     ]
+
+
+def test_a_ratio_is_that_of_medians_with_the_quartiles_of_the_turns() -> None:
+    ours, theirs = Timing("K-FAC", (2.0, 3.0, 40.0)), Timing("SGD", (1.0, 2.0, 10.0))
+    assert divide(ours, theirs) == (1.5, 1.75, 3.0)
+
+
+def test_what_is_counted_belongs_to_the_timed_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first turn, in which nothing is timed yet, has most of the refreshes."""
+    seconds: dict[str, Any] = {"SGD": count(1), "K-FAC": count(2)}
+
+    class Parts(OptimizerParts):
+        def count(self, task: Any) -> Mapping[str, float]:
+            return {"refreshes": task.refreshes}
+
+    def take_turn(task: Any, updates: int) -> float:
+        task.refreshes += 3 if task.refreshes else 100
+        return float(next(seconds[task.name]))
+
+    def profile(parts: OptimizerParts, task: Any, ranks: TorchRanks) -> Any:
+        task.refreshes += 1000
+        return {}, []
+
+    def make(self: Setup, step: Any, ranks: TorchRanks) -> Any:
+        return SimpleNamespace(name="SGD" if step is costs.baseline else "K-FAC", refreshes=0)
+
+    costs = load_costs("kfac", "mini")
+    monkeypatch.setattr(Setup, "make_settled_task", make)
+    monkeypatch.setattr(turns, "time_steps", take_turn)
+    monkeypatch.setattr(measure_costs, "_profile_updates", profile)
+    setup = Setup(definition.load("kfac", "mini"), costs, Parts(), (), Path(), rounds=3, settle=0)
+    ranks = TorchRanks(0, 1, torch.device("cpu"))
+    update = measure_costs._measure_update(setup, costs.steps[0], ranks)
+    assert update.counts == {"refreshes": 9}
+    assert (update.milliseconds, update.ratio) == (4000, 4 / 3)
 
 
 def test_what_is_not_compared() -> None:

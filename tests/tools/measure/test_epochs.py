@@ -255,6 +255,13 @@ def test_settings_of_another_scale_are_not_used(monkeypatch: pytest.MonkeyPatch)
         epochs.load_comparison("resnet50", "full", "momentum")
 
 
+def test_settings_that_only_several_ranks_tell_apart() -> None:
+    full = definition.load("kfac", "full")
+    comparison = epochs.load_comparison("kfac", "full", "formats")
+    with pytest.raises(UserError, match=r"differ only on 2 or more ranks, and there is 1; fix: "):
+        epochs.measure_missing(full, comparison, [1], Path(), Terminal())
+
+
 def test_nothing_starts_where_no_run_is_missing() -> None:
     assert list(trainings.train_all(MINI, [], Path(), Terminal())) == []
 

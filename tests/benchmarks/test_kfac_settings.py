@@ -1,0 +1,116 @@
+"""kfac: its Fisher matrices, what it refuses without K-FAC, and what a plan notes."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from benchmarks.kfac import speed
+from benchmarks.kfac.hyperparameters import make_options
+from benchmarks.kfac.task import create
+from reference.measure.cost_steps import load_costs
+from reference.run.config import configure
+from rules.errors import UserError
+from tests.benchmarks.test_kfac import (
+    ALONE,
+    FULL,
+    MINI,
+    build_task,
+    make_subject,
+    weights_after,
+    weights_on_this_rank,
+)
+from tests.distributed import on_ranks
+
+
+def test_fisher_matrices_that_cannot_be_are_told_before_a_run(data_root: Path) -> None:
+    with pytest.raises(UserError, match="knows only empirical, sampled, sampled_2"):
+        configure(MINI, division="open", overrides=["kfac_fisher=sampled_3"])
+    for fisher in ("exact", "gauss_newton"):
+        config = configure(FULL, division="open", overrides=[f"kfac_fisher={fisher}"])
+        with pytest.raises(UserError, match="1,000 outputs, more than 128"):
+            create(config, ALONE)
+
+
+def test_the_gauss_newton_matrix_of_cross_entropy_is_the_exact_fisher_matrix(
+    data_root: Path,
+) -> None:
+    """Up to signs that batch norms mix, so the layer behind all of them is compared."""
+    factors = []
+    for fisher in ("exact", "gauss_newton", "empirical"):
+        task = build_task(data_root, f"kfac_fisher={fisher}")
+        assert task.options.fisher == fisher
+        task.step()
+        factors.append(task.kfac.state_dict()["factors"]["fc.B"]["tensors"][0])
+    exact, gauss_newton, empirical = factors
+    assert torch.allclose(gauss_newton, exact, rtol=1e-4, atol=1e-7)
+    assert not torch.allclose(empirical, exact, rtol=1e-2)
+
+
+@pytest.mark.parametrize("fisher", ["sampled_2", "exact"])
+def test_the_fisher_matrix_of_pieces_is_that_of_the_batch(data_root: Path, fisher: str) -> None:
+    settings = [f"kfac_fisher={fisher}", "kfac_stale=false", "model_bn_span=4"]
+    whole, pieces = (build_task(data_root, *settings, *more) for more in ((), ("micro_batch=4",)))
+    expected = weights_after(whole, 1)
+    assert torch.allclose(weights_after(pieces, 1), expected, rtol=1e-3, atol=1e-4)
+    empirical = build_task(data_root, *settings[1:])
+    assert not torch.allclose(weights_after(empirical, 1), expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "fisher",
+    [
+        "kfac_fisher=sampled_2",  # whose draws belong to samples, not to ranks
+        pytest.param("kfac_fisher=exact", marks=pytest.mark.slow),
+    ],
+)
+def test_two_ranks_equal_one_with_their_own_fisher_matrix(data_root: Path, fisher: str) -> None:
+    _compare_ranks(2, data_root, fisher)
+
+
+@pytest.mark.slow  # on four ranks
+@pytest.mark.parametrize("fisher", ["kfac_fisher=sampled", "kfac_fisher=exact"])
+def test_four_ranks_equal_one_with_their_own_fisher_matrix(data_root: Path, fisher: str) -> None:
+    _compare_ranks(4, data_root, fisher)
+
+
+def _compare_ranks(count: int, data_root: Path, fisher: str) -> None:
+    build_task(data_root)
+    (alone,) = on_ranks(1, weights_on_this_rank, data_root, fisher)
+    first, *others = on_ranks(count, weights_on_this_rank, data_root, fisher)
+    assert all(other == first for other in others)
+    assert first == pytest.approx(alone, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["kfac_float21=on", "kfac_half_factors=float16", "kfac_overlap=on", "kfac_gradients=float21"],
+)
+def test_settings_of_k_fac_are_refused_without_it(data_root: Path, override: str) -> None:
+    build_task(data_root, override)
+    with pytest.raises(UserError, match=f"{override}: it has no effect without opt_precond"):
+        build_task(data_root, override, "opt_preconditioner=none")
+    for chosen in (FULL, MINI):  # with which K-FAC is measured against SGD
+        baseline = load_costs("kfac", chosen.scale).baseline.overrides
+        config = configure(chosen, division="open", overrides=[override, *baseline])
+        make_options(config, ALONE)
+    subject = dataclasses.replace(make_subject(data_root), overrides=(override,))
+    make_options(speed._configure(subject, speed.SGD, 1), ALONE)
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("preset=batch_65536", ["falls until epoch 64.5, but a run ends after 53 ep", "55.1 GiB"]),
+        ("preset=batch_4096", ["and mixed ones: 3.4 GiB, whatever micro_batch is"]),
+        ("global_batch_size=32", []),
+    ],
+)
+def test_a_plan_notes_what_is_allowed_but_large(override: str, says: list[str]) -> None:
+    overrides = [override, "model_bn_span=32"]
+    notes = create(configure(FULL, division="open", overrides=overrides), ALONE).list_notes()
+    assert len(notes) == len(says)
+    for note, part in zip(notes, says, strict=True):
+        assert part in note
