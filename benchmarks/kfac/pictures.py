@@ -17,8 +17,8 @@ def erase_rectangles(
 ) -> None:
     """Fill a rectangle of each picture, with ``probability``, with the mean colour of ImageNet.
 
-    It is filled in place. ``images`` are uint8 (n, height, width, 3), numbers ``first`` and following
-    of a batch of ``of`` pictures, so that a picture loses the same rectangle on any number of
+    It is filled in place. ``images`` are uint8 (n, height, width, 3), numbers ``first`` and
+    following of a batch of ``of`` pictures: a picture loses the same rectangle on any number of
     ranks. Source: Zhong et al. 2017, arXiv:1708.04896; the colour is this suite's choice.
     """
     count, height, width, _ = images.shape
