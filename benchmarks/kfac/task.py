@@ -165,7 +165,10 @@ class PreconditionedResNet50(ResNet50):
         return self.mixed
 
     def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return random images and labels in the form of ``next_batch``, which is compiled for."""
+        """Return random images, (count, pixels, pixels, 3), and labels as ``next_batch`` does.
+
+        Their types are the same, so that what is compiled in the warm-up serves in training.
+        """
         images, labels = super().make_noise_batch(count, generator)
         if not self.hyperparameters.mixup_alpha:
             return images, labels
