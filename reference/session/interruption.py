@@ -27,6 +27,9 @@ class Interruption:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        # A signal at the end of ``allow`` may have left the timer on, whose signal ends a process.
+        self._is_allowed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

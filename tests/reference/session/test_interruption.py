@@ -288,3 +288,13 @@ def test_a_value_that_is_no_json_is_a_bug_and_not_overlooked(tmp_path: Path) -> 
     with pytest.raises(TypeError, match="not JSON serializable"):
         file.write("seed", object())
     assert (tmp_path / "result_0.txt.partial").read_text() == ""
+
+
+def test_no_timer_outlives_the_handlers() -> None:
+    with Interruption() as signals:
+        block = signals.allow()  # kept: at its end the timer is turned off
+        block.__enter__()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)  # as at the end of the block, before that
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
