@@ -1,14 +1,14 @@
 """Running a function on several gloo ranks in the tests, with every exit code checked."""
 
 import os
-import socket
 import time
 import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from reference.machine.placement import end_rank
+from reference.measure.own_process import find_free_port
 from tests.processes import take_place, warm_context
 
 JOIN_SECONDS = 180
@@ -36,17 +36,22 @@ def on_ranks(world_size: int, function: Callable[..., Any], *arguments: Any) -> 
         process.start()
         sending.close()
         ranks.append((process, receiving))
-    results = []
+    results: dict[int, Any] = {}
     try:
-        for rank, (process, receiving) in enumerate(ranks):
-            assert receiving.poll(max(0, deadline - time.monotonic())), f"rank {rank} hangs"
-            try:
-                raised, result = receiving.recv()
-            except EOFError:
-                process.join(JOIN_SECONDS)
-                raise AssertionError(f"rank {rank} died, exit code {process.exitcode}") from None
-            assert not raised, f"rank {rank}:\n{result}"
-            results.append(result)
+        waiting = {receiving: rank for rank, (_, receiving) in enumerate(ranks)}
+        while waiting:
+            ready = wait(list(waiting), max(0, deadline - time.monotonic()))
+            assert ready, f"ranks {', '.join(map(str, waiting.values()))} hang"
+            for receiving in [each for each in waiting if each in ready]:
+                rank = waiting.pop(receiving)
+                try:
+                    raised, results[rank] = receiving.recv()
+                except EOFError:
+                    process = ranks[rank][0]
+                    process.join(JOIN_SECONDS)
+                    code = process.exitcode
+                    raise AssertionError(f"rank {rank} died, exit code {code}") from None
+                assert not raised, f"rank {rank}:\n{results[rank]}"
         for rank, (process, _) in enumerate(ranks):
             process.join(JOIN_SECONDS)
             assert process.exitcode == 0, f"rank {rank}: exit code {process.exitcode}"
@@ -54,7 +59,7 @@ def on_ranks(world_size: int, function: Callable[..., Any], *arguments: Any) -> 
         for process, _ in ranks:
             process.kill()
             process.join()
-    return results
+    return [results[rank] for rank in range(world_size)]
 
 
 def _run_rank(
@@ -73,11 +78,3 @@ def _run_rank(
     finally:
         sending.close()
     end_rank(0)
-
-
-def find_free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

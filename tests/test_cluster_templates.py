@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from reference.measure.own_process import find_free_port
 from rules.definition import ROOT
-from tests.distributed import find_free_port
 
 HOSTS = ROOT / "docs" / "cluster" / "hosts.sh"
 

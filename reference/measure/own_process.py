@@ -3,11 +3,13 @@
 import atexit
 import multiprocessing
 import os
+import random
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from reference.machine.placement import end_rank
@@ -43,7 +45,7 @@ def run_on_ranks(count: int, function: Callable[P, R], *arguments: P.args, **nam
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch"])  # once, not on every rank
     before = set(multiprocessing.active_children())
-    port = str(_find_free_port())
+    port = str(find_free_port())
     shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     with ProcessPoolExecutor(count, mp_context=context, initializer=_start_rank) as executor:
         futures = [
@@ -84,10 +86,18 @@ def _name_place(rank: int, count: int) -> dict[str, str]:
     }
 
 
-def _find_free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+def find_free_port() -> int:
+    """Return a port that nobody listens on.
+
+    It is below those from which systems take the ports of clients (32768 and more with Linux): a
+    rank that tries to connect before the first one listens could otherwise get the port itself as
+    its own, be connected with itself, and wait for ever.
+    """
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_768)
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def _call_on_rank(

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from benchmarks.resnet50.hyperparameters import make_schedule
 from benchmarks.resnet50.model import ARCHITECTURES, ResNet, is_exempt, scale_pixels
 from benchmarks.resnet50.task import ResNet50, create
+from reference.measure.own_process import find_free_port
 from reference.measure.step_profiler import profile_steps
 from reference.optim.lars import Lars
 from reference.run.config import RunConfig, configure
@@ -27,7 +28,7 @@ from tests.benchmarks.several_ranks import (
     assert_four_ranks_do_what_one_does,
     result_on_this_rank,
 )
-from tests.distributed import find_free_port, on_ranks
+from tests.distributed import on_ranks
 from tests.prepared import prepare
 from tests.processes import Program
 

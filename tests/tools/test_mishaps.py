@@ -23,9 +23,9 @@ pytest.importorskip("torch", reason="runs need the extra torch")
 
 from compliance.checks import Place, check_log
 from compliance.read.log.runlog import read
+from reference.measure.own_process import find_free_port
 from rules import rounds
 from tests import tiny
-from tests.distributed import find_free_port
 from tests.full_disk import limit_files
 from tests.processes import Program
 from tests.tools import scripted

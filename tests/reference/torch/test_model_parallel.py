@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
+from reference.measure.own_process import find_free_port
 from reference.run import checkpoint
 from reference.torch.distributed import TorchRanks, start_ranks
 from reference.torch.model_parallel import Sharing
@@ -16,7 +17,7 @@ from reference.torch.tensor_parallel import ColumnLinear, Cut, TensorParallel
 from rules.definition import BENCHMARKS_VARIABLE, Block
 from rules.errors import UserError
 from tests import tiny
-from tests.distributed import find_free_port, on_ranks
+from tests.distributed import on_ranks
 from tests.processes import Program, cepheid
 from tests.test_benchmark_contract import build, configuration, weights_of
 

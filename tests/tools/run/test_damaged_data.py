@@ -39,15 +39,16 @@ def damage(folder: Path, name: str, change: Change) -> None:
 
 
 @pytest.fixture
-def copied(data_root: Path, tmp_path: Path) -> Path:
-    """Prepare the dataset once for all tests, and give this one a copy."""
-    where = ["--output", tmp_path / "whole", "--data", data_root]
+def copied(tmp_path: Path) -> Path:
+    """Prepare the dataset for this test alone: others may be preparing that of all tests."""
+    prepared = tmp_path / "prepared"
+    where = ["--output", tmp_path / "whole", "--data", prepared]
     whole = cepheid_run("galaxy_shape", *FAST, "--runs", "1", *where)
     assert whole.returncode == 0, whole.stdout + whole.stderr
     (log,) = (tmp_path / "whole").glob("results/*/*/result_0.txt")
     named, proven = (find_value(log, key) for key in ("data_digest", "data_read"))
     assert named == proven
-    for manifest in data_root.glob("*/manifest.json"):
+    for manifest in prepared.glob("*/manifest.json"):
         if json.loads(manifest.read_text())["digest"] == named:
             shutil.copytree(manifest.parent, tmp_path / "data" / manifest.parent.name)
     return tmp_path / "data"

@@ -243,17 +243,14 @@ def test_a_rank_that_owns_nothing_takes_part_in_every_switch() -> None:
         assert float((weights - alone).norm() / alone.norm()) <= bound, (make, name)
 
 
-def _sum(form: Format) -> list[float]:
+def _sum_in_all_formats() -> list[list[float]]:
     with start_ranks() as ranks:
         exchange = Exchange()
         noise = torch.Generator().manual_seed(ranks.rank)
         part = torch.randn(10_000, generator=noise).exp()  # positive: errors do not cancel
-        (total,) = exchange.start_sums([part], [0], "factors", form)() or [part]
-        return list(total.tolist())
-
-
-def _sum_in_all_formats() -> list[list[float]]:
-    return [_sum(form) for form in FORMATS]
+        sums = [exchange.start_sums([part.clone()], [0], "factors", form) for form in FORMATS]
+        totals = [finish() or [part] for finish in sums]
+        return [total.tolist() for (total,) in totals]
 
 
 FORMATS: tuple[Format, ...] = ("float32", "float21", "float16", "bfloat16")
