@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from reference.measure.cost_steps import Costs
-from reference.measure.figures.drawing import OURS, REPORTED, draw_figure
+from reference.measure.figures.drawing import COLUMN_INCHES, OURS, REPORTED, draw_figure
 
 CROWDED = 8  # bars
+BAR_INCHES = 0.5  # so that the names below them do not overlap
 TITLE_CHARACTERS = 60  # of a line, for each column of a figure
 COLOURS = ("#b8b8b8", "#3a86d1", "#1b4f8a", "#e0a030", "#7a52a8", "#c8452f", "#4f9d5d", "#dddddd")
 
@@ -26,7 +27,8 @@ def draw_phases(
     Raises UserError where the file cannot be written.
     """
     reported = [step for step in (costs.baseline, *costs.steps) if step.published_ms]
-    with draw_figure(path, columns=2 if reported else 1) as (figure, (left, *others)):
+    inches = max(COLUMN_INCHES, BAR_INCHES * len(phases_ms))
+    with draw_figure(path, 2 if reported else 1, inches) as (figure, (left, *others)):
         _stack_phases(left, phases_ms, order)
         left.set_title(f"measured: {where}")
         for right in others:

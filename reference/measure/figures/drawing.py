@@ -13,17 +13,20 @@ if TYPE_CHECKING:
 
 OURS, REPORTED = "#3a86d1", "#8a8a8a"
 DOTS_PER_INCH = 120
+COLUMN_INCHES = 4.8
 
 
 @contextmanager
-def draw_figure(path: Path, columns: int) -> Iterator[tuple["Figure", list[Any]]]:
+def draw_figure(
+    path: Path, columns: int, column_inches: float = COLUMN_INCHES
+) -> Iterator[tuple["Figure", list[Any]]]:
     """Yield a figure with ``columns`` axes side by side, and write it to ``path`` afterwards.
 
     Raises UserError where the file cannot be written, ModuleNotFoundError without matplotlib.
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.8 * columns, 3.8), layout="constrained")
+    figure = Figure(figsize=(column_inches * columns, 3.8), layout="constrained")
     axes = figure.subplots(1, columns, squeeze=False)[0]
     yield figure, list(axes)
     save_figure(figure, path)
