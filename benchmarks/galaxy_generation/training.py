@@ -1,6 +1,7 @@
 """Train galaxy_vae far beyond its targets, for the weights that generation publishes.
 
     python -m benchmarks.galaxy_generation.training [--scale full] [--samples 240000] [--seed 1]
+        [--set KEY=VALUE]
 
 A run of the benchmark ends when it reaches its targets; here the learning rates decay over all
 ``--samples``. All else follows the definition of galaxy_vae. After each block the state is kept, so
@@ -40,6 +41,13 @@ def make_parser() -> argparse.ArgumentParser:
     add("--scale", default="mini", choices=("mini", "full"))
     add("--samples", type=int, default=240_000, help="default: %(default)s")
     add("--seed", type=int, default=1, help="default: %(default)s")
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of galaxy_vae, as for `cepheid run`",
+    )
     add("--data", type=Path, default=DATA, metavar="DIR", help="default: %(default)s")
     add(
         "--states",
@@ -59,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     kept = arguments.states / f"{arguments.scale}-{arguments.samples}-{arguments.seed}.pt"
     console = Console(highlight=False, soft_wrap=True)
     chosen = config.definition
+    made_with = {"definition_digest": chosen.digest, "settings": arguments.set}
     data.prepare(chosen.data, arguments.data)
     with start_ranks() as ranks:
         task = galaxy_vae.create(config, ranks)
@@ -67,10 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         task.open_data()
         if kept.is_file():
             state = checkpoint.load(kept)
-            if state.pop("definition_digest", None) != chosen.digest:
+            if {key: state.pop(key, None) for key in made_with} != made_with:
                 raise UserError(
-                    f"{kept}: the state of a training by another definition; fix: move it away, or "
-                    "give another folder with --states"
+                    f"{kept}: the state of a training by another definition or with another --set; "
+                    "fix: move it away, or give another folder with --states"
                 )
             task.restore(state)
             console.print(f"{task.samples:>9,} samples  taken up from {kept}")
@@ -84,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             console.print(f"{block.samples:>9,} samples  {metrics}")
             if ranks.rank == 0:
-                checkpoint.save(kept, {**task.state(), "definition_digest": chosen.digest})
+                checkpoint.save(kept, {**task.state(), **made_with})
         if ranks.rank == 0:
             weights.write_weights(arguments.scale, task.state()["model"], arguments.store)
     return 0
@@ -96,7 +105,8 @@ def _configure(arguments: argparse.Namespace) -> RunConfig:
     timing = dataclasses.replace(chosen.timing, max_samples=arguments.samples)
     longer = dataclasses.replace(chosen, timing=timing)
     decay = f"opt_learning_rate_decay_samples={arguments.samples}"
-    return configure(longer, overrides=[decay], data_root=arguments.data, seed=arguments.seed)
+    settings = [decay, *arguments.set]
+    return configure(longer, overrides=settings, data_root=arguments.data, seed=arguments.seed)
 
 
 if __name__ == "__main__":

@@ -149,9 +149,20 @@ def test_a_training_for_weights_goes_on_where_it_was_interrupted(
     found.append(weights_file.find_path("mini").read_bytes())
     assert found[0] == found[1]
     (kept,) = states.iterdir()
+    with pytest.raises(UserError, match=r"or with another --set; fix: move it away"):
+        training.main([*arguments, str(states), "--set", "opt_base_learning_rate=1e-3"])
     checkpoint.save(kept, {**checkpoint.load(kept), "definition_digest": "0"})
-    with pytest.raises(UserError, match=r"by another definition; fix: move it away"):
+    with pytest.raises(UserError, match=r"by another definition or"):
         training.main([*arguments, str(states)])
+
+
+def test_a_training_for_weights_takes_settings_of_galaxy_vae() -> None:
+    parsed = training.make_parser().parse_args(
+        ["--samples", "16000", "--set", "opt_base_learning_rate=1.5e-3"]
+    )
+    chosen = training._configure(parsed)
+    assert chosen.hyperparameters["opt_base_learning_rate"] == 1.5e-3
+    assert chosen.hyperparameters["opt_learning_rate_decay_samples"] == 16_000
 
 
 def test_weights_that_cannot_be_used_are_refused_in_one_line(
