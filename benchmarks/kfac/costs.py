@@ -13,6 +13,7 @@ import torch
 
 from reference.measure.costs import PROJECTED_RANKS, OptimizerParts, Update
 from reference.measure.figures.drawing import draw_figure
+from reference.measure.flops import count_passes
 from reference.optim.kfac import inverse
 from reference.optim.kfac.layers import KroneckerLayer
 from reference.optim.kfac.owners import assign_owners
@@ -99,8 +100,8 @@ class KfacParts(PreconditionerParts):
         ]
         shapes = [layer.shape for layer in task.kfac.layers if isinstance(layer, KroneckerLayer)]
         products = sum(2 * rows * columns * (rows + columns) for rows, columns in shapes)
-        network = (task.definition.flops_per_sample or 0) * task.batch_per_rank
-        operations = {"products": products, "network": network, "images": task.batch_per_rank}
+        images = task.batch_per_rank
+        operations = {"products": products, "network": _count_network(task), "images": images}
         return {"inverses_ms": layers, "balance": balance, "operations": operations}
 
     def stretch(
@@ -154,6 +155,20 @@ class KfacParts(PreconditionerParts):
             right.legend(fontsize=8)
             right.set_title("busiest rank")
         return [path]
+
+
+def _count_network(task: Any) -> int:
+    """Return the operations of the passes of a step on this rank.
+
+    Those of a definition are not those of the other networks of its open division.
+    """
+    images: int = task.batch_per_rank
+    if task.has_varying_shapes:
+        return int(task.definition.flops_per_sample or 0) * images
+    with task.kfac.pause():
+        counted = count_passes(task, images)
+    task.optimizer.zero_grad()
+    return counted.total * images
 
 
 def _time_inverses(layer: Any) -> dict[str, Any]:

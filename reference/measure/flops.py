@@ -63,7 +63,15 @@ def count_flops(definition: Definition, ranks: "TorchRanks", data_root: Path) ->
     task.model.train()
     if task.has_varying_shapes:
         return _count_steps(task)
-    inputs, targets = task.draw_noise(SAMPLES)
+    return count_passes(task, SAMPLES)
+
+
+def count_passes(task: Any, samples: int) -> Flops:
+    """Count the operations of a task's model in its own passes over samples of noise.
+
+    It leaves gradients. Raises UserError as ``count_flops``.
+    """
+    inputs, targets = task.draw_noise(samples)
     with _count() as counter:
         try:
             loss = task.compute_loss(inputs, targets)
@@ -71,12 +79,12 @@ def count_flops(definition: Definition, ranks: "TorchRanks", data_root: Path) ->
             if "autograd.grad" not in str(error):
                 raise
             raise UserError(
-                f"{definition.name}: its loss contains derivatives, which torch's counter of "
+                f"{task.definition.name}: its loss contains derivatives, which torch's counter of "
                 "operations refuses, so its definition states none"
             ) from error
         forward = counter.get_total_flops()
         loss.backward()
-    return _describe(counter, forward, SAMPLES, "samples of noise")
+    return _describe(counter, forward, samples, "samples of noise")
 
 
 def _configure(definition: Definition, data_root: Path, overrides: Sequence[str] = ()) -> RunConfig:

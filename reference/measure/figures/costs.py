@@ -74,15 +74,17 @@ def draw_ladder(
 def _stack_phases(
     axes: Any, phases_ms: Mapping[str, Mapping[str, float]], order: Sequence[str]
 ) -> None:
-    for place, phases in enumerate(phases_ms.values()):
+    for position, phases in enumerate(phases_ms.values()):
         bottom = 0.0
         for phase, colour in zip(order, COLOURS, strict=False):
             height = max(0.0, phases.get(phase, 0.0))
-            axes.bar(place, height, bottom=bottom, color=colour, label="" if place else phase)
+            axes.bar(position, height, bottom=bottom, color=colour, label="" if position else phase)
             bottom += height
     look: dict[str, Any] = {"rotation": 30}
+    place: dict[str, Any] = {}
     if len(phases_ms) > CROWDED:
         look = {"rotation": 60, "rotation_mode": "anchor", "fontsize": 7}
+        place = {"loc": "upper left", "bbox_to_anchor": (1, 1)}  # on the right, outside
     axes.set_xticks(range(len(phases_ms)), list(phases_ms), ha="right", **look)
     axes.set_ylabel("ms of an update")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, **place)
