@@ -163,8 +163,6 @@ def _count_network(task: Any) -> int:
     Those of a definition are not those of the other networks of its open division.
     """
     images: int = task.batch_per_rank
-    if task.has_varying_shapes:
-        return int(task.definition.flops_per_sample or 0) * images
     with task.kfac.pause():
         counted = count_passes(task, images)
     task.optimizer.zero_grad()
