@@ -60,12 +60,12 @@ def split_damping(
 
 def get_diagonal(matrix: Tensor) -> Tensor:
     """Return the diagonal, (n,), of a square matrix, (n, n), or of one that is diagonal, (1, n)."""
-    return matrix.diagonal() if len(matrix) == matrix.shape[1] else matrix[0]
+    return matrix.diagonal() if matrix.shape[0] == matrix.shape[1] else matrix[0]
 
 
 def is_diagonal(matrix: Tensor) -> bool:
     """Return True for (1, n), the diagonal of a matrix that has nothing else."""
-    return len(matrix) < matrix.shape[1]
+    return matrix.shape[0] < matrix.shape[1]
 
 
 def factorize_cholesky(
@@ -185,7 +185,7 @@ def _apply_inverse(factored: Factored, matrix: Tensor, steps: int, from_left: bo
     than rows of X, or if it is used for several steps.
     """
     factor = factored.factor
-    rows = len(factor)
+    rows = factor.shape[0]
     columns = matrix.numel() // rows
     if factor.ndim == 1:
         return matrix / (factor[:, None] if from_left else factor)

@@ -126,7 +126,7 @@ class Observer:
                 "K-FAC: a forward pass came after the factors of the inputs were sent; with "
                 "overlap, wrap all but the last pass of a step in `with kfac.accumulate():`"
             )
-        layer.samples += len(inputs[0])
+        layer.samples += inputs[0].shape[0]
         due = [statistic for statistic in layer.statistics if self._reader.is_due(statistic)]
         if not due:
             return
