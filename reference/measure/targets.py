@@ -47,15 +47,23 @@ def measure_missing(
 ) -> Evidence:
     """Make the runs that ``file`` does not have for this definition, and return all of them.
 
-    Each run is recorded as soon as it ends.
+    Each run is recorded as soon as it ends, beside those that another process has recorded
+    meanwhile.
     """
-    recorded = evidence.load(definition.name, definition.scale, file)
-    if recorded is None or recorded.definition_digest != definition.digest:
-        facts = recorded.measured if recorded else {}
-        recorded = Evidence(definition.digest, facts, ())
+    recorded = _load(definition, file)
     have = {(curve.variant, curve.seed) for curve in recorded.curves}
     missing = [each for each in wanted if (each.variant, each.config.seed) not in have]
     for _, curve, measured in trainings.train_all(definition, missing, data_root, observer):
-        recorded = Evidence(definition.digest, measured, (*recorded.curves, curve))
+        recorded = Evidence(definition.digest, measured, (*_load(definition, file).curves, curve))
         evidence.save(definition.name, definition.scale, recorded, file)
+    return recorded
+
+
+def _load(definition: Definition, file: str) -> Evidence:
+    """Return the runs that are recorded for this very definition."""
+    recorded = evidence.load(definition.name, definition.scale, file)
+    if recorded is None:
+        return Evidence(definition.digest, {}, ())
+    if recorded.definition_digest != definition.digest:
+        return Evidence(definition.digest, recorded.measured, ())
     return recorded

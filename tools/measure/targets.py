@@ -8,7 +8,7 @@ from reference.session.frameworks import import_task
 from rules import definition as definitions
 from rules import evidence
 from rules.definition import Definition
-from rules.errors import UserError
+from rules.errors import UserError, did_you_mean
 from rules.evidence import Curve, Evidence
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from tools.console.arguments import add_benchmark, add_data_option, make_command_parser
@@ -20,11 +20,14 @@ that generates is judged once a run.
 
 The tests accept the targets of a benchmark only with such evidence for the same definition. Each
 run is recorded as it ends, and a run that is recorded for this definition is not made again: the
-same command continues after an interruption.
+same command continues after an interruption. Several commands may share the work: each makes the
+variants that --only names.
 """
 EXAMPLES = """\
 example:
   cepheid measure targets galaxy_shape --scale mini
+  cepheid measure targets galaxy_shape --scale full --only correct
+  cepheid measure targets galaxy_shape --scale full --only frozen      # at the same time
 
 exit codes: 0 the targets separate correct from broken; 1 they do not; 2 wrong use
 """
@@ -48,6 +51,12 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="seeds 1 … N of each broken variant (default: %(default)s)",
     )
+    add(
+        "--only",
+        nargs="+",
+        metavar="VARIANT",
+        help="make only these runs: those of the correct model (correct) or of broken variants",
+    )
     add_data_option(parser)
     return parser
 
@@ -66,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
 
     from reference.measure import targets
+    from reference.measure.trainings import CORRECT
     from tools.console.terminal import Terminal
 
     create = import_task(definition, "torch").create
@@ -73,12 +83,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     wanted = targets.list_trainings(
         definition, create, variants, seeds, arguments.broken_seeds, arguments.data
     )
+    if arguments.only:
+        _refuse_unknown(arguments.only, (CORRECT, *variants))
+        wanted = [each for each in wanted if each.variant in arguments.only]
     recorded = targets.measure_missing(definition, wanted, arguments.data, Terminal())
     print("\n".join(_summarise(recorded, definition)))
     problems = evidence.find_problems(recorded, definition, tuple(variants))
     for problem in problems:
         print(f"problem: {problem}")
     return EXIT_FINDINGS if problems else EXIT_FINE
+
+
+def _refuse_unknown(names: Sequence[str], variants: Sequence[str]) -> None:
+    for name in names:
+        if name not in variants:
+            raise UserError(
+                f'--only: there is no variant "{name}"{did_you_mean(name, variants)} '
+                f"(all: {', '.join(variants)})"
+            )
 
 
 def _summarise(recorded: Evidence, definition: Definition) -> list[str]:

@@ -1,0 +1,106 @@
+"""`cepheid measure targets` as its user meets it. Runs are replaced by curves."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="measuring needs the extra torch")
+
+from reference.measure import trainings
+from reference.measure.trainings import CORRECT, Training
+from rules import definition, evidence
+from rules.errors import UserError
+from rules.evidence import Curve, Evidence
+from tests import tiny
+from tools.measure import targets
+
+Printed = pytest.CaptureFixture[str]
+MINI = definition.load("galaxy_shape", "mini")
+GOOD, POOR = {"e_rmse": 0.0, "nll": -99.0}, {"e_rmse": 1.0, "nll": 99.0}
+BROKEN = ("shuffled_labels", "frozen", "blind_to_orientation", "fixed_covariance")
+
+
+class FakeTraining:
+    """Takes the place of training; keeps the runs, calls ``meanwhile`` before the first ends."""
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[str, int]] = []
+        self.meanwhile: Callable[[], None] | None = None
+
+    def __call__(
+        self, definition: object, wanted: list[Training], data_root: Path, observer: object
+    ) -> Iterator[tuple[Training, Curve, dict[str, str]]]:
+        for training in wanted:
+            variant, seed = training.variant, training.config.seed
+            self.runs.append((variant, seed))
+            if self.meanwhile and len(self.runs) == 1:
+                self.meanwhile()
+            quality = GOOD if variant == CORRECT else POOR
+            points = (3008, quality), (MINI.timing.max_samples, quality)
+            yield training, Curve(variant, seed, 1.2, points), {"device": "cpu"}
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
+    """No training, and a folder of benchmarks with nothing measured."""
+    tiny.install(tmp_path / "benchmarks", monkeypatch, "galaxy_shape")
+    fake = FakeTraining()
+    monkeypatch.setattr(trainings, "train_all", fake)
+    return fake
+
+
+def measure(*arguments: str) -> int:
+    return targets.main(["galaxy_shape", *arguments])
+
+
+def recorded() -> set[tuple[str, int]]:
+    found = evidence.load(MINI.name, MINI.scale)
+    assert found is not None
+    return {(curve.variant, curve.seed) for curve in found.curves}
+
+
+def test_all_variants_are_run_and_separated(training: FakeTraining, capsys: Printed) -> None:
+    assert measure() == 0
+    wanted = {(CORRECT, seed) for seed in range(1, 11)}
+    wanted |= {(variant, seed) for variant in BROKEN for seed in (1, 2)}
+    assert recorded() == set(training.runs) == wanted
+    printed = capsys.readouterr().out
+    assert "samples to target: fewest 3,008" in printed
+    assert printed.count("never reached") == 8
+    training.runs = []
+    assert measure() == 0
+    assert training.runs == []
+
+
+def test_commands_share_the_work(training: FakeTraining, capsys: Printed) -> None:
+    assert measure("--only", "correct") == 1
+    assert "problem: the broken variant frozen was not tried" in capsys.readouterr().out
+    assert measure("--only", *BROKEN, "--broken-seeds", "1") == 0
+    assert training.runs[10:] == [(variant, 1) for variant in BROKEN]
+
+
+def test_what_another_process_records_meanwhile_is_kept(training: FakeTraining) -> None:
+    def record_frozen() -> None:
+        points = ((MINI.timing.max_samples, POOR),)
+        curve = Curve("frozen", 1, 2.0, points)
+        evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, {}, (curve,)))
+
+    training.meanwhile = record_frozen
+    measure("--only", "correct", "--seeds", "2")
+    assert recorded() == {("frozen", 1), (CORRECT, 1), (CORRECT, 2)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--only", "frozn"), 'no variant "frozn"; did you mean "frozen"'),
+        (("--seeds", "0"), "--seeds 0"),
+    ],
+)
+def test_wrong_arguments_are_refused(
+    arguments: tuple[str, ...], said: str, training: FakeTraining
+) -> None:
+    with pytest.raises(UserError, match=said):
+        measure(*arguments)
+    assert training.runs == []
