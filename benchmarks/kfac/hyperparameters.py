@@ -16,7 +16,7 @@ from reference.optim.kfac.options import Fisher, Inverse, Rescaling, Sums
 from reference.optim.schedules import Schedule, linear_warmup
 from reference.run.config import RunConfig, refuse_without_effect
 from reference.run.hyperparameters import parse_hyperparameters
-from reference.torch.mesh import find_shape
+from reference.torch.parallel.mesh import find_shape
 from rules.errors import UserError
 
 DAMPING_RANGE = 10.0  # by which factor a schedule changes the damping

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from benchmarks.mask_rcnn.detector import MaskRCNN
 from benchmarks.resnet50.stages import find_type
-from reference.torch.pipeline import Stage
+from reference.torch.parallel.pipeline import Stage
 
 ScalePixels = Callable[[Tensor], Tensor]
 

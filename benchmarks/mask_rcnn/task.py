@@ -24,8 +24,8 @@ from reference.torch.detection.pyramid import FrozenNorm
 from reference.torch.detection.targets import Truth
 from reference.torch.detection.task import DetectionTask, name_metrics
 from reference.torch.distributed import TorchRanks
-from reference.torch.model_parallel import MICRO_BATCHES, refuse_uneven_parts
-from reference.torch.pipeline import Stage
+from reference.torch.parallel.model_parallel import MICRO_BATCHES, refuse_uneven_parts
+from reference.torch.parallel.pipeline import Stage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.resnet50.model import Block, ResNet, scale_pixels
-from reference.torch.pipeline import Stage
+from reference.torch.parallel.pipeline import Stage
 
 
 class ResNetStage(Stage):

@@ -31,7 +31,7 @@ from reference.optim.schedules import Schedule
 from reference.run.config import RunConfig
 from reference.torch.distributed import TorchRanks
 from reference.torch.image_task import ImageTask
-from reference.torch.model_parallel import STAGES, refuse_uneven_parts
+from reference.torch.parallel.model_parallel import STAGES, refuse_uneven_parts
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "ResNet50":

@@ -10,7 +10,7 @@ from benchmarks.transformer.model import (
     make_mask,
     shift,
 )
-from reference.torch.pipeline import Stage
+from reference.torch.parallel.pipeline import Stage
 
 
 class TransformerStage(Stage):

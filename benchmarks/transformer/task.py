@@ -15,12 +15,12 @@ from reference.optim.schedules import inverse_square_root
 from reference.run.config import RunConfig
 from reference.torch.accumulation import Piece
 from reference.torch.distributed import TorchRanks
-from reference.torch.model_parallel import STAGES, TENSOR_RANKS, refuse_uneven_parts
+from reference.torch.parallel.model_parallel import STAGES, TENSOR_RANKS, refuse_uneven_parts
 from reference.torch.translation.task import TranslationHyperparameters, TranslationTask
 from rules.errors import UserError
 
 if TYPE_CHECKING:
-    from reference.torch.tensor_parallel import TensorPlan
+    from reference.torch.parallel.tensor_parallel import TensorPlan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Measure how ranks share a model: pipelines and tensor parallelism beside data parallelism.
 
 This is a measurement of ``cepheid measure speed`` for benchmarks that have the settings of
-``reference.torch.model_parallel``.
+``reference.torch.parallel.model_parallel``.
 """
 
 import statistics
@@ -19,8 +19,8 @@ from torch import Tensor
 from reference.measure.links import count_bytes
 from reference.measure.speed import MIB, Measurement, Row, Subject, format_timing
 from reference.measure.turns import time_in_turns, time_steps
-from reference.torch.model_parallel import MICRO_BATCHES, SCHEDULE, STAGES, TENSOR_RANKS
-from reference.torch.pipeline import Pipeline
+from reference.torch.parallel.model_parallel import MICRO_BATCHES, SCHEDULE, STAGES, TENSOR_RANKS
+from reference.torch.parallel.pipeline import Pipeline
 from rules.errors import UserError
 
 STEPS = 3  # of each turn

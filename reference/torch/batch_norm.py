@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from reference.torch.distributed import Span
-from reference.torch.group_moments import normalize_over_ranks
-from reference.torch.shared_memory import add, gather
+from reference.torch.ranks.group_moments import normalize_over_ranks
+from reference.torch.ranks.shared_memory import add, gather
 from rules.errors import UserError
 
 Piece = TypeVar("Piece")

@@ -17,8 +17,8 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from reference.machine.placement import Placement, RankEndedError, find_placement, leave_quietly
 from reference.machine.rendezvous_address import find_address
-from reference.torch.heartbeats import Heartbeats, RankTimeout, read_rank_timeout
-from reference.torch.rendezvous import seat, wait_for_ranks
+from reference.torch.ranks.heartbeats import Heartbeats, RankTimeout, read_rank_timeout
+from reference.torch.ranks.rendezvous import seat, wait_for_ranks
 from rules.errors import UserError
 
 EXIT_CODE_OF_FAILURE = 2

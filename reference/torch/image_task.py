@@ -12,8 +12,8 @@ from reference.torch import accumulation
 from reference.torch.accumulation import Piece
 from reference.torch.batch_norm import SpanBatchNorm2d, average_running_statistics
 from reference.torch.distributed import Span, TorchRanks
-from reference.torch.model_parallel import STAGES
-from reference.torch.parallel_task import ParallelTask
+from reference.torch.parallel.model_parallel import STAGES
+from reference.torch.parallel.task import ParallelTask
 from reference.torch.spatial.grid import Grid
 from reference.torch.spatial.network import partition_network
 from rules.errors import UserError

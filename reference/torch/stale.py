@@ -17,7 +17,7 @@ from torch import Tensor
 
 from reference.run.config import RunConfig
 from reference.torch.distributed import TorchRanks
-from reference.torch.parallel_task import ParallelTask
+from reference.torch.parallel.task import ParallelTask
 from reference.torch.task import TorchTask
 
 Create = Callable[[RunConfig, TorchRanks], Any]

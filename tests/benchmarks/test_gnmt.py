@@ -27,8 +27,8 @@ from reference.data.wmt.vocabulary import END, PADDING
 from reference.measure.speed import Subject, make_plain_task
 from reference.optim.schedules import exponential_warmup_then_steps
 from reference.run.config import RunConfig, configure
-from reference.torch import parallel_task
 from reference.torch.distributed import TorchRanks
+from reference.torch.parallel import task as parallel_task
 from reference.torch.translation.beam_search import Search, translate
 from rules import definition
 from rules.definition import Block

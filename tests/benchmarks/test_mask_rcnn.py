@@ -25,7 +25,7 @@ from reference.torch.detection.pyramid import FrozenNorm
 from reference.torch.detection.sampling import draw_uniform
 from reference.torch.detection.targets import Truth
 from reference.torch.distributed import TorchRanks, start_ranks
-from reference.torch.parallel_task import ParallelTask
+from reference.torch.parallel.task import ParallelTask
 from rules import definition
 from rules.definition import Block
 from rules.errors import UserError

@@ -28,9 +28,9 @@ from reference.data.wmt.vocabulary import END, PADDING
 from reference.measure.speed import Subject, make_plain_task
 from reference.optim.schedules import inverse_square_root
 from reference.run.config import RunConfig, configure
-from reference.torch import parallel_task
 from reference.torch.backend import free_earlier_tasks
 from reference.torch.distributed import TorchRanks
+from reference.torch.parallel import task as parallel_task
 from reference.torch.translation.beam_search import Search, translate
 from reference.torch.translation.task import format_bleu_signature
 from rules import definition

@@ -169,7 +169,7 @@ def _count_collectives(task: Any) -> int:
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from reference.torch.shared_memory import send_messages
+    from reference.torch.ranks.shared_memory import send_messages
 
     class Counter(TorchDispatchMode):
         count: int = 0

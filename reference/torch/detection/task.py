@@ -14,7 +14,7 @@ from reference.data.order import Share
 from reference.run.config import RunConfig
 from reference.torch.distributed import TorchRanks
 from reference.torch.given_weights import load_given_weights
-from reference.torch.parallel_task import ParallelTask
+from reference.torch.parallel.task import ParallelTask
 
 NOISE_BOXES = 4  # in each image of noise
 METRICS = ("ap", "ap50", "ap75")

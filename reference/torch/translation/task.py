@@ -22,7 +22,7 @@ from reference.run.report import Table, Value
 from reference.torch.accumulation import Piece
 from reference.torch.distributed import TorchRanks
 from reference.torch.execution import explain_out_of_memory
-from reference.torch.parallel_task import ParallelTask
+from reference.torch.parallel.task import ParallelTask
 from reference.torch.translation.beam_search import Decoder, Search, translate
 from rules.definition import Block
 

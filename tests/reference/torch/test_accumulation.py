@@ -22,7 +22,7 @@ from torch import nn
 from reference.run.config import RunConfig, configure
 from reference.torch.batch_norm import GroupBatchNorm2d
 from reference.torch.distributed import start_ranks
-from reference.torch.shared_memory import send_messages
+from reference.torch.ranks.shared_memory import send_messages
 from rules import definition
 from rules.errors import UserError
 from tests.distributed import on_ranks

@@ -9,10 +9,10 @@ from torch.optim import SGD, Optimizer
 
 from reference.run.config import RunConfig, configure
 from reference.torch.distributed import TorchRanks, start_ranks
-from reference.torch.parallel_task import ParallelTask
+from reference.torch.parallel.task import ParallelTask
+from reference.torch.parallel.tensor_parallel import TensorPlan
 from reference.torch.stale import delay_gradients
 from reference.torch.task import TorchTask
-from reference.torch.tensor_parallel import TensorPlan
 from rules import definition
 from rules.definition import Block
 from tests.distributed import on_ranks

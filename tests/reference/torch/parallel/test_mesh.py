@@ -16,8 +16,8 @@ from reference.machine.placement import RankEndedError
 from reference.measure.links import count_bytes, predict_bytes
 from reference.measure.own_process import find_free_port
 from reference.torch.distributed import TorchRanks, detect_lost_rank, start_ranks
-from reference.torch.mesh import Chain, RankMesh, find_shape
-from reference.torch.parallel import make_data_parallel
+from reference.torch.parallel.data_parallel import make_data_parallel
+from reference.torch.parallel.mesh import Chain, RankMesh, find_shape
 from rules.errors import UserError
 from tests.distributed import on_ranks
 from tests.processes import Program

@@ -20,7 +20,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from reference.optim.lars import Lars, find_norms
 from reference.torch.distributed import all_reduce, detect_lost_rank
-from reference.torch.mesh import RankMesh
+from reference.torch.parallel.mesh import RankMesh
 
 ELEMENTWISE = (SGD, Adam, AdamW)
 Phase = Callable[[str], AbstractContextManager[object]]

@@ -11,7 +11,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from reference.machine.nodes import decode_seat, find_seat, seat_rank
 from reference.machine.placement import Placement, RankEndedError
-from reference.torch.heartbeats import RankTimeout, name_ranks, print_message
+from reference.torch.ranks.heartbeats import RankTimeout, name_ranks, print_message
 from rules.errors import UserError
 
 POLL_SECONDS = 0.02

@@ -8,23 +8,24 @@ import torch
 from torch import Tensor
 
 from reference.run.config import RunConfig
-from reference.torch import accumulation, model_parallel
+from reference.torch import accumulation
 from reference.torch.accumulation import Piece
 from reference.torch.distributed import TorchRanks
-from reference.torch.model_parallel import SharedModel
-from reference.torch.pipeline import Pipeline, Stage
+from reference.torch.parallel import model_parallel
+from reference.torch.parallel.model_parallel import SharedModel
+from reference.torch.parallel.pipeline import Pipeline, Stage
 from reference.torch.task import TorchTask
 from rules.definition import Block
 
 if TYPE_CHECKING:
-    from reference.torch.tensor_parallel import TensorPlan
+    from reference.torch.parallel.tensor_parallel import TensorPlan
 
 
 class ModelParallelTask(TorchTask):
     """A ``TorchTask`` that trains this rank's part of ``model``, if the settings share it.
 
-    ``sharing`` is what the settings require (``reference.torch.model_parallel``). ``shared`` is
-    this rank's part, or None. ``model`` is whole on every rank after each block.
+    ``sharing`` is what the settings require (``model_parallel``). ``shared`` is this rank's part,
+    or None. ``model`` is whole on every rank after each block.
     """
 
     shared: SharedModel | None = None
@@ -66,7 +67,7 @@ class ModelParallelTask(TorchTask):
             stages = self.cut_stages()
             self.shared = Pipeline(self.model, stages, self.ranks, self.sharing, self.sum_losses)
         elif self.sharing.tensor_ranks > 1:
-            from reference.torch.tensor_parallel import TensorParallel
+            from reference.torch.parallel.tensor_parallel import TensorParallel
 
             self.shared = TensorParallel(self.model, self.plan_matrices(), self.ranks)
         return self.shared

@@ -10,9 +10,9 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from reference.torch import shared_memory
 from reference.torch.distributed import TorchRanks, detect_lost_rank
-from reference.torch.mesh import RankMesh, average_bucket
+from reference.torch.parallel.mesh import RankMesh, average_bucket
+from reference.torch.ranks import shared_memory
 
 BUCKET_MIB = 25
 

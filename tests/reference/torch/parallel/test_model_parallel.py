@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from reference.measure.own_process import find_free_port
 from reference.run import checkpoint
 from reference.torch.distributed import TorchRanks, start_ranks
-from reference.torch.model_parallel import Sharing
-from reference.torch.tensor_parallel import ColumnLinear, Cut, TensorParallel
+from reference.torch.parallel.model_parallel import Sharing
+from reference.torch.parallel.tensor_parallel import ColumnLinear, Cut, TensorParallel
 from rules.definition import BENCHMARKS_VARIABLE, Block
 from rules.errors import UserError
 from tests import tiny

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from reference.torch.distributed import TorchRanks, all_gather, all_reduce
-from reference.torch.model_parallel import SharedModel
+from reference.torch.parallel.model_parallel import SharedModel
 
 
 @dataclass(frozen=True)

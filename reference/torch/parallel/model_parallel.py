@@ -1,8 +1,8 @@
 """Model parallelism: the ranks of a replica share one model, by its layers or by its matrices.
 
-``pipeline_stages`` gives each rank some of the layers (``reference.torch.pipeline``), and
-``tensor_ranks`` a part of each large matrix (``reference.torch.tensor_parallel``). Where there are
-more ranks, several replicas train on parts of the batch. The mathematics is that of one rank.
+``pipeline_stages`` gives each rank some of the layers (``pipeline`` beside this module), and
+``tensor_ranks`` a part of each large matrix (``tensor_parallel``). Where there are more ranks,
+several replicas train on parts of the batch. The mathematics is that of one rank.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

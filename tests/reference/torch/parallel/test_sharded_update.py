@@ -15,8 +15,8 @@ from torch.optim import SGD, Adam
 from reference.optim.lars import Lars
 from reference.run import checkpoint
 from reference.torch.distributed import start_ranks
-from reference.torch.mesh import RankMesh
-from reference.torch.sharded_update import ShardedUpdate
+from reference.torch.parallel.mesh import RankMesh
+from reference.torch.parallel.sharded_update import ShardedUpdate
 from tests.distributed import on_ranks
 
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from reference.torch.distributed import TorchRanks, detect_lost_rank
-from reference.torch.model_parallel import SharedModel, Sharing, add_up
+from reference.torch.parallel.model_parallel import SharedModel, Sharing, add_up
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining.schedules import PipelineScheduleSingle

@@ -1,0 +1,1 @@
+"""Several ranks on one model: gradients and updates that they share, meshes, parts of a model."""

@@ -1,0 +1,1 @@
+"""How ranks find each other, notice a lost one, and share memory on one machine."""
