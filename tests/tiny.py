@@ -32,7 +32,7 @@ def write(
 ) -> Path:
     """Write ``folder/name/benchmark.yaml``, the real definition at one scale with ``changes``.
 
-    A mapping is merged into the real one, ``None`` leaves the key out. ``reachable`` replaces the
+    A mapping is merged into the real one, ``None`` leaves a key out. ``reachable`` replaces the
     targets by ones that every quality reaches, or none does. ``keep`` names files that lie beside
     the real definition and are copied. Returns ``folder``.
     """
@@ -49,7 +49,8 @@ def write(
             document.pop(key, None)
             facts.pop(key, None)
         elif isinstance(value, Mapping):
-            facts[key] = {**facts.get(key, {}), **value}
+            merged = {**facts.get(key, {}), **value}
+            facts[key] = {name: entry for name, entry in merged.items() if entry is not None}
         else:
             facts[key] = value
     path = folder / name / "benchmark.yaml"
