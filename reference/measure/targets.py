@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
 
 from reference.measure import trainings
 from reference.measure.trainings import CORRECT, TaskFactory, Training
@@ -9,7 +12,8 @@ from reference.run.config import configure
 from reference.session.observer import Observer
 from rules import evidence
 from rules.definition import Definition
-from rules.evidence import Evidence
+from rules.evidence import Curve, Evidence
+from rules.recorded import path as find_path
 
 
 def list_trainings(
@@ -54,7 +58,22 @@ def measure_missing(
     have = {(curve.variant, curve.seed) for curve in recorded.curves}
     missing = [each for each in wanted if (each.variant, each.config.seed) not in have]
     for _, curve, measured in trainings.train_all(definition, missing, data_root, observer):
-        recorded = Evidence(definition.digest, measured, (*_load(definition, file).curves, curve))
+        recorded = _record(definition, curve, measured, file)
+    return recorded
+
+
+def _record(
+    definition: Definition, curve: Curve, measured: Mapping[str, Any], file: str
+) -> Evidence:
+    """Add a run to the file, in place of one of the same variant and seed; return all."""
+    path = find_path(definition.name, file)
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        others = [
+            each
+            for each in _load(definition, file).curves
+            if (each.variant, each.seed) != (curve.variant, curve.seed)
+        ]
+        recorded = Evidence(definition.digest, measured, (*others, curve))
         evidence.save(definition.name, definition.scale, recorded, file)
     return recorded
 

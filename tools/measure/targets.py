@@ -20,8 +20,8 @@ that generates is judged once a run.
 
 The tests accept the targets of a benchmark only with such evidence for the same definition. Each
 run is recorded as it ends, and a run that is recorded for this definition is not made again: the
-same command continues after an interruption. Several commands may share the work: each makes the
-variants that --only names.
+same command continues after an interruption. Several commands may share the work, on one
+kind of machine: each makes the variants that --only names.
 """
 EXAMPLES = """\
 example:
@@ -29,7 +29,8 @@ example:
   cepheid measure targets galaxy_shape --scale full --only correct
   cepheid measure targets galaxy_shape --scale full --only frozen      # at the same time
 
-exit codes: 0 the targets separate correct from broken; 1 they do not; 2 wrong use
+exit codes: 0 the targets separate correct from broken; 1 they do not, or runs are still missing;
+2 wrong use
 """
 
 
