@@ -13,11 +13,11 @@ from rules import definition, evidence, rcp
 from rules.errors import UserError
 from rules.evidence import Curve, Evidence
 from tests import tiny
+from tests.tools.no_training import GOOD, POOR, replace_training
 from tools import make_rcp
 
 Printed = pytest.CaptureFixture[str]
 MINI = definition.load("galaxy_shape", "mini")
-GOOD, POOR = {"e_rmse": 0.0, "nll": -99.0}, {"e_rmse": 1.0, "nll": 99.0}
 MACHINE = {"framework": "torch", "device": "cpu"}
 
 
@@ -45,9 +45,8 @@ class FakeTraining:
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No training, and a folder of benchmarks with nothing measured."""
-    tiny.install(tmp_path / "benchmarks", monkeypatch, "galaxy_shape")
     fake = FakeTraining()
-    monkeypatch.setattr(trainings, "train_all", fake)
+    replace_training(fake, tmp_path, monkeypatch)
     return fake
 
 

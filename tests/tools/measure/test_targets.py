@@ -7,17 +7,15 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from reference.measure import trainings
 from reference.measure.trainings import CORRECT, Training
 from rules import definition, evidence
 from rules.errors import UserError
 from rules.evidence import Curve, Evidence
-from tests import tiny
+from tests.tools.no_training import GOOD, POOR, replace_training
 from tools.measure import targets
 
 Printed = pytest.CaptureFixture[str]
 MINI = definition.load("galaxy_shape", "mini")
-GOOD, POOR = {"e_rmse": 0.0, "nll": -99.0}, {"e_rmse": 1.0, "nll": 99.0}
 BROKEN = ("shuffled_labels", "frozen", "blind_to_orientation", "fixed_covariance")
 
 
@@ -44,9 +42,8 @@ class FakeTraining:
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No training, and a folder of benchmarks with nothing measured."""
-    tiny.install(tmp_path / "benchmarks", monkeypatch, "galaxy_shape")
     fake = FakeTraining()
-    monkeypatch.setattr(trainings, "train_all", fake)
+    replace_training(fake, tmp_path, monkeypatch)
     return fake
 
 
