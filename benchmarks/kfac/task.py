@@ -94,7 +94,8 @@ class PreconditionedResNet50(ResNet50):
         if not self.is_preconditioned:
             return None
         products = self.config.execution.own["kfac_products"]
-        is_half = self.precision is torch.bfloat16 and products == "as_model"
+        of_model = "bf16" if self.precision is torch.bfloat16 else "fp32"
+        is_half = (of_model if products == "as_model" else products) == "bf16"
         options = replace(self.options, bfloat16_products=is_half)
         return KFAC(self.model, options, self._communicate, lambda name: self.phase(name))
 

@@ -245,6 +245,7 @@ def test_a_plain_update_is_measured_and_changes_nothing(data_root: Path) -> None
         (["precision=bf16"], True),
         (["precision=bf16", "kfac_products=fp32"], False),
         (["precision=fp32"], False),
+        (["precision=fp32", "kfac_products=bf16"], True),
     ],
 )
 def test_products_are_computed_as_the_model_unless_asked_otherwise(
