@@ -1,6 +1,7 @@
 """galaxy_bnn in PyTorch: the shape network with Gaussian weights."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +9,11 @@ from torch import Tensor, nn
 from benchmarks.galaxy_bnn.estimators import SampleNoise, use_estimator
 from benchmarks.galaxy_bnn.framework_free import BayesianTask
 from benchmarks.galaxy_bnn.model import WeightNoise, kl_divergence, make_bayesian
-from benchmarks.galaxy_shape.model import make_channels_last_network, negative_log_likelihood
+from benchmarks.galaxy_shape.model import (
+    ShapeNetwork,
+    make_channels_last_network,
+    negative_log_likelihood,
+)
 from reference.run.config import RunConfig
 from reference.torch.accumulation import Piece
 from reference.torch.distributed import TorchRanks
@@ -24,13 +29,14 @@ class GalaxyBnn(BayesianTask, TorchShapeTask):
     """The network of galaxy_shape with Gaussian weights."""
 
     ranks: TorchRanks
+    network: Callable[..., nn.Module] = staticmethod(make_channels_last_network)
 
     def make_network(self) -> nn.Module:
         """Return the network of galaxy_shape with Gaussian weights."""
-        network = make_channels_last_network(**self.network_options())
+        network = self.network(**self.network_options())
         make_bayesian(network, self.definition.model["initial_relative_scale"])
         pixels = self.definition.data["pixels"]
-        use_estimator(network, self.hyperparameters.weight_sampling, pixels)
+        use_estimator(cast(ShapeNetwork, network), self.hyperparameters.weight_sampling, pixels)
         return network
 
     def build(self) -> int:

@@ -1,6 +1,7 @@
 """What is special to galaxy_bnn: the posterior of the weights, its noise, the mixture."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,17 @@ from benchmarks.galaxy_bnn.model import (
     kl_divergence,
     make_bayesian,
 )
+from benchmarks.galaxy_bnn.plain import create as create_plain
 from benchmarks.galaxy_bnn.predictive import Predictive
 from benchmarks.galaxy_shape.model import (
     ShapeNetwork,
     make_channels_last_network,
     negative_log_likelihood,
 )
+from benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_published
 from reference.data.galaxies.stamps import SkyParameters, draw
 from reference.run.config import configure
+from reference.torch.distributed import TorchRanks
 from rules import definition
 from rules.errors import UserError
 
@@ -46,6 +50,48 @@ def bayesian(estimator: str = PLAIN, relative_scale: float = 0.3) -> Any:
     make_bayesian(network, relative_scale)
     use_estimator(network, estimator, SMALL["pixels"])
     return network
+
+
+def test_the_plain_network_has_the_same_loss_and_gradients() -> None:
+    ours = bayesian()
+    plain: Any = PlainShapeNetwork(**SMALL)
+    make_bayesian(plain, 0.3)
+    slopes = [each.detach() for each in ours.parameters() if each.ndim == 3]
+    noises = [torch.randn_like(posterior.noise) for _, posterior in iterate_gaussian_weights(ours)]
+    turned = rotate_as_published([*slopes, *noises])[len(slopes) :]  # slopes tell the sides
+    for network, parts in ((ours, noises), (plain, turned)):
+        for (_, posterior), noise in zip(iterate_gaussian_weights(network), parts, strict=True):
+            posterior.noise.copy_(noise)
+    with torch.no_grad():
+        for mine, theirs in zip(
+            plain.parameters(), rotate_as_published(ours.parameters()), strict=True
+        ):
+            mine.copy_(theirs)
+    stamps, labels = 30 * torch.randn(4, 6, 16, 16), torch.rand(4, 2)
+    losses = []
+    for network, images in ((ours, stamps.flip(2, 3)), (plain, stamps)):
+        mean, scale = network(images)
+        likelihood = negative_log_likelihood(mean, scale, labels).mean()
+        loss = likelihood + kl_divergence(network, 1.0) / 1000
+        loss.backward()
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    gradients = rotate_as_published([parameter.grad for parameter in ours.parameters()])
+    for expected, (name, parameter) in zip(gradients, plain.named_parameters(), strict=True):
+        difference = ((parameter.grad - expected).norm() / expected.norm()).item()
+        assert difference < 0.01, f"{name}: {difference:.1e}"
+
+
+def test_the_plain_network_refuses_other_estimators(tmp_path: Path) -> None:
+    config = configure(
+        definition.load("galaxy_bnn", "mini"),
+        division="open",
+        overrides=[f"weight_sampling={next(iter(PER_SAMPLE))}"],
+        data_root=tmp_path,
+        seed=1,
+    )
+    with pytest.raises(UserError, match="draws its weights once"):
+        create_plain(config, TorchRanks(0, 1, torch.device("cpu")))
 
 
 def outputs(network: Any, stamps: Any) -> Any:

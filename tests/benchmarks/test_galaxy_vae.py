@@ -1,5 +1,6 @@
 """What is special to galaxy_vae: the published layout, flux scaling, properties, quality."""
 
+import copy
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from benchmarks.galaxy_vae.model import (
     measure_properties,
     reconstruction_loss,
 )
+from benchmarks.galaxy_vae.plain import make_plain
 from tests.test_benchmark_contract import build, configuration
 
 FULL: dict[str, Any] = {
@@ -42,6 +44,36 @@ def test_published_parameter_counts() -> None:
     assert count(model.encoder) + moving_statistics == 2_545_880
     assert count(model.decoder) == 3_319_942
     assert count(model.flow) == 725_504
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_plain_network_has_the_same_loss_and_gradients(training: bool) -> None:
+    torch.manual_seed(0)
+    ours = GalaxyVae(**{**FULL, "pixels": 16, "filters": (4, 8)})
+    for parameter in ours.parameters():
+        parameter.data += 0.02 * torch.randn_like(parameter)  # biases and the flow start at 0
+    plain = make_plain(copy.deepcopy(ours))
+    images, normal = 10 * torch.randn(4, 6, 16, 16), torch.randn(4, 32)
+    losses = []
+    for network in (ours, plain):
+        network.train(training)
+        mean, scale = network.encode(images)
+        latents = mean + scale * normal
+        scaled = network.decoder.flux_scaling(images).abs()
+        loss = reconstruction_loss(network.decoder(latents), scaled) + kl_divergence(mean, scale)
+        (loss - network.flow.log_prob(latents.detach())).mean().backward()
+        losses.append(loss.mean().item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert count(plain) == count(ours)
+    for expected, (name, parameter) in zip(
+        ours.parameters(), plain.named_parameters(), strict=True
+    ):
+        assert expected.grad is not None
+        assert parameter.grad is not None
+        is_slope = expected.ndim == 3
+        gradient = expected.grad.permute(2, 0, 1) if is_slope else expected.grad
+        difference = ((parameter.grad - gradient).norm() / gradient.norm()).item()
+        assert difference < 0.01, f"{name}: {difference:.1e}"
 
 
 def test_images_and_latents_have_the_shapes_of_the_definition() -> None:

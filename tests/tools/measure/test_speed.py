@@ -130,9 +130,15 @@ def test_the_measurements_of_a_benchmark_are_listed(capsys: pytest.CaptureFixtur
     names = [line.split()[0] for line in lines]
     of_all = ["step", "profile", "harness", "framework", "memory", "beside_work"]
     assert names == [*of_all, "drawing", "estimators"]
-    assert lines[0].endswith("(not possible: benchmarks/galaxy_bnn/plain.py is missing)")
+    assert lines[0].endswith("(plain.py).")
     assert lines[1].endswith("(only on request)")
     assert lines[2].endswith("the bare loop over the same work.")
+
+
+def test_a_measurement_that_is_not_possible_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert measure_speed.main(["kfac", "--list"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.endswith("(not possible: benchmarks/kfac/plain.py is missing)")
 
 
 def test_what_cannot_be_compared_is_left_out() -> None:
