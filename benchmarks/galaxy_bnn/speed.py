@@ -17,7 +17,7 @@ from benchmarks.galaxy_bnn.task import GalaxyBnn
 from benchmarks.galaxy_shape.speed import MEASUREMENTS as OF_GALAXIES
 from benchmarks.galaxy_shape.task import GalaxyShape
 from reference.measure.speed import Measure, Measurement, Row, Subject, format_timing
-from reference.measure.turns import time_in_turns, time_steps
+from reference.measure.turns import time_steps
 from reference.run.config import configure
 from reference.torch.galaxies import TorchShapeTask
 from rules import definition as definitions
@@ -37,7 +37,7 @@ def compare_estimators(subject: Subject) -> Measurement:
     for task in tasks.values():
         task.warm_up()
     measures = {name: partial(time_steps, task, STEPS) for name, task in tasks.items()}
-    timings = {timing.label: timing for timing in time_in_turns(subject.rounds, measures)}
+    timings = {timing.label: timing for timing in subject.time("steps", measures)}
     trained = tasks[PLAIN]
     trained.samples = 0
     trained.train(Block(1, 0, TRAIN_SAMPLES), lambda samples: None)

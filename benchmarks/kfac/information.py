@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from reference.measure.speed import Measurement, Row, Subject
-from reference.measure.turns import find_middle_half, time_in_turns
+from reference.measure.turns import find_middle_half
 from reference.optim.kfac import information
 
 SAMPLES, PIXELS, CLASSES = 64, 16, 10
@@ -109,9 +109,8 @@ def compare_information(subject: Subject) -> Measurement:
     }
     jobs = list_jobs(vectors, model, batch)
     results = {name: job().detach() for name, job in jobs.items()}
-    timings = time_in_turns(
-        subject.rounds, {name: partial(_time, job) for name, job in jobs.items()}
-    )
+    measures = {name: partial(_time, job) for name, job in jobs.items()}
+    timings = subject.time("blocks and products", measures)
     rows, facts = [], {}
     last = list(vectors.values())[-1].numel()
     for timing in timings:

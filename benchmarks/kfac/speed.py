@@ -1,5 +1,6 @@
 """The measurements that `cepheid measure speed kfac` adds: an update against SGD and a peer."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -12,7 +13,7 @@ from benchmarks.kfac.information import compare_information
 from benchmarks.kfac.rounding import compare_formats
 from benchmarks.kfac.task import PreconditionedResNet50, create
 from reference.measure.speed import Measure, Measurement, Row, Subject
-from reference.measure.turns import Timing, divide, time_in_turns, time_steps
+from reference.measure.turns import Timing, divide, time_steps
 from reference.run.config import RunConfig, configure
 
 UPDATES = 10  # of each turn
@@ -93,9 +94,8 @@ def _time_updates(
 ) -> tuple[list[Row], dict[str, Any]]:
     """Return lines and facts of updates in turns; the first of ``names`` is SGD."""
     tasks = {name: _make_settled_task(subject, name) for name in names}
-    timings = time_in_turns(
-        subject.rounds, {name: partial(time_steps, task, updates) for name, task in tasks.items()}
-    )
+    measures = {name: partial(time_steps, task, updates) for name, task in tasks.items()}
+    timings = subject.time(f"{updates} updates", measures)
     rows: list[Row] = []
     facts: dict[str, Any] = {}
     for timing in timings:
@@ -148,12 +148,14 @@ def _time_whole_run(subject: Subject, seed: int) -> tuple[float, float]:
         tasks.append(task)
     decay_epochs = float(config.hyperparameters["opt_learning_rate_decay_epochs"])
     last_sample = decay_epochs * config.definition.train_samples
-    seconds, updates = [0.0, 0.0], 0
-    while tasks[0].samples < last_sample:
-        for side, task in enumerate(tasks):
-            seconds[side] += RUN_UPDATES * time_steps(task, RUN_UPDATES)
-        updates += RUN_UPDATES
-    return seconds[0] / updates, seconds[1] / updates
+    turns = math.ceil(last_sample / config.global_batch_size / RUN_UPDATES)
+    seconds = [0.0, 0.0]
+    with subject.count(f"seed {seed}, {RUN_UPDATES} updates of each", "turns") as on_turn:
+        for turn in range(turns):
+            for side, task in enumerate(tasks):
+                seconds[side] += time_steps(task, RUN_UPDATES) / turns
+            on_turn(turn + 1, turns)
+    return seconds[0], seconds[1]
 
 
 def _configure(subject: Subject, name: str, seed: int) -> RunConfig:

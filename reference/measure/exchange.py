@@ -12,7 +12,7 @@ from typing import Any
 from reference.measure.links import count_bytes, predict_bytes
 from reference.measure.speed import MIB, STEPS, Measurement, Row, Subject, format_timing
 from reference.measure.step_profiler import profile_steps
-from reference.measure.turns import Timing, time_in_turns, time_steps
+from reference.measure.turns import Timing, time_steps
 from rules.errors import UserError
 
 WEIGHT_UPDATES = ("replicated", "sharded", "overlapped")
@@ -95,7 +95,7 @@ def _make_task(subject: Subject, **settings: str) -> Any:
 
 def _time_in_turns(subject: Subject, tasks: Mapping[str, Any]) -> tuple[Timing, ...]:
     measures = {way: partial(time_steps, task, STEPS) for way, task in tasks.items()}
-    return time_in_turns(subject.rounds, measures)
+    return subject.time("steps", measures)
 
 
 def _count_bytes_of_step(subject: Subject, task: Any) -> list[list[int]]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from reference.measure.links import count_bytes
 from reference.measure.speed import MIB, Measurement, Row, Subject, format_timing
-from reference.measure.turns import time_in_turns, time_steps
+from reference.measure.turns import time_steps
 from reference.torch.parallel.model_parallel import MICRO_BATCHES, SCHEDULE, STAGES, TENSOR_RANKS
 from reference.torch.parallel.pipeline import Pipeline
 from rules.errors import UserError
@@ -45,7 +45,7 @@ def compare_shared_models(subject: Subject) -> Measurement:
         label: partial(_time_turn, subject, task, busy[label]) for label, task in tasks.items()
     }
     rows, facts = [], {}
-    for timing in time_in_turns(subject.rounds, measures):
+    for timing in subject.time("steps", measures):
         task = tasks[timing.label]
         fact = {"seconds": timing.seconds, **_count_memory(subject, task)}
         fact["sent_bytes"] = _count_sent_bytes(subject, task)

@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,13 +18,14 @@ from reference.measure.own_process import run_alone
 from reference.measure.turns import (
     Comparison,
     Timing,
-    compare_in_turns,
     time_each,
+    time_in_turns,
     time_steps,
 )
 from reference.run.config import Execution, RunConfig, configure
 from reference.run.progress import OnProgress
 from reference.session.frameworks import import_task
+from reference.session.observer import OnCount
 from rules import definition as definitions
 from rules.definition import Definition
 from rules.errors import UserError, did_you_mean
@@ -61,12 +62,18 @@ class Measurement:
     facts: Mapping[str, Any]
 
 
+def show_nothing(title: str, unit: str) -> AbstractContextManager[OnCount]:
+    """Show no progress of work that is counted."""
+    return nullcontext(lambda done, total: None)
+
+
 @dataclass(frozen=True)
 class Subject:
     """The task of the reference, ready to train, and how to measure it.
 
     ``overrides`` are the settings of ``--set``; ``rounds`` is the number of turns of each side;
-    ``open_display`` makes the display with which the timed loop is measured.
+    ``open_display`` makes the display with which the timed loop is measured; ``count`` shows the
+    progress of the measurement, given its title and unit.
     """
 
     config: RunConfig
@@ -75,6 +82,14 @@ class Subject:
     overrides: Sequence[str]
     rounds: int
     open_display: Callable[[Definition], AbstractContextManager[OnProgress]] = field(repr=False)
+    count: Callable[[str, str], AbstractContextManager[OnCount]] = field(
+        default=show_nothing, repr=False
+    )
+
+    def time(self, what: str, measures: Mapping[str, Callable[[], float]]) -> tuple[Timing, ...]:
+        """Call ``measures``, which return seconds, in turns, and show the rounds that are done."""
+        with self.count(what, "rounds") as on_round:
+            return time_in_turns(self.rounds, measures, on_round)
 
     def compare(
         self, what: str, baseline: str, time_baseline: Callable[[], float],
@@ -82,7 +97,7 @@ class Subject:
     ) -> Comparison:  # fmt: skip
         """Compare the reference with a baseline in turns."""
         measures = {baseline: time_baseline, "reference": time_reference}
-        return compare_in_turns(what, self.rounds, measures)
+        return Comparison(what, *self.time(what, measures))
 
 
 Measure = Callable[[Subject], Measurement]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from reference.session.observer import OnCount
+
 
 class SteppingTask(Protocol):
     """A task (``reference.run.train.Task``) that can take single steps and counts its samples."""
@@ -84,11 +86,16 @@ def divide(timing: Timing, baseline: Timing) -> tuple[float, float, float]:
     return timing.median_seconds / baseline.median_seconds, low, high
 
 
-def time_in_turns(rounds: int, measures: Mapping[str, Callable[[], float]]) -> tuple[Timing, ...]:
+def time_in_turns(
+    rounds: int,
+    measures: Mapping[str, Callable[[], float]],
+    on_round: OnCount = lambda done, total: None,
+) -> tuple[Timing, ...]:
     """Call all ``measures``, each of which returns seconds, ``rounds`` times in turns.
 
     A round before the first one does not count. The order is reversed from round to round, so that
-    none always follows the same other one. Returns a timing for each measure, in their order.
+    none always follows the same other one. ``on_round`` is called with the rounds that are done,
+    and all of them. Returns a timing for each measure, in their order.
     """
     seconds: dict[str, list[float]] = {label: [] for label in measures}
     for turn in range(rounds + 1):
@@ -96,15 +103,8 @@ def time_in_turns(rounds: int, measures: Mapping[str, Callable[[], float]]) -> t
             elapsed = measures[label]()
             if turn:
                 seconds[label].append(elapsed)
+        on_round(turn + 1, rounds + 1)
     return tuple(Timing(label, tuple(values)) for label, values in seconds.items())
-
-
-def compare_in_turns(
-    what: str, rounds: int, measures: Mapping[str, Callable[[], float]]
-) -> Comparison:
-    """Compare a baseline and the reference, in this order, in ``rounds`` turns."""
-    baseline, reference = time_in_turns(rounds, measures)
-    return Comparison(what, baseline, reference)
 
 
 def time_steps(task: SteppingTask, steps: int) -> float:

@@ -151,7 +151,13 @@ def _measure(
         # A display does most on a terminal; this one is not seen, and open until the process ends.
         unseen = Terminal(file=open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         subject = Subject(
-            config, ranks, task, arguments.overrides, arguments.rounds, unseen.show_run
+            config,
+            ranks,
+            task,
+            arguments.overrides,
+            arguments.rounds,
+            unseen.show_run,
+            terminal.count,
         )
         rows, facts = [], {}
         for name, measure in measures.items():

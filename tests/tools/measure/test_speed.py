@@ -35,7 +35,11 @@ def test_sides_take_turns_and_the_first_one_does_not_count() -> None:
 
         return read_clock
 
-    found = turns.compare_in_turns("work", 3, {"plain": measure("plain"), "ours": measure("ours")})
+    rounds = []
+    measures = {"plain": measure("plain"), "ours": measure("ours")}
+    timings = turns.time_in_turns(3, measures, lambda done, total: rounds.append((done, total)))
+    found = turns.Comparison("work", *timings)
+    assert rounds == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert calls == ["plain", "ours", "ours", "plain"] * 2
     assert found.baseline.seconds == (2, 4, 6)
     assert found.ratio == 2
