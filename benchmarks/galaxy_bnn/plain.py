@@ -31,5 +31,6 @@ class PlainGalaxyBnn(GalaxyBnn):
         if (estimator := self.hyperparameters.weight_sampling) != PLAIN:
             raise UserError(
                 f"--set weight_sampling={estimator}: the plain network draws its weights once for "
-                f"the whole batch; fix: leave it out, or measure without --only step"
+                "the whole batch; fix: leave the setting out, or name other measurements than "
+                "step with --only"
             )

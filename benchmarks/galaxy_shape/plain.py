@@ -15,6 +15,7 @@ from benchmarks.galaxy_shape.model import ShapeNetwork, make_lower_triangular
 from benchmarks.galaxy_shape.task import GalaxyShape
 from reference.run.config import RunConfig
 from reference.torch.distributed import TorchRanks
+from rules.errors import UserError
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainGalaxyShape":
@@ -35,7 +36,10 @@ class PReLU(nn.Module):
 
 
 class PlainShapeNetwork(nn.Module):
-    """The ``ShapeNetwork`` with the same options, in the published orientation."""
+    """The ``ShapeNetwork`` with the same options, in the published orientation.
+
+    Raises UserError for slopes or an input scaling other than the definition's.
+    """
 
     def __init__(
         self,
@@ -50,7 +54,12 @@ class PlainShapeNetwork(nn.Module):
         batch_norm_momentum: float,
     ) -> None:
         super().__init__()
-        assert (prelu, input_scaling) == ("position", "asinh"), "written for these only"
+        if (prelu, input_scaling) != ("position", "asinh"):
+            raise UserError(
+                f"the plain network has no input_scaling={input_scaling} with prelu={prelu}, only "
+                "asinh with position; fix: leave the setting out, or name other measurements than "
+                "step with --only"
+            )
         self.targets = targets
         self.norm = nn.BatchNorm2d(bands, batch_norm_epsilon, 1 - batch_norm_momentum)
         layers: list[nn.Module] = []

@@ -21,6 +21,7 @@ from benchmarks.galaxy_shape.model import (
 from benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_published
 from reference.galaxies.science import RADIUS_SQUARED
 from reference.galaxies.task import reorient
+from rules.errors import UserError
 from tests.benchmarks.gradients import assert_same_gradients
 
 FULL: dict[str, Any] = {
@@ -71,6 +72,11 @@ def test_the_published_network_has_the_same_loss_and_gradients(training: bool) -
         losses.append(loss.item())
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert_same_gradients(plain, rotate_as_published(gradients_of(ours)))
+
+
+def test_the_plain_network_refuses_raw_pixels() -> None:
+    with pytest.raises(UserError, match="no input_scaling=none .* leave the setting out"):
+        PlainShapeNetwork(**{**FULL, "input_scaling": "none"}, targets=2, prelu="position")
 
 
 def gradients_of(network: Any) -> list[Any]:
