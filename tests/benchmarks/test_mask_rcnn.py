@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,18 +25,16 @@ from reference.torch.detection.masks import crop_masks
 from reference.torch.detection.pyramid import FrozenNorm
 from reference.torch.detection.sampling import draw_uniform
 from reference.torch.detection.targets import Truth
-from reference.torch.distributed import TorchRanks, start_ranks
+from reference.torch.distributed import TorchRanks
 from reference.torch.parallel.task import ParallelTask
 from rules import definition
-from rules.definition import Block
 from rules.errors import UserError
+from tests.benchmarks import few_images
+from tests.benchmarks.few_images import ALONE, EVALUATION, TRAIN, configure_few
 from tests.distributed import on_ranks
-from tests.prepared import prepare
 from tests.reference.data.coco import replica
 
 FULL, MINI = (definition.load("mask_rcnn", scale) for scale in ("full", "mini"))
-ALONE = TorchRanks(0, 1, torch.device("cpu"))
-TRAIN, EVALUATION = 48, 21
 
 
 # Network -----------------------------------------------------------------------------------------
@@ -82,33 +81,14 @@ def test_a_frozen_norm_is_a_batch_norm_in_evaluation() -> None:
 # Training on a few images ------------------------------------------------------------------------
 
 
-def small_config(data_root: Path, *overrides: str, **facts: Any) -> RunConfig:
-    sizes = {"train_samples": TRAIN, "evaluation_samples": EVALUATION}
-    chosen = dataclasses.replace(
-        MINI,
-        data=MappingProxyType({**MINI.data, **sizes}),
-        model=MappingProxyType({**MINI.model, **facts}),
-    )
-    prepare(chosen.data, data_root)
-    settings = ["global_batch_size=8", "compile=off", "precision=fp32", *overrides]
-    return configure(chosen, division="open", overrides=settings, data_root=data_root, seed=3)
+small_config = partial(configure_few, MINI)
+train_task = partial(few_images.train_task, create)
 
 
 def make_task(
     config: RunConfig, make: Callable[[RunConfig, TorchRanks], Segmentation] = create
 ) -> Segmentation:
-    task = make(config, ALONE)
-    task.build()
-    task.open_data()
-    return task
-
-
-def train_task(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 24) -> Segmentation:
-    task = create(config, ranks)
-    task.build()
-    task.open_data()
-    task.train(Block(1, 0, samples), lambda samples: None)
-    return task
+    return few_images.make_task(make, config)
 
 
 def test_given_weights_are_those_after_the_initialisation(
@@ -373,18 +353,7 @@ def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
 
 
 def _train_in_parts(data_root: Path, overrides: list[str]) -> tuple[list[float], dict[str, float]]:
-    torch.set_num_threads(1)
-    with start_ranks() as ranks:
-        task = create(small_config(data_root, *overrides), ranks)
-        task.build()
-        task.warm_up()
-        task.open_data()
-        task.evaluation_batch = 4
-        losses = [
-            task.train(Block(number, 8 * number - 8, 8 * number), lambda _: None)
-            for number in (1, 2, 3)
-        ]
-        return losses, task.evaluate()
+    return few_images.train_in_parts(create, small_config(data_root, *overrides))
 
 
 @pytest.mark.parametrize(

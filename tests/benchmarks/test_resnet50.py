@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,28 +14,27 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from benchmarks.resnet50.hyperparameters import make_schedule
 from benchmarks.resnet50.model import ARCHITECTURES, ResNet, is_exempt, scale_pixels
-from benchmarks.resnet50.task import ResNet50, create
+from benchmarks.resnet50.task import create
 from reference.measure.own_process import find_free_port
 from reference.measure.step_profiler import profile_steps
 from reference.optim.lars import Lars
-from reference.run.config import RunConfig, configure
-from reference.torch.distributed import TorchRanks, start_ranks
+from reference.run.config import configure
+from reference.torch.distributed import TorchRanks
 from rules import definition
-from rules.definition import BENCHMARKS_VARIABLE, Block
+from rules.definition import BENCHMARKS_VARIABLE
 from rules.errors import UserError
 from tests import tiny
+from tests.benchmarks import few_images
+from tests.benchmarks.few_images import ALONE, EVALUATION, TRAIN, configure_few
 from tests.benchmarks.several_ranks import (
     Result,
     assert_four_ranks_do_what_one_does,
     result_on_this_rank,
 )
 from tests.distributed import on_ranks
-from tests.prepared import prepare
 from tests.processes import Program
 
 FULL, MINI = (definition.load("resnet50", scale) for scale in ("full", "mini"))
-ALONE = TorchRanks(0, 1, torch.device("cpu"))
-TRAIN, EVALUATION = 48, 21
 
 # Channels of torchvision's resnet50, stage by stage: in of the first unit, inner, out, units.
 STAGES = ((64, 64, 256, 3), (256, 128, 512, 4), (512, 256, 1024, 6), (1024, 512, 2048, 3))
@@ -210,20 +210,8 @@ def test_what_no_code_here_does_is_refused_in_open_too(tmp_path: Path) -> None:
 # Training on a few images ------------------------------------------------------------------------
 
 
-def small_config(data_root: Path, *overrides: str) -> RunConfig:
-    sizes = {"train_samples": TRAIN, "evaluation_samples": EVALUATION}
-    chosen = dataclasses.replace(MINI, data=MappingProxyType({**MINI.data, **sizes}))
-    prepare(chosen.data, data_root)
-    settings = ["global_batch_size=8", "compile=off", "precision=fp32", *overrides]
-    return configure(chosen, division="open", overrides=settings, data_root=data_root, seed=3)
-
-
-def train_task(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 24) -> ResNet50:
-    task = create(config, ranks)
-    task.build()
-    task.open_data()
-    task.train(Block(1, 0, samples), lambda samples: None)
-    return task
+small_config = partial(configure_few, MINI)
+train_task = partial(few_images.train_task, create)
 
 
 @pytest.mark.parametrize(
@@ -323,18 +311,7 @@ def test_ranks_that_share_the_update_and_norm_in_groups(data_root: Path) -> None
 
 
 def _train_in_parts(data_root: Path, overrides: list[str]) -> tuple[list[float], dict[str, float]]:
-    torch.set_num_threads(1)
-    with start_ranks() as ranks:
-        task = create(small_config(data_root, *overrides), ranks)
-        task.build()
-        task.warm_up()
-        task.open_data()
-        task.evaluation_batch = 4
-        losses = [
-            task.train(Block(number, 8 * number - 8, 8 * number), lambda _: None)
-            for number in (1, 2, 3)
-        ]
-        return losses, task.evaluate()
+    return few_images.train_in_parts(create, small_config(data_root, *overrides))
 
 
 @pytest.mark.slow  # by day, a whole run below

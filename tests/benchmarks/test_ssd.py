@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,22 +23,20 @@ from reference.data.scenes import make_truth
 from reference.run.config import RunConfig, configure
 from reference.torch.detection.boxes import encode
 from reference.torch.detection.default_boxes import Level, make_default_boxes
-from reference.torch.distributed import TorchRanks, start_ranks
+from reference.torch.distributed import TorchRanks
 from rules import definition
-from rules.definition import Block
 from rules.errors import UserError
+from tests.benchmarks import few_images
+from tests.benchmarks.few_images import ALONE, EVALUATION, TRAIN, configure_few
 from tests.benchmarks.several_ranks import (
     Result,
     assert_four_ranks_do_what_one_does,
     result_on_this_rank,
 )
 from tests.distributed import on_ranks
-from tests.prepared import prepare
 from tests.reference.data.coco import replica
 
 FULL, MINI = (definition.load("ssd", scale) for scale in ("full", "mini"))
-ALONE = TorchRanks(0, 1, torch.device("cpu"))
-TRAIN, EVALUATION = 48, 21
 EPOCH = 117_266  # training images of COCO 2017 that have boxes
 
 # Network -----------------------------------------------------------------------------------------
@@ -170,33 +169,14 @@ def test_what_closed_refuses(override: str) -> None:
 # Training on a few images ------------------------------------------------------------------------
 
 
-def small_config(data_root: Path, *overrides: str, **facts: Any) -> RunConfig:
-    sizes = {"train_samples": TRAIN, "evaluation_samples": EVALUATION}
-    chosen = dataclasses.replace(
-        MINI,
-        data=MappingProxyType({**MINI.data, **sizes}),
-        model=MappingProxyType({**MINI.model, **facts}),
-    )
-    prepare(chosen.data, data_root)
-    settings = ["global_batch_size=8", "compile=off", "precision=fp32", *overrides]
-    return configure(chosen, division="open", overrides=settings, data_root=data_root, seed=3)
+small_config = partial(configure_few, MINI)
+train_task = partial(few_images.train_task, create)
 
 
 def make_task(
     config: RunConfig, make: Callable[[RunConfig, TorchRanks], Detection] = create
 ) -> Detection:
-    task = make(config, ALONE)
-    task.build()
-    task.open_data()
-    return task
-
-
-def train_task(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 24) -> Detection:
-    task = create(config, ranks)
-    task.build()
-    task.open_data()
-    task.train(Block(1, 0, samples), lambda samples: None)
-    return task
+    return few_images.make_task(make, config)
 
 
 def test_other_precision_and_spans_train(data_root: Path) -> None:
@@ -358,18 +338,7 @@ def test_ranks_that_share_the_update_and_norm_in_groups(data_root: Path) -> None
 
 
 def _train_in_parts(data_root: Path, overrides: list[str]) -> tuple[list[float], dict[str, float]]:
-    torch.set_num_threads(1)
-    with start_ranks() as ranks:
-        task = create(small_config(data_root, *overrides), ranks)
-        task.build()
-        task.warm_up()
-        task.open_data()
-        task.evaluation_batch = 4
-        losses = [
-            task.train(Block(number, 8 * number - 8, 8 * number), lambda _: None)
-            for number in (1, 2, 3)
-        ]
-        return losses, task.evaluate()
+    return few_images.train_in_parts(create, small_config(data_root, *overrides))
 
 
 @pytest.mark.parametrize(
