@@ -1,6 +1,6 @@
 """galaxy_bnn in PyTorch: the shape network with Gaussian weights."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import cast
 
 import torch
@@ -15,7 +15,7 @@ from benchmarks.galaxy_shape.model import (
     negative_log_likelihood,
 )
 from reference.run.config import RunConfig
-from reference.torch.accumulation import Piece
+from reference.torch.accumulation import Piece, Pieces
 from reference.torch.distributed import TorchRanks
 from reference.torch.galaxies import TorchShapeTask
 
@@ -58,7 +58,7 @@ class GalaxyBnn(BayesianTask, TorchShapeTask):
         self.draw_weights("weights", self.samples)
         return super().loss_and_gradients()
 
-    def unite(self, pieces: Sequence[Piece], is_alone: bool) -> Generator[Piece, None, None]:
+    def unite(self, pieces: Pieces, is_alone: bool) -> Generator[Piece, None, None]:
         """Yield the pieces of a step, each after drawing the noise of its own samples."""
         first = self.first_sample
         for piece in super().unite(pieces, is_alone):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from benchmarks.kfac.model import RunningMixup
 from reference.optim.kfac import KFAC
 from reference.optim.kfac.staleness import Interval
 from reference.run.report import Table, Value
@@ -60,7 +61,8 @@ def _restore_afterwards(task: "PreconditionedResNet50") -> Iterator[None]:
         tensors += [value for value in state.values() if isinstance(value, Tensor)]
     before, known = [tensor.clone() for tensor in tensors], set(optimizer.state)
     scale, samples = task.scaler.state_dict(), task.samples
-    mixed = (task.mixed[0].clone(), task.mixed[1].clone()) if task.mixed else None
+    mixup = task.mixup
+    task.mixup = RunningMixup(mixup.size)  # there may be no place for a copy of what is mixed
     rates = [(group["lr"], group["momentum"]) for group in optimizer.param_groups]
     try:
         yield
@@ -69,7 +71,7 @@ def _restore_afterwards(task: "PreconditionedResNet50") -> Iterator[None]:
             torch._foreach_copy_(tensors, before)
         for parameter in set(optimizer.state) - known:  # of layers that other ranks update
             del optimizer.state[parameter]
-        task.samples, task.mixed = samples, mixed
+        task.samples, task.mixup = samples, mixup
         if scale:
             task.scaler.load_state_dict(scale)
         for group, (rate, momentum) in zip(optimizer.param_groups, rates, strict=True):

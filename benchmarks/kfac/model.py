@@ -4,28 +4,62 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.resnet50.model import ResNet, is_exempt
+from reference.torch.large import allocate
 
-__all__ = ["ResNet", "mix_with_previous", "normalize_weights"]
+__all__ = ["ResNet", "RunningMixup", "normalize_weights"]
 
 MIXED_AT_ONCE = 256  # images, so that a large batch has no second copy in float32
 
 
-def mix_with_previous(
-    batch: tuple[Tensor, Tensor], before: tuple[Tensor, Tensor] | None, share: float
-) -> tuple[Tensor, Tensor]:
-    """Mix ``share`` of the images and labels of ``batch`` with the batch of the step before.
+class RunningMixup:
+    """Mix each batch with that of the step before, as it was trained on.
 
-    ``before`` is that batch as it was trained on (Osawa et al. 2019, arXiv:1811.12019, section 6.1:
-    "running mixup"). It is changed in place and returned: images, float32 (n, height, width, 3),
-    and labels, float32 (n, classes). The images of ``batch`` may have any type.
+    Source: Osawa et al. 2019, arXiv:1811.12019, section 6.1, "running mixup". ``batch`` is the last
+    one, of ``size`` samples: images, float32 (size, height, width, 3), and labels, float32 (size,
+    classes); None before the first step. If it comes in pieces it is kept on the CPU, and where it
+    is large beside the memory that is free, in a file (``allocate``).
     """
-    images, labels = batch
-    if before is None:
-        return images.float(), labels
-    mixed, mixed_labels = before
-    for old, new in zip(mixed.split(MIXED_AT_ONCE), images.split(MIXED_AT_ONCE), strict=True):
-        old.lerp_(new.float(), share)
-    return mixed, mixed_labels.lerp_(labels, share)
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.batch: tuple[Tensor, Tensor] | None = None
+        self._begun_at = -1  # the samples of the step whose batch is mixed with nothing
+
+    def resume(self, images: Tensor, labels: Tensor) -> None:
+        """Go on from copies of a ``batch``."""
+        self.batch = images.clone(), labels.clone()
+        self._begun_at = -1
+
+    def mix(
+        self, piece: tuple[Tensor, Tensor], samples: int, first: int, share: float
+    ) -> tuple[Tensor, Tensor]:
+        """Mix ``share`` of a piece with those samples of the batch before, from ``first`` on.
+
+        ``samples`` are those trained before this step. ``piece`` holds images of any type, (n,
+        height, width, 3), and labels, (n, classes). The result is float32, in the same shapes and
+        on the same device; it may be what is kept, so it must not be changed.
+        """
+        if self.batch is None:
+            home = piece[0].device if len(piece[0]) == self.size else torch.device("cpu")
+            images, labels = (allocate((self.size, *new.shape[1:]), home) for new in piece)
+            self.batch, self._begun_at = (images, labels), samples
+        if samples == self._begun_at:
+            share = 1.0
+        images, labels = (
+            _mix_in_place(kept[first : first + len(new)], new, share)
+            for kept, new in zip(self.batch, piece, strict=True)
+        )
+        return images, labels
+
+
+def _mix_in_place(kept: Tensor, new: Tensor, share: float) -> Tensor:
+    """Mix ``share`` of ``new`` into ``kept``, (n, …) both, and return the result beside ``new``."""
+    mixed = kept.to(new.device)
+    for old, part in zip(mixed.split(MIXED_AT_ONCE), new.split(MIXED_AT_ONCE), strict=True):
+        old.lerp_(part.float(), share)
+    if mixed is not kept:
+        kept.copy_(mixed)
+    return mixed
 
 
 @torch.no_grad()

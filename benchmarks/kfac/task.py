@@ -1,5 +1,6 @@
 """kfac in PyTorch: resnet50 with mixup and K-FAC as a preconditioner of its optimizer."""
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -19,7 +20,7 @@ from benchmarks.kfac.hyperparameters import (
     make_options,
     make_schedule,
 )
-from benchmarks.kfac.model import mix_with_previous, normalize_weights
+from benchmarks.kfac.model import RunningMixup, normalize_weights
 from benchmarks.kfac.pictures import erase_rectangles
 from benchmarks.resnet50.task import ResNet50
 from reference.optim.kfac import KFAC
@@ -28,7 +29,7 @@ from reference.optim.lars import Lars
 from reference.run.config import Execution, RunConfig
 from reference.run.report import Table
 from reference.run.seeding import make_generator
-from reference.torch.accumulation import Piece
+from reference.torch.accumulation import Pieces
 from reference.torch.distributed import TorchRanks, detect_lost_rank
 
 COUNT_FLOPS_WITH = ("opt_preconditioner=none", "model_bn_span=0")
@@ -58,7 +59,7 @@ class PreconditionedResNet50(ResNet50):
         self.damping_schedule = make_damping_schedule(config)
         self.is_preconditioned = self.hyperparameters.opt_preconditioner == "kfac"
         self.is_sharded = self.is_preconditioned and self.options.shard_update
-        self.mixed: tuple[Tensor, Tensor] | None = None  # the batch before, as it was trained on
+        self.mixup = RunningMixup(self.batch_per_rank)
         self.kfac: KFAC | None = None
         self.keeps_logits = self.is_preconditioned and self.options.fisher != "empirical"
         self.logits: Tensor | None = None
@@ -145,28 +146,28 @@ class PreconditionedResNet50(ResNet50):
         with super().no_sync(), self.kfac.accumulate() if self.kfac else nullcontext():
             yield
 
-    def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Return images, (share, pixels, pixels, 3), and labels.
+    def read_piece(self, number: int) -> tuple[Tensor, Tensor]:
+        """Return images, (n, pixels, pixels, 3), and labels of a piece of the share.
 
         They are those of resnet50, with erased rectangles, or with mixup both are mixed and
-        float32, and the labels are probabilities, (share, classes).
+        float32, and the labels are probabilities, (n, classes).
         """
-        images, labels = super().next_batch()
+        images, labels = super().read_piece(number)
         values, seed = self.hyperparameters, self.config.seed
+        first = number * len(images)
         if probability := values.random_erasing_probability:
             noise = make_generator(seed, "erasing", self.samples)
-            first = self.ranks.rank * self.batch_per_rank
+            of_rank = self.ranks.rank * self.batch_per_rank
             batch = self.config.global_batch_size
-            erase_rectangles(images, probability, noise, first, batch)
+            erase_rectangles(images, probability, noise, of_rank + first, batch)
         if not values.mixup_alpha:
             return images, labels
         mixing = make_generator(seed, "mixup", self.samples)
         share = float(mixing.beta(values.mixup_alpha, values.mixup_alpha))
-        self.mixed = mix_with_previous((images, self._spread(labels)), self.mixed, share)
-        return self.mixed
+        return self.mixup.mix((images, self._spread(labels)), self.samples, first, share)
 
     def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return random images, (count, pixels, pixels, 3), and labels as ``next_batch`` does.
+        """Return random images, (count, pixels, pixels, 3), and labels as ``read_piece`` does.
 
         Their types are the same, so that what is compiled in the warm-up serves in training.
         """
@@ -179,9 +180,9 @@ class PreconditionedResNet50(ResNet50):
         """Return probabilities, float32 (n, classes), for labels (n,)."""
         return functional.one_hot(labels, self.classes).float()
 
-    def run_pieces(self, pieces: Sequence[Piece], is_alone: bool = False) -> Tensor:
+    def run_pieces(self, pieces: Pieces, is_alone: bool = False) -> Tensor:
         """Run the pieces as resnet50, and count their samples; return the loss, a scalar."""
-        self.observed, self.to_observe = 0, sum(len(piece.inputs) for piece in pieces)
+        self.observed, self.to_observe = 0, len(pieces) * self.piece_size
         if self.execution.compile == "on":
             self._choose_compiled()
         return super().run_pieces(pieces, is_alone)
@@ -289,14 +290,15 @@ class PreconditionedResNet50(ResNet50):
         return make_report(self.kfac, self.sent) if self.kfac is not None else ()
 
     def list_notes(self) -> Sequence[str]:
-        """Return the notes of resnet50, and the memory that a large share of images takes."""
-        images = self.batch_per_rank * self.pixels**2 * 3  # bytes
-        copies = 2 + (4 if self.hyperparameters.mixup_alpha else 0)
+        """Return the notes of resnet50, and the memory that mixup of a large share takes."""
         notes = super().list_notes()
-        if copies * images < NOTABLE_BYTES:
+        mixed = 4 * self.batch_per_rank * self.pixels**2 * 3  # bytes
+        if not self.hyperparameters.mixup_alpha or mixed < NOTABLE_BYTES:
             return notes
-        what = "this step's and the next one's images" + ", and mixed ones" * (copies > 2)
-        held = f"a rank holds {what}: {copies * images / 2**30:.1f} GiB, whatever micro_batch is"
+        held = (
+            f"mixup keeps a rank's images of the step before, {mixed / 2**30:.1f} GiB, in memory "
+            f"or, in pieces (micro_batch), in a file in {tempfile.gettempdir()} (TMPDIR)"
+        )
         return [*notes, held]
 
     def state(self) -> dict[str, Any]:
@@ -310,7 +312,7 @@ class PreconditionedResNet50(ResNet50):
         is_alone = self.ranks.world_size == 1
         if self.is_sharded and not is_alone:
             state["optimizer"] = {}
-        return {**state, "kfac": kfac, "mixed": list(self.mixed or ()) if is_alone else []}
+        return {**state, "kfac": kfac, "mixed": list(self.mixup.batch or ()) if is_alone else []}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from ``state``, on a task that was built with the same configuration."""
@@ -318,5 +320,4 @@ class PreconditionedResNet50(ResNet50):
         if self.kfac is not None and state.get("kfac"):
             self.kfac.load_state_dict(state["kfac"])
         if mixed := state.get("mixed"):
-            images, labels = mixed
-            self.mixed = self.to_device(images).clone(), self.to_device(labels).clone()
+            self.mixup.resume(*mixed)

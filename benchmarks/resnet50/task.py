@@ -29,6 +29,7 @@ from reference.data.order import Share
 from reference.optim.lars import Lars
 from reference.optim.schedules import Schedule
 from reference.run.config import RunConfig
+from reference.torch.accumulation import Pieces, PiecesToRead
 from reference.torch.distributed import TorchRanks
 from reference.torch.image_task import ImageTask
 from reference.torch.parallel.model_parallel import STAGES, refuse_uneven_parts
@@ -137,15 +138,29 @@ class ResNet50(ImageTask):
         has_gpu = ranks.device.type == "cuda"
         workers = count_workers(has_gpu, ranks.ranks_per_node)
         share = Share(ranks.rank, ranks.world_size, self.batch_per_rank, ranks.partitions)
-        return Loader(self.images, cropping, self.config.seed, share, workers, pinned=has_gpu)
+        parts = self.batch_per_rank // self.piece_size
+        return Loader(self.images, cropping, self.config.seed, share, workers, has_gpu, parts)
 
-    def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Return images, uint8 (share, pixels, pixels, 3), and labels (share,)."""
+    def next_pieces(self) -> Pieces:
+        """Return this rank's share in pieces, read one by one: a large one need not fit."""
+        if self.loader.part_samples != self.piece_size:  # chosen after the data were opened
+            self._replace_loader(self.loader.cropping)
+        return PiecesToRead(self.batch_per_rank // self.piece_size, self._read_in_phase)
+
+    def _replace_loader(self, cropping: Cropping) -> None:
+        self.loader.close()
+        self.loader = self.make_loader(cropping)
+
+    def _read_in_phase(self, number: int) -> tuple[Tensor, Tensor]:
+        with self.phase("data"):
+            return self.read_piece(number)
+
+    def read_piece(self, number: int) -> tuple[Tensor, Tensor]:
+        """Return images, uint8 (n, pixels, pixels, 3), and labels (n,) of a piece of the share."""
         after = self.samples + self.config.global_batch_size
         if self.schedule.is_collapsed(after) and self.loader.cropping == self.cropping:
-            self.loader.close()
-            self.loader = self.make_loader(replace(self.cropping, area=(1.0, 1.0), aspect=(1, 1)))
-        images, labels = self.loader.next_batch(self.samples)
+            self._replace_loader(replace(self.cropping, area=(1.0, 1.0), aspect=(1, 1)))
+        images, labels = self.loader.next_batch(self.samples, number)
         return self.to_device(images), self.to_device(labels)
 
     def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -6,8 +6,9 @@ the samples over which they normalise (``TorchTask.unite``).
 """
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,26 @@ class Piece:
     inputs: Tensor
     targets: Tensor
     weight: float = 1.0
+
+
+class Pieces(Sized, Iterable[Piece], Protocol):
+    """The pieces of a step: how many there are, and one after the other."""
+
+
+class PiecesToRead(Pieces):
+    """Equal pieces, each of which is read when its turn comes.
+
+    ``read`` returns inputs and targets of the piece with a number below ``count``, (n, …) both.
+    """
+
+    def __init__(self, count: int, read: Callable[[int], tuple[Tensor, Tensor]]) -> None:
+        self._count, self._read = count, read
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Piece]:
+        return (Piece(*self._read(number), 1 / self._count) for number in range(self._count))
 
 
 def cut(inputs: Tensor, targets: Tensor, size: int) -> list[Piece]:

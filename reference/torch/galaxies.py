@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from reference.galaxies.shapes import ShapeTask
 from reference.galaxies.task import GalaxyTask
 from reference.run.report import Table
-from reference.torch.accumulation import Piece
+from reference.torch.accumulation import Piece, Pieces
 from reference.torch.batch_norm import GroupBatchNorm2d
 from reference.torch.distributed import TorchRanks
 from reference.torch.task import TorchTask
@@ -47,7 +47,7 @@ class TorchGalaxyTask(GalaxyTask, TorchTask):
         inputs, targets = self.make_noise_arrays(count)
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
-    def unite(self, pieces: Sequence[Piece], is_alone: bool) -> Generator[Piece, None, None]:
+    def unite(self, pieces: Pieces, is_alone: bool) -> Generator[Piece, None, None]:
         """Yield the pieces of a step; the norm of the inputs takes the moments of all of them.
 
         It needs no gradient of its inputs, so that they pass through it twice and nothing else.

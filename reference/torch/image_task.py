@@ -9,7 +9,7 @@ from torch import nn
 
 from reference.run.config import Execution, RunConfig
 from reference.torch import accumulation
-from reference.torch.accumulation import Piece
+from reference.torch.accumulation import Piece, Pieces
 from reference.torch.batch_norm import SpanBatchNorm2d, average_running_statistics
 from reference.torch.distributed import Span, TorchRanks
 from reference.torch.parallel.model_parallel import STAGES
@@ -90,7 +90,7 @@ class ImageTask(ParallelTask):
                 module.over = replace(module.over, local_groups=groups)
                 module.is_pipelined = self.sharing.stages > 1
 
-    def unite(self, pieces: Sequence[Piece], is_alone: bool) -> Generator[Piece, None, None]:
+    def unite(self, pieces: Pieces, is_alone: bool) -> Generator[Piece, None, None]:
         """Yield the pieces of a step; running statistics become those of all of them."""
         if len(pieces) == 1:
             return super().unite(pieces, is_alone)

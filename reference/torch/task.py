@@ -14,7 +14,7 @@ from reference.run.config import Execution, RunConfig
 from reference.run.seeding import seed_everything
 from reference.run.task import BenchmarkTask
 from reference.torch import accumulation, execution, precision
-from reference.torch.accumulation import Piece
+from reference.torch.accumulation import Piece, Pieces
 from reference.torch.compilation import Compiled
 from reference.torch.distributed import TorchRanks, detect_lost_rank
 from reference.torch.execution import explain_out_of_memory
@@ -163,11 +163,11 @@ class TorchTask(BenchmarkTask):
             pieces = self.next_pieces()
         return self.run_pieces(pieces)
 
-    def next_pieces(self) -> Sequence[Piece]:
+    def next_pieces(self) -> Pieces:
         """Return this rank's share of the global batch that follows ``samples``, in pieces."""
         return accumulation.cut(*self.next_batch(), self.piece_size)
 
-    def run_pieces(self, pieces: Sequence[Piece], is_alone: bool = False) -> Tensor:
+    def run_pieces(self, pieces: Pieces, is_alone: bool = False) -> Tensor:
         """Run forward and backward on all pieces of a step; return the detached loss, a scalar.
 
         With ``is_alone`` this rank exchanges nothing with the others.
@@ -187,7 +187,7 @@ class TorchTask(BenchmarkTask):
                 losses.append(loss.detach())
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
-    def unite(self, pieces: Sequence[Piece], is_alone: bool) -> Generator[Piece, None, None]:
+    def unite(self, pieces: Pieces, is_alone: bool) -> Generator[Piece, None, None]:
         """Yield the pieces of a step, such that batch norms treat them as one batch.
 
         With ``is_alone`` this rank exchanges nothing with the others.

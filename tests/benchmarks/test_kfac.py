@@ -5,7 +5,7 @@ import dataclasses
 import json
 from contextlib import nullcontext
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from benchmarks.kfac import after_run, speed
 from benchmarks.kfac.hyperparameters import make_schedule
 from benchmarks.kfac.information import measure_peak_bytes
-from benchmarks.kfac.model import mix_with_previous, normalize_weights
+from benchmarks.kfac.model import RunningMixup, normalize_weights
 from benchmarks.kfac.pictures import erase_rectangles
 from benchmarks.kfac.task import create
 from reference.measure.cost_steps import load_costs
@@ -123,22 +123,28 @@ def test_without_k_fac_all_else_is_equal(data_root: Path) -> None:
         build_task(data_root, f"opt_preconditioner={name}") for name in ("none", "kfac")
     )
     assert torch.equal(weights_after(plain, 0), weights_after(preconditioned, 0))
-    for one, other in zip(plain.next_batch(), preconditioned.next_batch(), strict=True):
+    for one, other in zip(plain.read_piece(0), preconditioned.read_piece(0), strict=True):
         assert torch.equal(one, other)
     assert float(plain.loss_and_gradients()) == float(preconditioned.loss_and_gradients())
     assert plain.kfac is None
     assert not torch.equal(weights_after(plain, 1), weights_after(preconditioned, 1))
 
 
-def test_mixup_goes_on_from_what_was_mixed() -> None:
-    first, second, third = (
-        (torch.full((1, 2), float(label + 1)), torch.eye(3)[label]) for label in range(3)
-    )
-    mixed = mix_with_previous(second, mix_with_previous(first, None, 0.1), 0.5)
-    assert mixed[0] is first[0]  # mixed in place
-    images, labels = mix_with_previous(third, mixed, 0.25)
-    assert images[0].tolist() == pytest.approx([0.25 * 3 + 0.75 * 1.5] * 2)
-    assert labels.tolist() == pytest.approx([0.375, 0.375, 0.25])
+@pytest.mark.parametrize("size", [1, 2])
+def test_mixup_goes_on_from_what_was_mixed(size: int) -> None:
+    batches = [
+        (torch.full((2, 2), label + 1, dtype=torch.uint8), torch.eye(3)[[label, label]])
+        for label in range(3)
+    ]
+    mixup = RunningMixup(2)
+    for step, (share, batch) in enumerate(zip((0.1, 0.5, 0.25), batches, strict=True)):
+        for first in range(0, 2, size):  # in pieces, or whole
+            piece = batch[0][first : first + size], batch[1][first : first + size]
+            images, labels = mixup.mix(piece, 2 * step, first, share)
+            assert images[0].tolist() == pytest.approx([[1, 1.5, 1.875][step]] * 2)
+    assert labels[0].tolist() == pytest.approx([0.375, 0.375, 0.25])
+    assert mixup.batch is not None
+    assert mixup.batch[0].tolist() == [[1.875, 1.875]] * 2
 
 
 def test_large_batches_have_no_second_copy_in_float32() -> None:
@@ -147,18 +153,38 @@ def test_large_batches_have_no_second_copy_in_float32() -> None:
     labels = torch.eye(4).repeat(300, 1)[:1030]
     before = images.flip(0).float(), labels.flip(0)
     expected = [before[0].lerp(images.float(), 0.3), before[1].lerp(labels, 0.3)]
-    peak = measure_peak_bytes(lambda: mix_with_previous((images, labels), before, 0.3))
+    mixup = RunningMixup(1030)
+    mixup.resume(*before)
+    peak = measure_peak_bytes(lambda: mixup.mix((images, labels), 0, 0, 0.3))
     assert peak < before[0].nbytes / 3
-    for found, wanted in zip(before, expected, strict=True):
+    for found, wanted in zip(mixup.batch or (), expected, strict=True):
         assert torch.equal(found, wanted)
     draws = np.random.default_rng(1)
     assert measure_peak_bytes(lambda: erase_rectangles(images, 0.5, draws, 0, 1030)) < images.nbytes
 
 
+@pytest.mark.parametrize("available", [2**40, 0])  # 0: what is mixed lies in a file
+def test_a_share_in_pieces_is_mixed_as_a_whole_one(
+    available: int, data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=available))
+    settings = ["mixup_alpha=0.4", "random_erasing_probability=0.5", "model_bn_span=2"]
+    whole, pieces = (
+        build_task(data_root, *settings, f"micro_batch={size}") for size in ("whole", "2")
+    )
+    for _ in range(3):
+        (share,), parts = whole.next_pieces(), list(pieces.next_pieces())
+        assert [len(part.inputs) for part in parts] == [2, 2, 2, 2]
+        assert torch.equal(share.inputs, torch.cat([part.inputs for part in parts]))
+        assert torch.equal(share.targets, torch.cat([part.targets for part in parts]))
+        for task in (whole, pieces):
+            task.samples += 8
+
+
 def test_labels_are_mixed_with_the_pictures(data_root: Path) -> None:
     task = build_task(data_root, "mixup_alpha=0.4")
     for _ in range(2):
-        images, labels = task.next_batch()
+        images, labels = task.read_piece(0)
         task.samples += 8
     assert images.dtype == torch.float32
     assert labels.sum(1).tolist() == pytest.approx([1.0] * 8)
@@ -335,7 +361,7 @@ def test_the_steps_of_costs_yaml_can_be_configured() -> None:
 def test_noise_has_the_form_of_batches(data_root: Path, alpha: str) -> None:
     task = build_task(data_root, f"mixup_alpha={alpha}")  # else it would compile in the timed part
     noise = task.make_noise_batch(8, torch.Generator().manual_seed(0))
-    for made, read in zip(noise, task.next_batch(), strict=True):
+    for made, read in zip(noise, task.read_piece(0), strict=True):
         assert (made.shape, made.dtype) == (read.shape, read.dtype)
 
 

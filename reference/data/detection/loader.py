@@ -119,7 +119,8 @@ class Loader:
         self.pinned = pinned
         self.stream = SampleStream(seed, pictures.train_samples)
         self._threads = ThreadPoolExecutor(workers, "decode")
-        self._training = Prefetcher(self._start_training, share.global_batch)
+        start = self._start_training
+        self._training = Prefetcher(lambda samples, _: start(samples), share.global_batch)
 
     def next_batch(self, samples: int) -> tuple[Tensor, ...]:
         """Return this rank's images, boxes, labels of the batch after ``samples`` samples.

@@ -47,26 +47,29 @@ def start_batch(
 
 
 class Prefetcher:
-    """Training batches, of which the next ones are always coming.
+    """Parts of training batches, of which the next ones are always coming.
 
-    ``start(samples)`` starts the batch after ``samples`` trained samples; ``step`` is the number of
-    samples from one batch to the next.
+    ``start(samples, part)`` starts a part of the batch after ``samples`` trained samples; each
+    batch has ``parts`` of them, and ``step`` samples lie between one batch and the next.
     """
 
-    def __init__(self, start: Callable[[int], ComingBatch], step: int) -> None:
-        self.start, self.step = start, step
+    def __init__(self, start: Callable[[int, int], ComingBatch], step: int, parts: int = 1) -> None:
+        self.start, self.step, self.parts = start, step, parts
         self._coming: deque[ComingBatch] = deque()
-        self._coming_from = 0
+        self._coming_from = 0, 0
 
-    def take(self, samples: int) -> tuple[Tensor, ...]:
-        """Return the tensors, (n, …) each, of the batch after ``samples`` trained samples."""
-        if samples != self._coming_from:
+    def take(self, samples: int, part: int = 0) -> tuple[Tensor, ...]:
+        """Return the tensors, (n, …) each, of a part of the batch after ``samples`` samples."""
+        if (samples, part) != self._coming_from:
             self.forget()
-            self._coming_from = samples
         while len(self._coming) <= AHEAD:
-            self._coming.append(self.start(samples + len(self._coming) * self.step))
-        self._coming_from += self.step
+            self._coming.append(self.start(*self._count_on(samples, part + len(self._coming))))
+        self._coming_from = self._count_on(samples, part + 1)
         return self._coming.popleft().wait()
+
+    def _count_on(self, samples: int, part: int) -> tuple[int, int]:
+        """Return samples and part of the part with that number from a batch's first one on."""
+        return samples + part // self.parts * self.step, part % self.parts
 
     def forget(self) -> None:
         """Give up all batches that are coming."""

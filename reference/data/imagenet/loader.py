@@ -42,7 +42,8 @@ class Loader:
     """A loader that crops, decodes and resizes for one rank, on ``workers`` threads of its own.
 
     Images come as uint8 (n, pixels, pixels, 3) and labels as int64 (n,), in pinned memory if
-    ``pinned``. ``close`` ends the threads.
+    ``pinned``. The rank's share of a batch comes in ``parts`` of equal size, such that only a few
+    of them are in memory. ``close`` ends the threads.
     """
 
     channels = 3
@@ -55,15 +56,17 @@ class Loader:
         share: Share,
         workers: int = 1,
         pinned: bool = False,
+        parts: int = 1,
     ) -> None:
         self.images, self.cropping, self.share, self.pinned = images, cropping, share, pinned
+        self.part_samples = share.batch // parts
         self.stream = SampleStream(seed, images.train_samples)
         self._threads = ThreadPoolExecutor(workers, "decode")
-        self._training = Prefetcher(self._start_training, share.global_batch)
+        self._training = Prefetcher(self._start_training, share.global_batch, parts)
 
-    def next_batch(self, samples: int) -> tuple[Tensor, Tensor]:
-        """Return this rank's share of the global batch after ``samples`` trained samples."""
-        images, labels = self._training.take(samples)
+    def next_batch(self, samples: int, part: int = 0) -> tuple[Tensor, Tensor]:
+        """Return a part of this rank's share of the global batch after ``samples`` samples."""
+        images, labels = self._training.take(samples, part)
         return images, labels
 
     def evaluation_batches(self, batch: int) -> Iterator[tuple[Tensor, ...]]:
@@ -80,10 +83,10 @@ class Loader:
         self._training.forget()
         self._threads.shutdown()
 
-    def _start_training(self, samples: int) -> ComingBatch:
-        first, count = self.share.find_first(samples), self.share.batch
+    def _start_training(self, samples: int, part: int) -> ComingBatch:
+        first = self.share.find_first(samples) + part * self.part_samples
         return self._start(
-            make_training_views(self.images, self.cropping, self.stream, first, count)
+            make_training_views(self.images, self.cropping, self.stream, first, self.part_samples)
         )
 
     def _start_evaluation(self, batch: int) -> Iterator[ComingBatch]:

@@ -114,8 +114,8 @@ def feed(task: Any, kind: str) -> Iterator[None]:
     if kind == "real":
         yield
         return
-    name = "next_share" if hasattr(task, "next_share") else "next_batch"
-    batch = task.next_share() if name == "next_share" else task.draw_noise(task.batch_per_rank)
+    name = "next_share" if hasattr(task, "next_share") else "next_pieces"
+    batch = task.next_share() if name == "next_share" else _draw_pieces(task)
     samples = task.samples
     setattr(task, name, lambda: batch)
     try:
@@ -123,6 +123,14 @@ def feed(task: Any, kind: str) -> Iterator[None]:
     finally:
         delattr(task, name)
         task.samples = samples  # so that the loader goes on where it was
+
+
+def _draw_pieces(task: Any) -> Sequence[Any]:
+    """Return a rank's share of a step as pieces of noise."""
+    from reference.torch.accumulation import cut
+
+    inputs, targets = task.draw_noise(task.batch_per_rank)
+    return cut(inputs, targets, task.piece_size)
 
 
 def time_turn(task: Any, kind: str, steps: int) -> float:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from reference.run.config import RunConfig
 from reference.torch import accumulation
-from reference.torch.accumulation import Piece
+from reference.torch.accumulation import Piece, Pieces
 from reference.torch.distributed import TorchRanks
 from reference.torch.parallel import model_parallel
 from reference.torch.parallel.model_parallel import SharedModel
@@ -85,7 +85,7 @@ class ModelParallelTask(TorchTask):
             self.shared.gather_weights()
         return loss
 
-    def run_pieces(self, pieces: Sequence[Piece], is_alone: bool = False) -> Tensor:
+    def run_pieces(self, pieces: Pieces, is_alone: bool = False) -> Tensor:
         """Run forward and backward on all pieces of a step; return the detached loss, a scalar.
 
         In a pipeline each piece flows in micro-batches, which ``unite`` treats as one batch.

@@ -80,6 +80,19 @@ def test_going_on_anywhere_gives_the_same_batches(images: Images) -> None:
     loader.close()
 
 
+def test_parts_make_the_batch(images: Images) -> None:
+    expected = list(batches_of(images, 1, 1))
+    loader = Loader(images, CROPPING, 3, Share(0, 1, BATCH), 2, parts=4)
+    for number in (3, 0, 1):
+        parts = [loader.next_batch(number * BATCH, part) for part in range(4)]
+        assert [len(labels) for _, labels in parts] == [2] * 4
+        for found, wanted in zip(zip(*parts, strict=True), expected[number], strict=True):
+            np.testing.assert_array_equal(torch.cat(found).numpy(), wanted)
+    again, _ = loader.next_batch(BATCH, 2)
+    assert torch.equal(again, parts[2][0])
+    loader.close()
+
+
 def test_an_epoch_holds_every_training_image_once(images: Images) -> None:
     loader = Loader(images, CROPPING, 3, Share(0, 1, TRAIN))
     pictures, labels = loader.next_batch(0)
