@@ -8,6 +8,7 @@ import psutil
 from rules.host import usable_processors
 
 WATCHED_SECONDS = 0.3  # Linux counts the time of processors in hundredths of a second
+OTHER_WORK = "other work runs here"  # how the reason for a number of threads begins
 ALMOST_IDLE = 0.25  # of a thread: what a desktop does beside the run takes none away
 
 

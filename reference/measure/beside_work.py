@@ -1,7 +1,9 @@
 """Train beside other work: what of a fair share of the processors is lost.
 
 A competing process computes on each processor all the time, so half of them is a fair share. The
-process that trains is new in each case, because it chooses its threads by the load that it finds.
+processes that train are new in each case, because they choose their threads by the load that they
+find. Threads wait for each other at every operation, so one process chooses one thread; ranks wait
+once or a few times a step, so a rank for each processor keeps more of the fair share.
 """
 
 import multiprocessing
@@ -13,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from reference.measure.own_process import run_alone
+from reference.measure.own_process import run_alone, run_on_ranks
+from reference.run.config import configure
 from rules import definition as definitions
 from rules.host import usable_processors
 
@@ -24,33 +27,45 @@ STEPS_OF_COMPETITOR = 100_000  # some milliseconds
 
 @dataclass(frozen=True)
 class Training:
-    """How fast a process trained, on how many threads, and why on so many."""
+    """How fast ``ranks`` trained together, each on how many threads, and why on so many."""
 
     samples_per_second: float
     threads: int
     because: str
+    ranks: int = 1
 
     def __str__(self) -> str:
-        """Return ``150 samples/s on 2 threads``."""
-        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        return f"{self.samples_per_second:,.4g} samples/s on {threads}"
+        """Return ``150 samples/s on 2 threads``, or ``on 2 ranks of 1 thread``."""
+        on = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        if self.ranks > 1:
+            on = f"{self.ranks} ranks of {on}"
+        return f"{self.samples_per_second:,.4g} samples/s on {on}"
 
 
 @dataclass(frozen=True)
 class BesideWork:
-    """Training alone and beside competitors."""
+    """Training alone, and beside competitors in one process and with a rank for each processor.
+
+    ``ranks`` is None where there is one processor, or where ranks cannot share the batch evenly.
+    """
 
     alone: Training
-    beside: Training
+    process: Training
+    ranks: Training | None
 
-    @property
-    def lost(self) -> float:
-        """The time of a sample beside other work over that of a fair share; 1 loses nothing."""
-        return FAIR_SHARE * self.alone.samples_per_second / self.beside.samples_per_second
+    def find_loss(self, beside: Training) -> float:
+        """Return the time of a sample beside other work over that of a fair share.
+
+        1 loses nothing.
+        """
+        return FAIR_SHARE * self.alone.samples_per_second / beside.samples_per_second
 
     def as_json(self) -> dict[str, Any]:
-        """Return both and what is lost."""
-        return {**asdict(self), "times_of_a_fair_share": self.lost}
+        """Return all, and what is lost."""
+        times = {"process": self.find_loss(self.process)}
+        if self.ranks:
+            times["ranks"] = self.find_loss(self.ranks)
+        return {**asdict(self), "times_of_a_fair_share": times}
 
 
 def compare_with_fair_share(
@@ -58,9 +73,14 @@ def compare_with_fair_share(
 ) -> BesideWork:
     """Train for some seconds alone, then beside a competitor on each processor."""
     request = name, scale, tuple(overrides), data_root, seconds
+    count = usable_processors()
+    batch = configure(definitions.load(name, scale), overrides=overrides).global_batch_size
     alone = run_alone(train_for, *request)
     with compete():
-        return BesideWork(alone, run_alone(train_for, *request))
+        process = run_alone(train_for, *request)
+        can_share = count > 1 and batch % count == 0
+        ranks = run_on_ranks(count, train_for, *request) if can_share else None
+    return BesideWork(alone, process, ranks)
 
 
 def train_for(
@@ -68,7 +88,6 @@ def train_for(
 ) -> Training:
     """Make a task ready under the present load, and train in this process."""
     from reference.measure.speed import make_ready_task, pick_create
-    from reference.run.config import configure
     from reference.session.frameworks import import_task
     from reference.torch.distributed import start_ranks
 
@@ -87,7 +106,7 @@ def train_for(
         pace = (task.samples - first) / (time.monotonic() - began)
         how = task.implementation()
         because = how["execution"]["because"].get("threads", "")
-        return Training(pace, how["threads_per_rank"], because)
+        return Training(pace, how["threads_per_rank"], because, how["ranks"])
 
 
 @contextmanager

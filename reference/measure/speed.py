@@ -329,13 +329,17 @@ def measure_beside_work(subject: Subject) -> Measurement:
 
     definition, root = subject.config.definition, subject.config.data_root
     found = compare_with_fair_share(definition.name, definition.scale, subject.overrides, root)
-    row = Row(
-        what="beside a competitor on each processor",
-        against=f"alone: {found.alone}",
-        reference=str(found.beside),
-        result=f"{found.lost:.2f} times the time of a fair share",
-    )
-    return Measurement([row], found.as_json())
+    rows = [
+        Row(
+            what=f"beside a competitor on each processor, {what}",
+            against=f"alone: {found.alone}",
+            reference=str(beside),
+            result=f"{found.find_loss(beside):.2f} times the time of a fair share",
+        )
+        for what, beside in (("one process", found.process), ("a rank on each", found.ranks))
+        if beside
+    ]
+    return Measurement(rows, found.as_json())
 
 
 MEASUREMENTS: Mapping[Kind, Mapping[str, Measure]] = {

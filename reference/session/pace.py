@@ -2,8 +2,10 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from reference.machine.load import OTHER_WORK
 from reference.run.progress import OnProgress, Progress, Stage
 from rules.host import usable_processors
 
@@ -67,6 +69,22 @@ class PaceWatch:
             self._tell(explain_slowness(self._start, pace, processors, self._threads()))
 
 
+def explain_few_threads(execution: Mapping[str, Any]) -> str:
+    """Return what to tell of a run that leaves processors to other work; else an empty string.
+
+    ``execution`` are the settings that the run chose, with their reasons.
+    """
+    reason = str(execution.get("because", {}).get("threads", ""))
+    if not reason.startswith(OTHER_WORK):
+        return ""
+    threads = f"{execution['threads']} thread" + "s" * (execution["threads"] != "1")
+    return (
+        f"{reason}, so all runs of this result compute on {threads}; fix: end the other work, or, "
+        "where it keeps every processor busy, start a rank for each, which lose less than threads: "
+        f"torchrun --nproc-per-node {usable_processors()} -m tools.run_benchmark …"
+    )
+
+
 def explain_slowness(start: float, pace: float, processors: float, threads: int) -> str:
     """Return what to tell of a run that is slower than at its start.
 
@@ -82,8 +100,8 @@ def explain_slowness(start: float, pace: float, processors: float, threads: int)
         )
         fix = "end the other work"
         if threads > 1:
-            fix += ", or begin a result with fewer threads (--set threads=1): threads wait for each"
-            fix += " other"
+            fix += ", or begin a result with fewer threads (--set threads=1), which wait for each "
+            fix += "other, or with a rank for each processor (torchrun)"
     else:
         why = "it computes all the time, so the processor itself or its memory has become slower"
         fix = "look for heat, a limit of power, or other work on the same cores and memory"

@@ -11,10 +11,10 @@ from reference.machine.placement import RankEndedError
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
 from reference.run.loops import run_task
-from reference.run.progress import OnProgress, Outcome, Progress
+from reference.run.progress import OnProgress, Outcome, Progress, Stage
 from reference.session import watcher
 from reference.session.artifacts import keep_pictures, keep_power_log, keep_report, keep_weights
-from reference.session.pace import PaceWatch
+from reference.session.pace import PaceWatch, explain_few_threads
 from reference.session.pictures import Pictures
 from reference.session.result_folder import ResultFolder
 from rules.errors import UserError
@@ -91,6 +91,8 @@ class SingleRun:
             ):
                 show = self.finish_after_run_stop(live.watch(show) if live else show)
                 show = PaceWatch(self.tell, lambda: _count_threads(task)).watch(show)
+                if config.execution.threads == "auto":
+                    show = self.tell_of_few_threads(task, show)
                 outcome = run_task(task, config, log, show)
             if config.definition.kind == "train":  # a run that generates changes no weights
                 state = task.state()  # on every rank: they may share the optimizer's state
@@ -128,6 +130,21 @@ class SingleRun:
         def on_progress(progress: Progress) -> None:
             if progress.stage.follows_run_stop and self.session.ranks.world_size == 1:
                 self.session.interruption.finish_first(_tell_that_it_finishes)
+            show(progress)
+
+        return on_progress
+
+    def tell_of_few_threads(self, task: Any, show: OnProgress) -> OnProgress:
+        """Return a callback that calls ``show``; it says once if other work took threads away."""
+        has_begun = False
+
+        def on_progress(progress: Progress) -> None:
+            nonlocal has_begun
+            if not has_begun and progress.stage is not Stage.INITIALISING:
+                has_begun = True
+                facts = task.implementation()
+                if message := explain_few_threads(facts.get("execution", {})):
+                    self.tell(message)
             show(progress)
 
         return on_progress

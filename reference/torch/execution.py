@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import torch
 
-from reference.machine.load import count_idle_threads, measure_idle_processors
+from reference.machine.load import OTHER_WORK, count_idle_threads, measure_idle_processors
 from reference.run.autotune import Step, pick_fastest
 from reference.run.config import Execution
 from reference.torch import precision
@@ -85,7 +85,7 @@ def _pick_threads(execution: Execution, step: Step, ranks: TorchRanks) -> Execut
     count = count_idle_threads(usual, idle / usable, sharers)
     if count >= usual:
         return pick_fastest(execution, "threads", candidates, step, ranks)
-    reason = f"other work runs here: {idle:.1f} of {usable} processors are idle"
+    reason = f"{OTHER_WORK}: {idle:.1f} of {usable} processors are idle"
     if sharers > 1:
         reason = f"{sharers} ranks share {usable} processors, of which {idle:.1f} are idle"
     return execution.with_setting("threads", str(count), reason)

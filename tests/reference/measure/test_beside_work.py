@@ -1,5 +1,6 @@
 """Competitors that take half of the processors, and what is lost of the other half."""
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,20 +16,31 @@ from tests.processes import have_ended, kill_after_a_line
 
 
 def test_what_is_lost_of_a_fair_share() -> None:
-    fair = BesideWork(Training(200.0, 2, ""), Training(100.0, 1, "busy"))
-    assert fair.lost == pytest.approx(1.0)
-    assert BesideWork(Training(200.0, 2, ""), Training(20.0, 2, "")).lost == pytest.approx(5.0)
-    assert str(fair.beside) == "100 samples/s on 1 thread"
-    assert fair.as_json()["times_of_a_fair_share"] == fair.lost
+    alone, slow = Training(200.0, 2, ""), Training(20.0, 2, "")
+    fair = BesideWork(alone, Training(100.0, 1, "busy"), slow)
+    assert fair.find_loss(fair.process) == pytest.approx(1.0)
+    assert fair.find_loss(slow) == pytest.approx(5.0)
+    assert str(fair.process) == "100 samples/s on 1 thread"
+    assert str(Training(80.0, 1, "", 4)) == "80 samples/s on 4 ranks of 1 thread"
+    assert fair.as_json()["times_of_a_fair_share"] == pytest.approx({"process": 1, "ranks": 5})
+    assert "ranks" not in BesideWork(alone, slow, None).as_json()["times_of_a_fair_share"]
 
 
-def test_the_second_training_has_competitors(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("processors", "expected"), [(2, 2), (1, None), (3, None)])
+def test_the_other_trainings_have_competitors(
+    processors: int, expected: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch of 32 cannot be shared by three ranks."""
     happened: list[str] = []
 
     def train(function: Any, *arguments: Any) -> Training:
         assert function is beside_work.train_for
         happened.append("train")
         return Training(1.0, 1, "")
+
+    def train_on_ranks(count: int, function: Any, *arguments: Any) -> Training:
+        happened.append(f"{count} ranks")
+        return dataclasses.replace(train(function, *arguments), ranks=count)
 
     @contextmanager
     def compete() -> Iterator[None]:
@@ -37,9 +49,14 @@ def test_the_second_training_has_competitors(monkeypatch: pytest.MonkeyPatch) ->
         happened.append("end")
 
     monkeypatch.setattr(beside_work, "run_alone", train)
+    monkeypatch.setattr(beside_work, "run_on_ranks", train_on_ranks)
     monkeypatch.setattr(beside_work, "compete", compete)
-    assert compare_with_fair_share("galaxy_shape", "mini", (), Path("data")).lost == 0.5
-    assert happened == ["train", "compete", "train", "end"]
+    monkeypatch.setattr(beside_work, "usable_processors", lambda: processors)
+    found = compare_with_fair_share("galaxy_shape", "mini", (), Path("data"))
+    assert found.find_loss(found.process) == 0.5
+    assert (found.ranks.ranks if found.ranks else None) == expected
+    shared = ["2 ranks", "train"] if expected else []
+    assert happened == ["train", "compete", "train", *shared, "end"]
 
 
 def test_a_competitor_on_each_processor() -> None:

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from reference.machine.load import OTHER_WORK
 from reference.run.progress import Progress, Stage
-from reference.session.pace import PaceWatch, explain_slowness
+from reference.session.pace import PaceWatch, explain_few_threads, explain_slowness
 
 
 @dataclass
@@ -76,3 +77,12 @@ def test_slowness_has_two_reasons() -> None:
     assert "other work has the rest" in explain_slowness(10, 1, 0.5, 1)
     assert "--set threads" not in explain_slowness(10, 1, 0.5, 1)
     assert "slower" in explain_slowness(10, 1, 2.0, 2)
+
+
+def test_threads_that_other_work_takes_are_told() -> None:
+    reason = f"{OTHER_WORK}: 0.1 of 2 processors are idle"
+    told = explain_few_threads({"threads": "1", "because": {"threads": reason}})
+    assert told.startswith(f"{reason}, so all runs of this result compute on 1 thread; fix: end")
+    assert "torchrun --nproc-per-node" in told
+    assert not explain_few_threads({"threads": "2", "because": {"threads": "fastest step: …"}})
+    assert not explain_few_threads({})  # of a framework that chooses no threads
