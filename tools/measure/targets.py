@@ -16,7 +16,8 @@ from tools.console.arguments import add_benchmark, add_data_option, make_command
 DESCRIPTION = """\
 Train the reference with several seeds, and each broken variant (shuffled labels, frozen weights, …)
 through its full budget. Record the quality curves in benchmarks/<name>/evidence.json. A benchmark
-that generates is judged once a run.
+that generates is judged once a run. The last lines say whether the seeds are enough: how probably
+one more misses, and how far the nearest broken run stays from the targets.
 
 The tests accept the targets of a benchmark only with such evidence for the same definition. Each
 run is recorded as it ends, and a run that is recorded for this definition is not made again: the
@@ -111,6 +112,31 @@ def _summarise(recorded: Evidence, definition: Definition) -> list[str]:
     if usual and definition.kind == "train":
         fewest, median, most = usual
         lines.append(f"samples to target: fewest {fewest:,}, median {median:,}, most {most:,}")
+    return [*lines, *_describe_margins(recorded, definition)]
+
+
+def _describe_margins(recorded: Evidence, definition: Definition) -> list[str]:
+    """Return how unlikely a correct seed misses, and how far the nearest broken run stays."""
+    from reference.measure import margins
+
+    lines = []
+    miss = margins.estimate_miss_probability(recorded, definition)
+    if miss is not None:
+        limit = "the budget" if definition.kind == "train" else "a target"
+        seeds = len(margins.find_reaching(recorded, definition))
+        lines.append(
+            f"one more seed misses {limit} with a probability of {miss:.1%} "
+            f"(Student's t, from {seeds} seeds)"
+        )
+    if near := margins.find_nearest_broken(recorded, definition):
+        deviations = (
+            f"{near.deviations:,.0f}" if near.deviations >= 10 else f"{near.deviations:.1f}"
+        )
+        lines.append(
+            f"the nearest broken run, {near.variant} with seed {near.seed}, misses {near.metric} "
+            f"by {deviations} standard deviations of the correct seeds "
+            f"({near.value:.4g}, target {near.target:g})"
+        )
     return lines
 
 
