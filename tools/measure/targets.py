@@ -106,8 +106,10 @@ def _refuse_unknown(names: Sequence[str], variants: Sequence[str]) -> None:
 
 
 def _summarise(recorded: Evidence, definition: Definition) -> list[str]:
-    """Return a line for each run, and the samples to target of the correct ones."""
+    """Return a line for each run, their hours, and the samples to target of the correct ones."""
     lines = [_describe_curve(curve, definition) for curve in recorded.curves]
+    seconds = sum(curve.seconds for curve in recorded.curves)
+    lines.append(f"{len(recorded.curves)} runs took {seconds / 3600:.1f} hours")
     usual = evidence.summarize_samples(recorded, definition)
     if usual and definition.kind == "train":
         fewest, median, most = usual

@@ -65,6 +65,7 @@ def test_all_variants_are_run_and_separated(training: FakeTraining, capsys: Prin
     printed = capsys.readouterr().out
     assert "samples to target: fewest 3,008" in printed
     assert printed.count("never reached") == 8
+    assert "18 runs took 0.0 hours" in printed
     assert "one more seed misses the budget with a probability of 0.0%" in printed
     training.runs = []
     assert measure() == 0

@@ -80,17 +80,22 @@ def test_going_on_anywhere_gives_the_same_batches(images: Images) -> None:
     loader.close()
 
 
-def test_parts_make_the_batch(images: Images) -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_parts_make_the_batch(images: Images, ranks: int) -> None:
     expected = list(batches_of(images, 1, 1))
-    loader = Loader(images, CROPPING, 3, Share(0, 1, BATCH), 2, parts=4)
+    loaders = [
+        Loader(images, CROPPING, 3, Share(rank, ranks, BATCH // ranks), 2, parts=4)
+        for rank in range(ranks)
+    ]
     for number in (3, 0, 1):
-        parts = [loader.next_batch(number * BATCH, part) for part in range(4)]
-        assert [len(labels) for _, labels in parts] == [2] * 4
+        parts = [loader.next_batch(number * BATCH, part) for loader in loaders for part in range(4)]
+        assert [len(labels) for _, labels in parts] == [BATCH // ranks // 4] * 4 * ranks
         for found, wanted in zip(zip(*parts, strict=True), expected[number], strict=True):
             np.testing.assert_array_equal(torch.cat(found).numpy(), wanted)
-    again, _ = loader.next_batch(BATCH, 2)
+    again, _ = loaders[0].next_batch(BATCH, 2)
     assert torch.equal(again, parts[2][0])
-    loader.close()
+    for loader in loaders:
+        loader.close()
 
 
 def test_an_epoch_holds_every_training_image_once(images: Images) -> None:
