@@ -39,10 +39,12 @@ class RunningMixup:
         height, width, 3), and labels, (n, classes). The result is float32, in the same shapes and
         on the same device; it may be what is kept, so it must not be changed.
         """
+        home = piece[0].device if len(piece[0]) == self.size else torch.device("cpu")
         if self.batch is None:
-            home = piece[0].device if len(piece[0]) == self.size else torch.device("cpu")
             images, labels = (allocate((self.size, *new.shape[1:]), home) for new in piece)
             self.batch, self._begun_at = (images, labels), samples
+        elif self.batch[0].device != home:  # a batch to go on from
+            self.batch = self.batch[0].to(home), self.batch[1].to(home)
         if samples == self._begun_at:
             share = 1.0
         images, labels = (
