@@ -17,6 +17,7 @@ from typing import Any
 
 from reference.measure.own_process import run_alone, run_on_ranks
 from reference.run.config import configure
+from reference.session.observer import OnCount
 from rules import definition as definitions
 from rules.host import usable_processors
 
@@ -69,24 +70,32 @@ class BesideWork:
 
 
 def compare_with_fair_share(
-    name: str, scale: str, overrides: Sequence[str], data_root: Path, seconds: float = SECONDS
+    name: str,
+    scale: str,
+    overrides: Sequence[str],
+    data_root: Path,
+    on_training: OnCount = lambda done, total: None,
 ) -> BesideWork:
-    """Train for some seconds alone, then beside a competitor on each processor."""
-    request = name, scale, tuple(overrides), data_root, seconds
+    """Train for some seconds alone, then beside a competitor on each processor.
+
+    ``on_training`` hears how many of the trainings are done.
+    """
+    request = name, scale, tuple(overrides), data_root
     count = usable_processors()
     batch = configure(definitions.load(name, scale), overrides=overrides).global_batch_size
+    can_share = count > 1 and batch % count == 0
+    total = 3 if can_share else 2
     alone = run_alone(train_for, *request)
+    on_training(1, total)
     with compete():
         process = run_alone(train_for, *request)
-        can_share = count > 1 and batch % count == 0
+        on_training(2, total)
         ranks = run_on_ranks(count, train_for, *request) if can_share else None
     return BesideWork(alone, process, ranks)
 
 
-def train_for(
-    name: str, scale: str, overrides: Sequence[str], data_root: Path, seconds: float
-) -> Training:
-    """Make a task ready under the present load, and train in this process."""
+def train_for(name: str, scale: str, overrides: Sequence[str], data_root: Path) -> Training:
+    """Make a task ready under the present load, and train in this process for SECONDS."""
     from reference.measure.speed import make_ready_task, pick_create
     from reference.session.frameworks import import_task
     from reference.torch.distributed import start_ranks
@@ -99,7 +108,7 @@ def train_for(
         task.step()
         task.synchronize()
         first, steps, began = task.samples, 0, time.monotonic()
-        while steps < STEPS_MIN or time.monotonic() - began < seconds:
+        while steps < STEPS_MIN or time.monotonic() - began < SECONDS:
             task.step()
             task.synchronize()
             steps += 1

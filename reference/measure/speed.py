@@ -328,7 +328,10 @@ def measure_beside_work(subject: Subject) -> Measurement:
     from reference.measure.beside_work import compare_with_fair_share
 
     definition, root = subject.config.definition, subject.config.data_root
-    found = compare_with_fair_share(definition.name, definition.scale, subject.overrides, root)
+    with subject.count("training alone and beside other work", "trainings") as on_training:
+        found = compare_with_fair_share(
+            definition.name, definition.scale, subject.overrides, root, on_training
+        )
     rows = [
         Row(
             what=f"beside a competitor on each processor, {what}",

@@ -52,7 +52,11 @@ def test_the_other_trainings_have_competitors(
     monkeypatch.setattr(beside_work, "run_on_ranks", train_on_ranks)
     monkeypatch.setattr(beside_work, "compete", compete)
     monkeypatch.setattr(beside_work, "usable_processors", lambda: processors)
-    found = compare_with_fair_share("galaxy_shape", "mini", (), Path("data"))
+    done: list[tuple[int, int]] = []
+    found = compare_with_fair_share(
+        "galaxy_shape", "mini", (), Path("data"), lambda *counts: done.append(counts)
+    )
+    assert done == [(1, 3 if expected else 2), (2, 3 if expected else 2)]
     assert found.find_loss(found.process) == 0.5
     assert (found.ranks.ranks if found.ranks else None) == expected
     shared = ["2 ranks", "train"] if expected else []
