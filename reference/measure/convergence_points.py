@@ -119,5 +119,13 @@ def _keep(
         quality=dict(quality),
     )
     # Read again: another process may measure another batch size at the same time.
-    points = _load_points(definition).add_run(hyperparameters, measured, run)
+    points = _load_points(definition).add_run(hyperparameters, _drop_reasons(measured), run)
     rcp.save(definition.name, definition.scale, points)
+
+
+def _drop_reasons(measured: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of a run without its times, which are others in every run."""
+    execution = {
+        key: value for key, value in measured.get("execution", {}).items() if key != "because"
+    }
+    return {**measured, "execution": execution} if execution else dict(measured)
