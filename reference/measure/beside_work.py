@@ -1,15 +1,16 @@
-"""Train beside other work: what of a fair share of the processors is lost.
+"""Train or generate beside other work: what of a fair share of the processors is lost.
 
 A competing process computes on each processor all the time, so half of them is a fair share. The
-processes that train are new in each case, because they choose their threads by the load that they
+processes that work are new in each case, because they choose their threads by the load that they
 find. Threads wait for each other at every operation, so one process chooses one thread; ranks wait
 once or a few times a step, so a rank for each processor keeps more of the fair share.
 """
 
+import itertools
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,8 +18,11 @@ from typing import Any
 
 from reference.measure.own_process import run_alone, run_on_ranks
 from reference.run.config import configure
+from reference.run.generate import time_repetition
+from reference.session.frameworks import import_task
 from reference.session.observer import OnCount
 from rules import definition as definitions
+from rules.definition import Definition
 from rules.host import usable_processors
 
 SECONDS, STEPS_MIN = 15.0, 3
@@ -27,39 +31,40 @@ STEPS_OF_COMPETITOR = 100_000  # some milliseconds
 
 
 @dataclass(frozen=True)
-class Training:
-    """How fast ``ranks`` trained together, each on how many threads, and why on so many."""
+class Pace:
+    """How fast ``ranks`` worked together, each on how many threads, and why on so many."""
 
-    samples_per_second: float
+    per_second: float
     threads: int
     because: str
     ranks: int = 1
+    unit: str = "samples"
 
     def __str__(self) -> str:
         """Return ``150 samples/s on 2 threads``, or ``on 2 ranks of 1 thread``."""
         on = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         if self.ranks > 1:
             on = f"{self.ranks} ranks of {on}"
-        return f"{self.samples_per_second:,.4g} samples/s on {on}"
+        return f"{self.per_second:,.4g} {self.unit}/s on {on}"
 
 
 @dataclass(frozen=True)
 class BesideWork:
-    """Training alone, and beside competitors in one process and with a rank for each processor.
+    """The pace alone, and beside competitors in one process and with a rank for each processor.
 
     ``ranks`` is None where there is one processor, or where ranks cannot share the batch evenly.
     """
 
-    alone: Training
-    process: Training
-    ranks: Training | None
+    alone: Pace
+    process: Pace
+    ranks: Pace | None
 
-    def find_loss(self, beside: Training) -> float:
+    def find_loss(self, beside: Pace) -> float:
         """Return the time of a sample beside other work over that of a fair share.
 
         1 loses nothing.
         """
-        return FAIR_SHARE * self.alone.samples_per_second / beside.samples_per_second
+        return FAIR_SHARE * self.alone.per_second / beside.per_second
 
     def as_json(self) -> dict[str, Any]:
         """Return all, and what is lost."""
@@ -74,48 +79,76 @@ def compare_with_fair_share(
     scale: str,
     overrides: Sequence[str],
     data_root: Path,
-    on_training: OnCount = lambda done, total: None,
+    on_pace: OnCount = lambda done, total: None,
 ) -> BesideWork:
-    """Train for some seconds alone, then beside a competitor on each processor.
+    """Work for some seconds alone, then beside a competitor on each processor.
 
-    ``on_training`` hears how many of the trainings are done.
+    ``on_pace`` hears how many of the paces are known.
     """
     request = name, scale, tuple(overrides), data_root
-    count = usable_processors()
-    batch = configure(definitions.load(name, scale), overrides=overrides).global_batch_size
-    can_share = count > 1 and batch % count == 0
+    definition, count = definitions.load(name, scale), usable_processors()
+    can_share = count > 1
+    if definition.kind == "train":
+        config = configure(definition, overrides=overrides)
+        can_share = can_share and config.global_batch_size % count == 0
     total = 3 if can_share else 2
-    alone = run_alone(train_for, *request)
-    on_training(1, total)
+    alone = run_alone(measure_pace, *request)
+    on_pace(1, total)
     with compete():
-        process = run_alone(train_for, *request)
-        on_training(2, total)
-        ranks = run_on_ranks(count, train_for, *request) if can_share else None
+        process = run_alone(measure_pace, *request)
+        on_pace(2, total)
+        ranks = run_on_ranks(count, measure_pace, *request) if can_share else None
     return BesideWork(alone, process, ranks)
 
 
-def train_for(name: str, scale: str, overrides: Sequence[str], data_root: Path) -> Training:
-    """Make a task ready under the present load, and train in this process for SECONDS."""
+def measure_pace(name: str, scale: str, overrides: Sequence[str], data_root: Path) -> Pace:
+    """Make a task ready under the present load, and work in this process for SECONDS."""
     from reference.measure.speed import make_ready_task, pick_create
-    from reference.session.frameworks import import_task
     from reference.torch.distributed import start_ranks
 
     definition = definitions.load(name, scale)
     config = configure(definition, overrides=overrides, data_root=data_root, seed=1)
     with start_ranks() as ranks:
         task = make_ready_task(pick_create(import_task(definition, "torch")), config, ranks)
-        task.model.train()
-        task.step()
-        task.synchronize()
-        first, steps, began = task.samples, 0, time.monotonic()
-        while steps < STEPS_MIN or time.monotonic() - began < SECONDS:
-            task.step()
-            task.synchronize()
+        work = _start_generating if definition.kind == "generate" else _start_training
+        step = work(task, definition)
+        step()
+        done, steps, began = 0, 0, time.monotonic()
+        # One clock decides for all ranks, which must make the same number of steps.
+        while ranks.broadcast(steps < STEPS_MIN or time.monotonic() - began < SECONDS):
+            done += step()
             steps += 1
-        pace = (task.samples - first) / (time.monotonic() - began)
+        per_second = done / (time.monotonic() - began)
         how = task.implementation()
         because = how["execution"]["because"].get("threads", "")
-        return Training(pace, how["threads_per_rank"], because, how["ranks"])
+        unit = "images" if definition.kind == "generate" else "samples"
+        return Pace(per_second, how["threads_per_rank"], because, how["ranks"], unit)
+
+
+def _start_training(task: Any, definition: Definition) -> Callable[[], int]:
+    """Return a function that makes a step and returns its samples, those of all ranks."""
+    task.model.train()
+
+    def step() -> int:
+        before = task.samples
+        task.step()
+        task.synchronize()
+        return int(task.samples - before)
+
+    return step
+
+
+def _start_generating(task: Any, definition: Definition) -> Callable[[], int]:
+    """Return a function that generates images, those of all ranks, and returns their number."""
+    assert definition.generation is not None
+    counts = definition.generation.counts
+    images, repetitions = counts[len(counts) // 2], itertools.count()
+
+    def step() -> int:
+        time_repetition(task, images, next(repetitions))
+        return images
+
+    return step
 
 
 @contextmanager

@@ -324,13 +324,13 @@ def measure_peak_bytes(
 
 
 def measure_beside_work(subject: Subject) -> Measurement:
-    """Train beside a competing process on each processor, against a fair share of them."""
+    """Work beside a competing process on each processor, against a fair share of them."""
     from reference.measure.beside_work import compare_with_fair_share
 
     definition, root = subject.config.definition, subject.config.data_root
-    with subject.count("training alone and beside other work", "trainings") as on_training:
+    with subject.count("alone, then beside other work", "paces") as on_pace:
         found = compare_with_fair_share(
-            definition.name, definition.scale, subject.overrides, root, on_training
+            definition.name, definition.scale, subject.overrides, root, on_pace
         )
     rows = [
         Row(
@@ -359,6 +359,7 @@ MEASUREMENTS: Mapping[Kind, Mapping[str, Measure]] = {
         "decoding": compare_decoding,
         "generation": compare_generation,
         "memory": measure_memory,
+        "beside_work": measure_beside_work,
     },
 }
 """What can be measured of every benchmark of a kind."""

@@ -10,18 +10,18 @@ import psutil
 import pytest
 
 from reference.measure import beside_work
-from reference.measure.beside_work import BesideWork, Training, compare_with_fair_share
+from reference.measure.beside_work import BesideWork, Pace, compare_with_fair_share
 from rules.host import usable_processors
 from tests.processes import have_ended, kill_after_a_line
 
 
 def test_what_is_lost_of_a_fair_share() -> None:
-    alone, slow = Training(200.0, 2, ""), Training(20.0, 2, "")
-    fair = BesideWork(alone, Training(100.0, 1, "busy"), slow)
+    alone, slow = Pace(200.0, 2, ""), Pace(20.0, 2, "")
+    fair = BesideWork(alone, Pace(100.0, 1, "busy"), slow)
     assert fair.find_loss(fair.process) == pytest.approx(1.0)
     assert fair.find_loss(slow) == pytest.approx(5.0)
     assert str(fair.process) == "100 samples/s on 1 thread"
-    assert str(Training(80.0, 1, "", 4)) == "80 samples/s on 4 ranks of 1 thread"
+    assert str(Pace(80.0, 1, "", 4)) == "80 samples/s on 4 ranks of 1 thread"
     assert fair.as_json()["times_of_a_fair_share"] == pytest.approx({"process": 1, "ranks": 5})
     assert "ranks" not in BesideWork(alone, slow, None).as_json()["times_of_a_fair_share"]
 
@@ -33,12 +33,12 @@ def test_the_other_trainings_have_competitors(
     """The batch of 32 cannot be shared by three ranks."""
     happened: list[str] = []
 
-    def train(function: Any, *arguments: Any) -> Training:
-        assert function is beside_work.train_for
+    def train(function: Any, *arguments: Any) -> Pace:
+        assert function is beside_work.measure_pace
         happened.append("train")
-        return Training(1.0, 1, "")
+        return Pace(1.0, 1, "")
 
-    def train_on_ranks(count: int, function: Any, *arguments: Any) -> Training:
+    def train_on_ranks(count: int, function: Any, *arguments: Any) -> Pace:
         happened.append(f"{count} ranks")
         return dataclasses.replace(train(function, *arguments), ranks=count)
 
