@@ -15,7 +15,7 @@ IN_MEMORY_MAX = 0.5  # of what is free; the rest is for what a step computes
 
 
 def allocate(shape: Sequence[int], device: torch.device) -> Tensor:
-    """Return zeros, float32 of ``shape``, on ``device``.
+    """Return zeros of ``shape``, (n, …), float32, on ``device``.
 
     On the CPU they lie in a file without a name, in the folder for temporary files (``TMPDIR``),
     where they would take more than half of the memory that is free. Raises UserError where that
