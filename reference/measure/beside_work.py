@@ -2,8 +2,8 @@
 
 A competing process computes on each processor all the time, so half of them is a fair share. The
 processes that work are new in each case, because they choose their threads by the load that they
-find. Threads wait for each other at every operation, so one process chooses one thread; ranks wait
-once or a few times a step, so a rank for each processor keeps more of the fair share.
+find: threads wait for each other at every operation, so one process chooses one. Ranks wait less
+often, so a rank for each processor is measured as well.
 """
 
 import itertools

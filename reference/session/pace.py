@@ -79,9 +79,8 @@ def explain_few_threads(execution: Mapping[str, Any]) -> str:
         return ""
     threads = f"{execution['threads']} thread" + "s" * (execution["threads"] != "1")
     return (
-        f"{reason}, so all runs of this result compute on {threads}; fix: end the other work, or, "
-        "where it keeps every processor busy, start a rank for each, which lose less than threads: "
-        f"torchrun --nproc-per-node {usable_processors()} -m tools.run_benchmark …"
+        f"{reason}, so all runs of this result compute on {threads}; fix: end the other work and "
+        "begin a new result"
     )
 
 
@@ -100,8 +99,8 @@ def explain_slowness(start: float, pace: float, processors: float, threads: int)
         )
         fix = "end the other work"
         if threads > 1:
-            fix += ", or begin a result with fewer threads (--set threads=1), which wait for each "
-            fix += "other, or with a rank for each processor (torchrun)"
+            fix += ", or begin a result with fewer threads (--set threads=1): threads wait for each"
+            fix += " other"
     else:
         why = "it computes all the time, so the processor itself or its memory has become slower"
         fix = "look for heat, a limit of power, or other work on the same cores and memory"
