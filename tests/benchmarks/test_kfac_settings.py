@@ -103,8 +103,8 @@ def test_settings_of_k_fac_are_refused_without_it(data_root: Path, override: str
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("preset=batch_65536", ["falls until epoch 64.5, but a run ends after 53 ep", "before, 36.8 GiB"]),
-        ("preset=batch_4096", ["step before, 2.3 GiB, in memory or, in pieces (micro_batch), in a file"]),
+        ("preset=batch_65536", ["falls until epoch 64.5, but a run ends after 53 ep", "36.8 GiB"]),
+        ("preset=batch_4096", ["2.3 GiB, in memory or, in pieces (micro_batch), in"]),
         ("global_batch_size=32", []),
     ],
 )
