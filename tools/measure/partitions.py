@@ -124,7 +124,7 @@ def _make_row(size: "SizeTimings") -> dict[str, str]:
     for label, timing in size.processor.items():
         if label != ALONE:
             row[f"{label}, processor"] = f"{own / timing.median_seconds:.2f}"
-    row["MiB"] = ", ".join(f"{size.memory[label] / MIB:,.1f}" for label in size.wall)
+    row["MiB"] = ", ".join(f"{size.memory[label] / MIB:,.2f}" for label in size.wall)
     return row
 
 

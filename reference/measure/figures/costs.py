@@ -59,9 +59,9 @@ def draw_ladder(
         left.set_title(f"measured: {where}")
         places = range(len(speedups))
         middles = [middle for middle, _, _ in speedups.values()]
-        spread = [
-            [middle - low for middle, low, _ in speedups.values()],
-            [high - middle for middle, _, high in speedups.values()],
+        spread = [  # a ratio of medians may lie outside the quartiles of the turns' ratios
+            [max(0.0, middle - low) for middle, low, _ in speedups.values()],
+            [max(0.0, high - middle) for middle, _, high in speedups.values()],
         ]
         right.bar(places, middles, yerr=spread, color=OURS, capsize=4)
         right.axhline(1, color=REPORTED, linewidth=0.8)

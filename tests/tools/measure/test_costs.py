@@ -12,6 +12,7 @@ import torch
 
 from reference.measure import cost_steps, costs, epochs, ladder
 from reference.measure.epochs import Run
+from reference.measure.figures.costs import draw_ladder
 from rules.errors import UserError
 from tests import tiny
 from tools.measure import costs as measure_costs
@@ -83,6 +84,13 @@ def test_all_of_it_on_a_few_pictures(
         assert len(balance["milliseconds"]) == balance["ranks"]
     for name in ("phases.png", "balance.png"):
         assert (tmp_path / "figures" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_ratio_outside_its_quartiles_is_drawn(tmp_path: Path) -> None:
+    phases = {name: {"forward": 1.0} for name in ("plain", "faster", "slower")}
+    speedups = {"plain": (1.0, 1.0, 1.0), "faster": (1.3, 1.1, 1.2), "slower": (0.7, 0.8, 0.9)}
+    draw_ladder(tmp_path / "ladder.png", "a ladder", phases, speedups, ["forward"], "here")
+    assert (tmp_path / "ladder.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow  # three kinds of updates are timed in turns

@@ -46,7 +46,7 @@ def test_two_ranks_print_one_table() -> None:
     assert "2 parts are faster than one rank in wall time: " in first
     row = [line for line in first.splitlines() if line.startswith("32 ")][-1]
     alone, batch, shared = (float(each) for each in row.rpartition("  ")[2].split(", "))
-    assert batch == pytest.approx(alone / 2, rel=0.1)
+    assert batch == pytest.approx(alone / 2, rel=0.15)
     assert alone / 2 < shared < 0.8 * alone  # a half, and rows of the neighbour
 
 
