@@ -31,9 +31,12 @@ class Curve:
 
     def count_samples_to_target(self, definition: Definition) -> int | None:
         """Return the samples at the first evaluation at which every target holds, or None."""
-        reached = (
-            samples for samples, quality in self.evaluations if definition.is_reached_by(quality)
-        )
+        reached = self.find_reaching(definition)
+        return reached[0] if reached else None
+
+    def find_reaching(self, definition: Definition) -> tuple[int, Mapping[str, float]] | None:
+        """Return the first evaluation at which every target holds, or None."""
+        reached = (each for each in self.evaluations if definition.is_reached_by(each[1]))
         return next(reached, None)
 
 

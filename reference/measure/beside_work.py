@@ -22,7 +22,6 @@ from reference.run.generate import time_repetition
 from reference.session.frameworks import import_task
 from reference.session.observer import OnCount
 from rules import definition as definitions
-from rules.definition import Definition
 from rules.host import usable_processors
 
 SECONDS, STEPS_MIN = 15.0, 3
@@ -110,8 +109,8 @@ def measure_pace(name: str, scale: str, overrides: Sequence[str], data_root: Pat
     config = configure(definition, overrides=overrides, data_root=data_root, seed=1)
     with start_ranks() as ranks:
         task = make_ready_task(pick_create(import_task(definition, "torch")), config, ranks)
-        work = _start_generating if definition.kind == "generate" else _start_training
-        step = work(task, definition)
+        asked = definition.generation
+        step = _start_generating(task, asked.counts) if asked else _start_training(task)
         step()
         done, steps, began = 0, 0, time.monotonic()
         # One clock decides for all ranks, which must make the same number of steps.
@@ -121,11 +120,11 @@ def measure_pace(name: str, scale: str, overrides: Sequence[str], data_root: Pat
         per_second = done / (time.monotonic() - began)
         how = task.implementation()
         because = how["execution"]["because"].get("threads", "")
-        unit = "images" if definition.kind == "generate" else "samples"
+        unit = "images" if asked else "samples"
         return Pace(per_second, how["threads_per_rank"], because, how["ranks"], unit)
 
 
-def _start_training(task: Any, definition: Definition) -> Callable[[], int]:
+def _start_training(task: Any) -> Callable[[], int]:
     """Return a function that makes a step and returns its samples, those of all ranks."""
     task.model.train()
 
@@ -138,10 +137,11 @@ def _start_training(task: Any, definition: Definition) -> Callable[[], int]:
     return step
 
 
-def _start_generating(task: Any, definition: Definition) -> Callable[[], int]:
-    """Return a function that generates images, those of all ranks, and returns their number."""
-    assert definition.generation is not None
-    counts = definition.generation.counts
+def _start_generating(task: Any, counts: Sequence[int]) -> Callable[[], int]:
+    """Return a function that generates the middle number of images, on all ranks together.
+
+    It returns that number.
+    """
     images, repetitions = counts[len(counts) // 2], itertools.count()
 
     def step() -> int:

@@ -5,7 +5,7 @@ Few seeds can be enough where both margins are wide; these numbers say how wide 
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rules.definition import Definition, QualityTarget
@@ -43,9 +43,11 @@ def estimate_miss_probability(recorded: Evidence, definition: Definition) -> flo
     if definition.kind == "train":
         least_spread = definition.timing.eval_every_samples
         needed = [float(samples) for samples, _ in reached]
-        return _exceed(needed, definition.timing.max_samples, least_spread)
+        return _estimate_chance_above(needed, definition.timing.max_samples, least_spread)
     by_metric = [
-        _exceed([_turn(target, quality[target.metric]) for _, quality in reached], limit)
+        _estimate_chance_above(
+            [_turn(target, quality[target.metric]) for _, quality in reached], limit
+        )
         for target in definition.quality
         for limit in [_turn(target, target.target)]
     ]
@@ -63,14 +65,12 @@ def find_nearest_broken(recorded: Evidence, definition: Definition) -> NearestBr
     return min(nearest, key=lambda one: one.deviations, default=None)
 
 
-def find_reaching(recorded: Evidence, definition: Definition) -> list[tuple[int, dict[str, float]]]:
+def find_reaching(
+    recorded: Evidence, definition: Definition
+) -> list[tuple[int, Mapping[str, float]]]:
     """Return samples and metrics of each correct run at its first evaluation with all targets."""
-    reached = []
-    for curve in recorded.correct:
-        fine = (point for point in curve.evaluations if definition.is_reached_by(point[1]))
-        if first := next(fine, None):
-            reached.append((first[0], dict(first[1])))
-    return reached
+    found = [curve.find_reaching(definition) for curve in recorded.correct]
+    return [each for each in found if each]
 
 
 def _measure_spreads(recorded: Evidence, definition: Definition) -> dict[str, float]:
@@ -108,7 +108,9 @@ def _turn(target: QualityTarget, value: float) -> float:
     return value if target.better == "lower" else -value
 
 
-def _exceed(values: Sequence[float], limit: float, least_spread: float = 0.0) -> float:
+def _estimate_chance_above(
+    values: Sequence[float], limit: float, least_spread: float = 0.0
+) -> float:
     """Return the probability that one more draw is above ``limit`` (Student's t)."""
     from scipy.special import stdtr
 
