@@ -249,9 +249,9 @@ def _sweep(
     if not points:
         raise UserError(f"{output}: no size could be measured; the lines above say why")
     sweep = sweep_records.Sweep(configuration, points, no_energy)
-    folder.write_tables(sweep, published)
+    folder.write_tables(sweep, published, other)
     draw_sweep(folder.path / "sweep.png", sweep, published, other)
-    terminal.tell(f"\n{_format_table(sweep, published)}\n")
+    terminal.tell(f"\n{_format_table(sweep, published, other)}\n")
     for name in ("sweep.json", "sweep.csv", "sweep.png"):
         terminal.tell(f"written: {folder.path / name}")
     return EXIT_FINDINGS if terminal.tell_failed(failed) else EXIT_FINE
@@ -281,16 +281,19 @@ def _format_number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def _format_table(sweep: "Sweep", published: "Published | None") -> str:
-    """Return a line for each size, with the reported times beside it."""
+def _format_table(sweep: "Sweep", published: "Published | None", other: "Sweep | None") -> str:
+    """Return a line for each size, with the other machine and the reported times beside it."""
     from tabulate import tabulate
 
     label = sweep.size_name.replace("_", " ")
-    rows = [{label: f"{point.size:,}"} | _make_row(point, published) for point in sweep.points]
+    rows = [
+        {label: f"{point.size:,}"} | _make_row(point) | _compare(point, published, other)
+        for point in sweep.points
+    ]
     return tabulate(rows, headers="keys", disable_numparse=True)
 
 
-def _make_row(point: "Point", published: "Published | None") -> dict[str, str]:
+def _make_row(point: "Point") -> dict[str, str]:
     first, third = point.middle_half_seconds
     row = {
         "seconds": _format_number(point.seconds),
@@ -305,6 +308,18 @@ def _make_row(point: "Point", published: "Published | None") -> dict[str, str]:
         row["device MiB"] = f"{point.peak_device_bytes / 2**20:,.0f}"
     if point.energy_joules is not None:
         row["kJ"] = f"{point.energy_joules / 1000:.3g}"
+    return row
+
+
+def _compare(
+    point: "Point", published: "Published | None", other: "Sweep | None"
+) -> dict[str, str]:
+    """Return the seconds of the other machine, how many times ours they are, and reported ones."""
+    row = {}
+    if other:
+        there = other.find_point(point.size)
+        row[f"other: {other.machine}"] = _format_number(there.seconds) if there else ""
+        row["other / this"] = f"{there.seconds / point.seconds:.2f}" if there else ""
     for machine in published.machines if published else ():
         seconds = machine.seconds.get(point.size)
         row[f"{machine.name} (reported)"] = _format_number(seconds) if seconds else ""

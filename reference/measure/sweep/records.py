@@ -55,6 +55,10 @@ class Sweep:
         """The accelerator, or the processor and the number of threads."""
         return name_machine(self.configuration)
 
+    def find_point(self, size: int) -> Point | None:
+        """Return the measurement at a size, or None if there is none."""
+        return next((point for point in self.points if point.size == size), None)
+
 
 @dataclass(frozen=True)
 class SweepFolder(PointFolder[Point]):
@@ -62,10 +66,12 @@ class SweepFolder(PointFolder[Point]):
 
     parse: Callable[[Mapping[str, Any]], Point] = Point.from_json
 
-    def write_tables(self, sweep: Sweep, published: Published | None) -> None:
-        """Write ``sweep.json`` and ``sweep.csv``."""
+    def write_tables(
+        self, sweep: Sweep, published: Published | None, other: Sweep | None = None
+    ) -> None:
+        """Write ``sweep.json``, and ``sweep.csv`` with the times of another machine, if given."""
         self.write("sweep.json", _format_json(sweep, published))
-        self.write("sweep.csv", _format_csv(sweep, published))
+        self.write("sweep.csv", _format_csv(sweep, published, other))
 
 
 def open_folder(path: Path, configuration: Mapping[str, Any]) -> SweepFolder:
@@ -123,16 +129,18 @@ def _format_json(sweep: Sweep, published: Published | None) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
-def _format_csv(sweep: Sweep, published: Published | None) -> str:
+def _format_csv(sweep: Sweep, published: Published | None, other: Sweep | None) -> str:
     text = io.StringIO()
-    rows = [_make_row(sweep, point, published) for point in sweep.points]
+    rows = [_make_row(sweep, point, published, other) for point in sweep.points]
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
 
 
-def _make_row(sweep: Sweep, point: Point, published: Published | None) -> dict[str, Any]:
+def _make_row(
+    sweep: Sweep, point: Point, published: Published | None, other: Sweep | None
+) -> dict[str, Any]:
     """Return a line of the table for spreadsheets; what was not measured stays empty."""
     measured = f"seconds_per_{EPOCHS}_epochs" if sweep.measure == "training" else "seconds"
     row: dict[str, Any] = {
@@ -152,6 +160,11 @@ def _make_row(sweep: Sweep, point: Point, published: Published | None) -> dict[s
         "energy_joules": "" if point.energy_joules is None else f"{point.energy_joules:.6g}",
         **{f"{name}_seconds": f"{value:.6g}" for name, value in point.parts_seconds.items()},
     }
+    if other:
+        there = other.find_point(point.size)
+        row["other_machine"] = other.machine
+        row["other_seconds"] = f"{there.seconds:.6g}" if there else ""
+        row["other_over_this"] = f"{there.seconds / point.seconds:.4g}" if there else ""
     for machine in published.machines if published else ():
         seconds = machine.seconds.get(point.size)
         row[f"{machine.name}_reported_seconds"] = "" if seconds is None else seconds

@@ -75,6 +75,14 @@ def test_the_same_command_measures_what_is_missing(
     assert (out / "sweep.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UserError, match="epochs was null, is 1"):
         sweep.main([*call, "--epochs", "1"])
+    faster = Sweep(configuration(), (point(2, 125.0),))
+    sweep_records.open_folder(tmp_path / "other", configuration()).write_tables(faster, None)
+    assert sweep.main([*call, "--against", str(tmp_path / "other")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    head = next(line for line in lines if "other / this" in line)
+    row = next(line for line in lines if line.startswith("2 "))
+    assert row[head.index("other / this") :].split()[0] == "0.25"
+    assert "other_over_this" in (out / "sweep.csv").read_text()
     with pytest.raises(UserError, match="its scale is full, expected mini"):
         sweep.main(["galaxy_shape", "--scale", "mini", "--against", str(out), "--output", "x"])
 
