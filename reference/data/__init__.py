@@ -26,8 +26,8 @@ def prepare(
 
 def folder(data: Mapping[str, Any], data_root: Path) -> Path:
     """Return the folder of the dataset of a ``data`` section, prepared or not."""
-    where: Path = _generator(data).folder(data, data_root)
-    return where
+    name: str = _generator(data).parameters_of(data).folder_name
+    return data_root / name
 
 
 def find_problem(data: Mapping[str, Any], data_root: Path) -> str:

@@ -5,11 +5,49 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from reference.data import store
 from reference.data.store import Manifest, StoreError
 from rules.errors import did_you_mean
+
+
+class Parameters:
+    """What decides the samples of a dataset: a generator's frozen dataclass is a subclass.
+
+    It has the settings of the ``data`` section of a definition as fields, and raises StoreError
+    for values that make no sense.
+    """
+
+    generator: ClassVar[str]
+    train_samples: int
+    evaluation_samples: int
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any]) -> Self:
+        """Parse the ``data`` section of a definition. Raises StoreError for an unknown setting."""
+        return cls(**select_settings(cls.generator, cls, data))
+
+    @property
+    def rows(self) -> int:
+        """Return the number of samples of both splits."""
+        return self.train_samples + self.evaluation_samples
+
+    @property
+    def title(self) -> str:
+        """Return what a reader sees first in the name of the folder, such as ``scenes-8000``."""
+        return f"{self.generator}-{self.rows}"
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """Return the parameters for the manifest."""
+        raise NotImplementedError
+
+    @property
+    def folder_name(self) -> str:
+        """Return the name of the folder of the dataset: the title and a digest of ``as_json``."""
+        text = json.dumps(self.as_json, sort_keys=True).encode()
+        return f"{self.title}-{hashlib.sha256(text).hexdigest()[:8]}"
 
 
 def select_settings(generator: str, kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,12 +63,6 @@ def select_settings(generator: str, kind: type, data: Mapping[str, Any]) -> dict
                 f"data.{key}: {generator} has no such setting{did_you_mean(key, known)}"
             )
     return asked
-
-
-def name_folder(title: str, parameters: Mapping[str, Any]) -> str:
-    """Return a name of ``title`` and a digest of the parameters."""
-    text = json.dumps(parameters, sort_keys=True).encode()
-    return f"{title}-{hashlib.sha256(text).hexdigest()[:8]}"
 
 
 def read_manifest(generator: str, folder: Path) -> Manifest:

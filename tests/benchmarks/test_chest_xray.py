@@ -156,7 +156,9 @@ def test_full_scale_trains_on_the_files_as_they_are_distributed(tmp_path: Path) 
     data = {**FULL.data, "train_samples": 4, "evaluation_samples": 3}
     model = {**FULL.model, "pixels": 64}
     chosen = dataclasses.replace(FULL, data=MappingProxyType(data), model=MappingProxyType(model))
-    radiographs.prepare(radiographs.folder(data, tmp_path), replica.PARAMETERS, processes=1)
+    radiographs.prepare(
+        tmp_path / radiographs.parameters_of(data).folder_name, replica.PARAMETERS, processes=1
+    )
     settings = ["global_batch_size=4", "compile=off", "precision=fp32"]
     config = configure(chosen, division="open", overrides=settings, data_root=tmp_path)
     task: Any = create(config, ALONE)

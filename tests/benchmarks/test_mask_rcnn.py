@@ -289,7 +289,7 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
         data=MappingProxyType({**FULL.data, **dataclasses.asdict(parameters)}),
         model=MappingProxyType({**FULL.model, **narrow}),
     )
-    coco.prepare(coco.folder(chosen.data, tmp_path), parameters, processes=1)
+    coco.prepare(tmp_path / coco.parameters_of(chosen.data).folder_name, parameters, processes=1)
     settings = ["global_batch_size=4", "compile=off", "precision=fp32"]
     config = configure(chosen, division="open", overrides=settings, data_root=tmp_path)
     task: Any = train_task(config, samples=4)

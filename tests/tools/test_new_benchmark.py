@@ -72,7 +72,8 @@ def test_its_dataset_can_be_prepared_as_it_is(
     monkeypatch.setitem(sys.modules, "star_blobs", stub)
     specification.loader.exec_module(stub)
     facts = {"generator": "star_blobs", "train_samples": 20, "evaluation_samples": 4}
-    folder, parameters = stub.folder(facts, tmp_path), stub.parameters_of(facts)
+    parameters = stub.parameters_of(facts)
+    folder = tmp_path / parameters.folder_name
     stub.prepare(folder, parameters, processes=1)
     blobs = stub.load(folder)
     assert blobs.stamps.shape == (24, 1, 32, 32)

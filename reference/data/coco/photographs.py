@@ -48,8 +48,10 @@ FACTS = np.dtype([("image_id", np.int64), *packing.FACTS])
 
 
 @dataclass(frozen=True)
-class CocoParameters:
+class CocoParameters(dataset.Parameters):
     """The ``data`` section of a definition. Raises StoreError for values that make no sense."""
+
+    generator = GENERATOR
 
     train_samples: int
     evaluation_samples: int
@@ -158,19 +160,7 @@ class Photographs:
 # Datasets -----------------------------------------------------------------------------------------
 
 
-def parameters_of(data: Mapping[str, Any]) -> CocoParameters:
-    """Parse the ``data`` section of a benchmark's definition.
-
-    Raises StoreError for values that make no sense.
-    """
-    return CocoParameters(**dataset.select_settings(GENERATOR, CocoParameters, data))
-
-
-def folder(data: Mapping[str, Any], data_root: Path) -> Path:
-    """Return the folder of the dataset of a ``data`` section, prepared or not."""
-    parameters = parameters_of(data)
-    rows = parameters.train_samples + parameters.evaluation_samples
-    return data_root / dataset.name_folder(f"{GENERATOR}-{rows}", parameters.as_json)
+parameters_of = CocoParameters.parse
 
 
 def find_distributed_files(folder: Path, parameters: CocoParameters) -> Path:

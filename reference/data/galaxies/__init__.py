@@ -15,9 +15,7 @@ from reference.data.galaxies.stamps import (
     draw,
     draw_galaxy,
     draw_with_galsim,
-    folder,
     load,
-    name_folder,
     parameters_of,
     prepare,
 )
@@ -34,9 +32,7 @@ __all__ = [
     "draw",
     "draw_galaxy",
     "draw_with_galsim",
-    "folder",
     "load",
-    "name_folder",
     "parameters_of",
     "prepare",
 ]

@@ -46,7 +46,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import galsim
 import numpy as np
@@ -88,7 +88,7 @@ _GALAXY_STREAM, _NOISE_STREAM = 0, 1
 
 
 @dataclass(frozen=True)
-class SkyParameters:
+class SkyParameters(dataset.Parameters):
     """The parameters of everything that the images depend on.
 
     ``exposure_seconds`` and ``sky_electrons`` (mean per pixel) have a value for each band; empty
@@ -96,6 +96,8 @@ class SkyParameters:
     ``_selection`` files beside it; None stands for the parametric prior. Raises StoreError for
     values that make no sense.
     """
+
+    generator = GENERATOR
 
     samples: int
     seed: int = 20260101
@@ -128,6 +130,25 @@ class SkyParameters:
                     f'letter of "{self.bands}"'
                 )
             object.__setattr__(self, name, values)
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any]) -> Self:
+        """Parse the ``data`` section of a definition, whose splits are one number of samples here.
+
+        A setting that is missing keeps its default. Raises StoreError for values that make no
+        sense.
+        """
+        asked = dict(data)
+        asked["samples"] = asked.pop("train_samples") + asked.pop("evaluation_samples")
+        catalogue = asked.pop("catalogue", "parametric")
+        asked = dataset.select_settings(GENERATOR, SkyParameters, asked)
+        path = None if catalogue == "parametric" else population.find_catalogue(catalogue)
+        return cls(**asked, catalogue=path)
+
+    @property
+    def rows(self) -> int:
+        """Return the number of samples of both splits."""
+        return self.samples
 
     @cached_property
     def as_json(self) -> dict[str, Any]:
@@ -165,27 +186,7 @@ class Galaxies:
 # Datasets -----------------------------------------------------------------------------------------
 
 
-def parameters_of(data: Mapping[str, Any]) -> SkyParameters:
-    """Parse the ``data`` section of a benchmark's definition.
-
-    A setting that is missing keeps its default. Raises StoreError for values that make no sense.
-    """
-    asked = dict(data)
-    asked["samples"] = asked.pop("train_samples") + asked.pop("evaluation_samples")
-    catalogue = asked.pop("catalogue", "parametric")
-    asked = dataset.select_settings(GENERATOR, SkyParameters, asked)
-    path = None if catalogue == "parametric" else population.find_catalogue(catalogue)
-    return SkyParameters(**asked, catalogue=path)
-
-
-def name_folder(parameters: SkyParameters) -> str:
-    """Return the name of the folder, such as ``galaxies-8000-1f3a9c2e``, for these parameters."""
-    return dataset.name_folder(f"{GENERATOR}-{parameters.samples}", parameters.as_json)
-
-
-def folder(data: Mapping[str, Any], data_root: Path) -> Path:
-    """Return the folder of the dataset of a ``data`` section, prepared or not."""
-    return data_root / name_folder(parameters_of(data))
+parameters_of = SkyParameters.parse
 
 
 def prepare(

@@ -8,7 +8,6 @@ from reference.data.image_files.packing import remark_on_kinds as remarks
 from reference.data.imagenet.images import (
     REAL,
     find_distributed_files,
-    folder,
     load,
     parameters_of,
     prepare,
@@ -18,7 +17,6 @@ __all__ = [
     "REAL",
     "REMARKS",
     "find_distributed_files",
-    "folder",
     "load",
     "parameters_of",
     "prepare",

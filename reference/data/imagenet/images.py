@@ -16,7 +16,6 @@ Stored arrays
 ``image_files.packing`` says what becomes of files that are damaged, grey or no JPEG.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,11 +37,13 @@ FACTS = np.dtype([("label", np.int32), *packing.FACTS])
 
 
 @dataclass(frozen=True)
-class ImageNetParameters:
+class ImageNetParameters(dataset.Parameters):
     """The ``data`` section of a definition. ``seed`` is that of drawn pictures.
 
     Raises StoreError for values that make no sense.
     """
+
+    generator = GENERATOR
 
     source: str
     classes: int
@@ -59,6 +60,11 @@ class ImageNetParameters:
                 f"data.classes, train_samples and evaluation_samples are {counts}, expected 1 or "
                 f"more of each, and of {SHAPES} at most {len(shapes.CLASSES)} classes"
             )
+
+    @property
+    def title(self) -> str:
+        """Return what a reader sees first in the name of the folder, with the source."""
+        return f"{GENERATOR}-{self.source}-{self.rows}"
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -95,20 +101,7 @@ class Images:
 # Datasets -----------------------------------------------------------------------------------------
 
 
-def parameters_of(data: Mapping[str, Any]) -> ImageNetParameters:
-    """Parse the ``data`` section of a benchmark's definition.
-
-    Raises StoreError for values that make no sense.
-    """
-    return ImageNetParameters(**dataset.select_settings(GENERATOR, ImageNetParameters, data))
-
-
-def folder(data: Mapping[str, Any], data_root: Path) -> Path:
-    """Return the folder of the dataset of a ``data`` section, prepared or not."""
-    parameters = parameters_of(data)
-    rows = parameters.train_samples + parameters.evaluation_samples
-    title = f"{GENERATOR}-{parameters.source}-{rows}"
-    return data_root / dataset.name_folder(title, parameters.as_json)
+parameters_of = ImageNetParameters.parse
 
 
 def find_distributed_files(folder: Path, parameters: ImageNetParameters) -> Path | None:

@@ -14,7 +14,6 @@ Stored arrays
     Rows [0, train) are for training, the next ones for evaluation. No patient is in both.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,11 +38,13 @@ SMALLEST_PIXELS, LARGEST_PIXELS = 32, 256  # of drawings
 
 
 @dataclass(frozen=True)
-class RadiographParameters:
+class RadiographParameters(dataset.Parameters):
     """The ``data`` section of a definition. ``seed`` and ``pixels`` are those of drawings.
 
     Raises StoreError for values that make no sense.
     """
+
+    generator = GENERATOR
 
     source: str
     train_samples: int
@@ -60,6 +61,11 @@ class RadiographParameters:
             raise StoreError(
                 f"data.pixels is {self.pixels}, expected {SMALLEST_PIXELS} to {LARGEST_PIXELS}"
             )
+
+    @property
+    def title(self) -> str:
+        """Return what a reader sees first in the name of the folder, with the source."""
+        return f"{GENERATOR}-{self.source}-{self.rows}"
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -102,20 +108,7 @@ class Radiographs:
 # Datasets -----------------------------------------------------------------------------------------
 
 
-def parameters_of(data: Mapping[str, Any]) -> RadiographParameters:
-    """Parse the ``data`` section of a benchmark's definition.
-
-    Raises StoreError for values that make no sense.
-    """
-    return RadiographParameters(**dataset.select_settings(GENERATOR, RadiographParameters, data))
-
-
-def folder(data: Mapping[str, Any], data_root: Path) -> Path:
-    """Return the folder of the dataset of a ``data`` section, prepared or not."""
-    parameters = parameters_of(data)
-    rows = parameters.train_samples + parameters.evaluation_samples
-    title = f"{GENERATOR}-{parameters.source}-{rows}"
-    return data_root / dataset.name_folder(title, parameters.as_json)
+parameters_of = RadiographParameters.parse
 
 
 def find_distributed_files(folder: Path, parameters: RadiographParameters) -> Path | None:

@@ -28,7 +28,6 @@ What is in row i is a function of the seed and i only. Which objects there are i
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -55,8 +54,10 @@ _OBJECT_STREAM, _NOISE_STREAM = 0, 1
 
 
 @dataclass(frozen=True)
-class SceneParameters:
+class SceneParameters(dataset.Parameters):
     """The ``data`` section of a definition. Raises StoreError for values that make no sense."""
+
+    generator = GENERATOR
 
     train_samples: int
     evaluation_samples: int
@@ -82,11 +83,6 @@ class SceneParameters:
     def sky(self) -> SkyParameters:
         """The observation: bands, noise, pixels and PSF of ten years of LSST."""
         return SkyParameters(samples=1, bands=BANDS, pixels=self.pixels)
-
-    @property
-    def samples(self) -> int:
-        """Return the number of scenes of both splits."""
-        return self.train_samples + self.evaluation_samples
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -160,18 +156,7 @@ class Scenes:
 # Datasets -----------------------------------------------------------------------------------------
 
 
-def parameters_of(data: Mapping[str, Any]) -> SceneParameters:
-    """Parse the ``data`` section of a benchmark's definition.
-
-    Raises StoreError for values that make no sense.
-    """
-    return SceneParameters(**dataset.select_settings(GENERATOR, SceneParameters, data))
-
-
-def folder(data: Mapping[str, Any], data_root: Path) -> Path:
-    """Return the folder of the dataset of a ``data`` section, prepared or not."""
-    parameters = parameters_of(data)
-    return data_root / dataset.name_folder(f"{GENERATOR}-{parameters.samples}", parameters.as_json)
+parameters_of = SceneParameters.parse
 
 
 def prepare(
@@ -196,7 +181,7 @@ def prepare(
             "signal_to_noise": (np.dtype(np.float32), (most,)),
             "masks": (np.dtype(np.uint8), (most, -(-side * side // 8))),
         },
-        parameters.samples,
+        parameters.rows,
         partial(draw, parameters),
         processes,
         on_progress,

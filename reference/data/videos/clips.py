@@ -44,8 +44,10 @@ CHANNELS: Mapping[str, int] = MappingProxyType({"sky": 1, "moving_digits": 1, "K
 
 
 @dataclass(frozen=True)
-class VideoParameters:
+class VideoParameters(dataset.Parameters):
     """The ``data`` section of a definition. Raises StoreError for values that make no sense."""
+
+    generator = GENERATOR
 
     train_samples: int
     evaluation_samples: int
@@ -67,14 +69,14 @@ class VideoParameters:
             )
 
     @property
-    def samples(self) -> int:
-        """Return the number of clips of both splits."""
-        return self.train_samples + self.evaluation_samples
-
-    @property
     def channels(self) -> int:
         """Return the colours of a pixel."""
         return CHANNELS[self.source]
+
+    @property
+    def title(self) -> str:
+        """Return what a reader sees first in the name of the folder, with the source."""
+        return f"{GENERATOR}-{self.source}-{self.rows}"
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -101,19 +103,7 @@ class Clips:
     manifest: Manifest
 
 
-def parameters_of(data: Mapping[str, Any]) -> VideoParameters:
-    """Parse the ``data`` section of a benchmark's definition.
-
-    Raises StoreError for values that make no sense.
-    """
-    return VideoParameters(**dataset.select_settings(GENERATOR, VideoParameters, data))
-
-
-def folder(data: Mapping[str, Any], data_root: Path) -> Path:
-    """Return the folder of the dataset of a ``data`` section, prepared or not."""
-    parameters = parameters_of(data)
-    title = f"{GENERATOR}-{parameters.source}-{parameters.samples}"
-    return data_root / dataset.name_folder(title, parameters.as_json)
+parameters_of = VideoParameters.parse
 
 
 def find_distributed_files(folder: Path, parameters: VideoParameters) -> Path | None:
@@ -150,7 +140,7 @@ def prepare(
         GENERATOR,
         facts,
         {"frames": (np.dtype(np.uint8), (parameters.frames, side, side, channels))},
-        parameters.samples,
+        parameters.rows,
         draw,
         processes,
         on_progress,

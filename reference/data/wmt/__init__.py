@@ -6,7 +6,6 @@ A definition's ``data.generator`` names this package; ``reference.data`` says wh
 from reference.data.wmt.packing import prepare
 from reference.data.wmt.pairs import (
     find_distributed_files,
-    folder,
     load,
     parameters_of,
     remarks,
@@ -14,7 +13,6 @@ from reference.data.wmt.pairs import (
 
 __all__ = [
     "find_distributed_files",
-    "folder",
     "load",
     "parameters_of",
     "prepare",

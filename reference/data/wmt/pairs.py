@@ -27,11 +27,10 @@ Stored arrays
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -100,20 +99,7 @@ class Pairs:
 # Datasets -----------------------------------------------------------------------------------------
 
 
-def parameters_of(data: Mapping[str, Any]) -> TextParameters:
-    """Parse the ``data`` section of a benchmark's definition.
-
-    Raises StoreError for values that make no sense.
-    """
-    return TextParameters(**dataset.select_settings(GENERATOR, TextParameters, data))
-
-
-def folder(data: Mapping[str, Any], data_root: Path) -> Path:
-    """Return the folder of the dataset of a ``data`` section, prepared or not."""
-    parameters = parameters_of(data)
-    rows = parameters.train_samples + parameters.evaluation_samples
-    title = f"{GENERATOR}-{parameters.source}-{rows}"
-    return data_root / dataset.name_folder(title, parameters.as_json)
+parameters_of = TextParameters.parse
 
 
 def find_distributed_files(folder: Path, parameters: TextParameters) -> Path | None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from reference.data import dataset
 from reference.data.store import StoreError
 from reference.data.wmt.grammar import EVALUATION, TRAIN, VERSIONS
 from reference.data.wmt.vocabulary import TOKEN, UNKNOWN
@@ -15,7 +16,7 @@ GRAMMAR, REAL, MOSES = SOURCES = ("grammar", "WMT17", "WMT16")
 
 
 @dataclass(frozen=True)
-class TextParameters:
+class TextParameters(dataset.Parameters):
     """The ``data`` section of a definition.
 
     ``seed`` and ``grammar``, its version, are those of sentences from the grammar. The file names,
@@ -24,6 +25,8 @@ class TextParameters:
 
     Raises StoreError for values that make no sense.
     """
+
+    generator = GENERATOR
 
     source: str
     vocabulary: int
@@ -63,6 +66,11 @@ class TextParameters:
     def draws_until_enough(self) -> bool:
         """Whether sentences are drawn until enough are short and different, in both parts."""
         return self.source == GRAMMAR and self.grammar > 1
+
+    @property
+    def title(self) -> str:
+        """Return what a reader sees first in the name of the folder, with the source."""
+        return f"{GENERATOR}-{self.source}-{self.rows}"
 
     @property
     def as_json(self) -> dict[str, Any]:

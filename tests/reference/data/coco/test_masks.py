@@ -142,9 +142,9 @@ def test_true_masks_are_perfect(photographs: Photographs) -> None:
 
 def test_datasets_with_and_without_masks_have_places_of_their_own(tmp_path: Path) -> None:
     data = {"source": "COCO2017", "train_samples": 117_266, "evaluation_samples": 5_000}
-    boxes = coco.folder(data, tmp_path)
+    boxes = tmp_path / coco.parameters_of(data).folder_name
     assert boxes.name == "coco-122266-96aaa339"
-    assert coco.folder({**data, "masks": True}, tmp_path) != boxes
+    assert tmp_path / coco.parameters_of({**data, "masks": True}).folder_name != boxes
 
 
 def spoil_polygon(objects: list[dict[str, Any]]) -> None:

@@ -184,7 +184,7 @@ def test_missing_coco_is_told(tmp_path: Path) -> None:
 
 def test_settings(tmp_path: Path) -> None:
     assert coco.parameters_of(DATA) == PARAMETERS
-    assert coco.folder(DATA, tmp_path).name.startswith("coco-13-")
+    assert coco.parameters_of(DATA).folder_name.startswith("coco-13-")
     for wrong in ({"source": "COCO2014"}, {"train_samples": 0}, {"seed": 1}):
         with pytest.raises(StoreError):
             coco.parameters_of({**DATA, **wrong})

@@ -159,7 +159,7 @@ def test_catalogue_is_named_by_its_contents(tmp_path: Path) -> None:
     elsewhere = replace(SKY, catalogue=tmp_path / COSMOS.name)
     assert here.as_json == elsewhere.as_json
     assert str(COSMOS.parent) not in str(here.as_json)
-    assert galaxies.name_folder(here) != galaxies.name_folder(SKY)
+    assert here.folder_name != SKY.folder_name
     with open(tmp_path / f"{COSMOS.stem}_fits.fits", "ab") as file:
         file.write(b" ")
     assert replace(SKY, catalogue=tmp_path / COSMOS.name).as_json != here.as_json
@@ -168,7 +168,7 @@ def test_catalogue_is_named_by_its_contents(tmp_path: Path) -> None:
 def test_missing_catalogue_is_told(tmp_path: Path) -> None:
     sky = replace(SKY, catalogue=tmp_path / "cosmos.fits")
     with pytest.raises(StoreError, match=r"cosmos\.fits: cannot be read .*galsim_download_cosmos"):
-        galaxies.name_folder(sky)
+        _ = sky.folder_name
 
 
 def test_the_catalogue_that_a_user_has_is_found(
@@ -207,13 +207,13 @@ def test_a_catalogue_of_another_version_is_refused(tmp_path: Path) -> None:
     sky = SkyParameters(samples=3, catalogue=tmp_path / COSMOS.name)
     write(slice(90), slice(None))
     with pytest.raises(StoreError, match=r"_fits\.fits has 90, .* from one version"):
-        galaxies.name_folder(sky)
+        _ = sky.folder_name
     write(slice(None), slice(-2))
     with pytest.raises(StoreError, match="another version of the catalogue: no column hlr, flux"):
-        galaxies.name_folder(sky)
+        _ = sky.folder_name
     (tmp_path / COSMOS.name).write_bytes(b"not FITS")
     with pytest.raises(StoreError, match="not a whole table of a COSMOS catalogue"):
-        galaxies.name_folder(sky)
+        _ = sky.folder_name
 
 
 @needs_cosmos
@@ -223,13 +223,13 @@ def test_a_catalogue_that_was_cut_short_or_damaged_is_refused(tmp_path: Path) ->
     main = tmp_path / COSMOS.name
     file = tmp_path / f"{COSMOS.stem}_fits.fits"
     content = file.read_bytes()
-    assert galaxies.name_folder(SkyParameters(samples=3, catalogue=main))
+    assert SkyParameters(samples=3, catalogue=main).folder_name
     header = content.replace(b"TFORM2  = '", b"TFORM2  = \xff")
     assert header != content
     for damaged in (content[: len(content) // 2], header):
         file.write_bytes(damaged)
         with pytest.raises(StoreError, match=r"_fits\.fits: not a whole table .*; fix: fetch"):
-            galaxies.name_folder(SkyParameters(samples=3, catalogue=main))
+            _ = SkyParameters(samples=3, catalogue=main).folder_name
 
 
 @needs_cosmos

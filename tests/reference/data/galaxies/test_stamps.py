@@ -324,11 +324,11 @@ def test_dataset_of_another_generator_is_refused(tmp_path: Path) -> None:
 
 def test_definition_names_the_folder(tmp_path: Path) -> None:
     assert galaxies.parameters_of(DATA) == SKY
-    folder = galaxies.folder(DATA, tmp_path)
-    assert folder == tmp_path / galaxies.name_folder(SKY)
+    folder = tmp_path / galaxies.parameters_of(DATA).folder_name
+    assert folder == tmp_path / SKY.folder_name
     assert folder.name.startswith("galaxies-300-")
     assert len(folder.name) == len("galaxies-300-1f3a9c2e")
-    assert galaxies.folder({**DATA, "seed": 1}, tmp_path) != folder
+    assert tmp_path / galaxies.parameters_of({**DATA, "seed": 1}).folder_name != folder
 
 
 @pytest.mark.parametrize(

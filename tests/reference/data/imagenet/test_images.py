@@ -202,9 +202,9 @@ def test_settings_that_make_no_sense(change: dict[str, object], message: str) ->
 
 def test_folder_is_named_after_its_contents(tmp_path: Path) -> None:
     data = {"source": "shapes", "classes": 3, "train_samples": 12, "evaluation_samples": 6}
-    first = imagenet.folder(data, tmp_path)
+    first = tmp_path / imagenet.parameters_of(data).folder_name
     assert first.name.startswith("imagenet-shapes-18-")
-    assert imagenet.folder({**data, "seed": 1}, tmp_path) != first
+    assert tmp_path / imagenet.parameters_of({**data, "seed": 1}).folder_name != first
 
 
 # Interruptions ------------------------------------------------------------------------------------

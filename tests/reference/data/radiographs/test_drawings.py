@@ -92,7 +92,7 @@ def test_an_interrupted_preparation_continues(tmp_path: Path) -> None:
     data |= {"train_samples": 6, "evaluation_samples": 4}
     digests = []
     for root in (tmp_path / "a", tmp_path / "b"):
-        folder = radiographs.folder(data, root)
+        folder = root / radiographs.parameters_of(data).folder_name
         files = folder.with_name(f"{folder.name}-files") / "images"
         if root.name == "b":
             files.mkdir(parents=True)

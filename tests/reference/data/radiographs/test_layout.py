@@ -18,7 +18,7 @@ Change = Callable[[Path], object]
 
 
 def prepare(root: Path) -> radiographs.Radiographs:
-    folder = radiographs.folder({**DATA, "evaluation_samples": len(TEST)}, root)
+    folder = root / radiographs.parameters_of({**DATA, "evaluation_samples": len(TEST)}).folder_name
     radiographs.prepare(folder, PARAMETERS, processes=1)
     return radiographs.load(folder)
 
@@ -35,7 +35,9 @@ def test_the_distributed_files_are_packed_with_their_labels(tmp_path: Path) -> N
         assert image.shape == (replica.PIXELS, replica.PIXELS, 1)
         assert image[0, 0, 0] == 255
         assert image[20, 20, 0] == 20 * tuple(ENTRIES).index(name)
-    folder = radiographs.folder({**DATA, "evaluation_samples": len(TEST)}, tmp_path)
+    folder = (
+        tmp_path / radiographs.parameters_of({**DATA, "evaluation_samples": len(TEST)}).folder_name
+    )
     (remark,) = radiographs.remarks(folder)
     assert "1 no JPEG, or one in other colours" in remark  # not the grey ones
 

@@ -166,7 +166,10 @@ def test_an_interrupted_preparation_continues(
 def test_settings_make_the_folder_and_wrong_ones_are_refused(tmp_path: Path) -> None:
     data = {"generator": "scenes", "train_samples": 12, "evaluation_samples": 4}
     assert scenes.parameters_of(data) == PARAMETERS
-    assert scenes.folder(data, tmp_path) != scenes.folder({**data, "pixels": 96}, tmp_path)
+    assert (
+        scenes.parameters_of(data).folder_name
+        != scenes.parameters_of({**data, "pixels": 96}).folder_name
+    )
     for wrong in ({"pixels": 8}, {"fewest_objects": 9}, {"train_samples": 0}, {"colour": 1}):
         with pytest.raises(StoreError):
             scenes.parameters_of({**data, **wrong})
