@@ -13,7 +13,11 @@ from torch import Tensor
 
 from reference.optim.kfac import inverse
 from reference.optim.kfac.exchange import Exchange, Sums
-from reference.optim.kfac.faults import OutOfRange, refuse_uneven_layers
+from reference.optim.kfac.faults import (
+    OutOfRange,
+    refuse_uneven_layers,
+    warn_of_other_samples,
+)
 from reference.optim.kfac.layers import KroneckerLayer, Layer
 from reference.optim.kfac.options import Options
 from reference.optim.kfac.owners import assign_owners
@@ -89,6 +93,8 @@ class Curvature:
         input_sums = self.send_inputs()
         due = inputs + outputs
         refuse_uneven_layers(self.layers, due, self.exchange)  # after what overlap may have sent
+        if self.steps == 0:
+            warn_of_other_samples(self.layers)
         output_sums = self._start_sums(outputs, loss_scale)
         means = self._receive_means(inputs, input_sums()) | self._receive_means(
             outputs, output_sums()

@@ -82,6 +82,23 @@ def _find_largest(parts: Sequence[Tensor]) -> list[float]:
     return torch.stack([part.abs().max() for part in parts]).tolist()
 
 
+def warn_of_other_samples(layers: Sequence[Layer]) -> None:
+    """Name two layers that saw numbers of samples of which none is a multiple of the other."""
+    seen = [layer for layer in layers if layer.samples]
+    most = max(seen, key=lambda layer: layer.samples, default=None)
+    for layer in seen:
+        if most is not None and most.samples % layer.samples:
+            logger.warning(
+                'K-FAC: layer "%s" saw %d samples and layer "%s" %d; dimension 0 of the inputs of '
+                "every layer must be the samples, as with batch_first=True",
+                most.label,
+                most.samples,
+                layer.label,
+                layer.samples,
+            )
+            return
+
+
 def refuse_uneven_layers(
     layers: Sequence[Layer], due: Sequence[Statistic], exchange: Exchange
 ) -> None:

@@ -19,6 +19,7 @@ from rules.errors import UserError, did_you_mean
 
 KINDS = (nn.Linear, nn.Conv2d, nn.Embedding, _BatchNorm, nn.SyncBatchNorm)
 FORWARDS = {kind.forward for kind in KINDS}
+SKIPPED, NOT_TRAINED = LEFT_OUT_ON_PURPOSE = "skipped by name", "its weight is not trained"
 
 
 class Layer(ABC):
@@ -310,7 +311,7 @@ def find_layers(
             continue
         sharing = next((user for p in own for user in users[p] if user != name), None)
         if any(_is_within(name, pattern) for pattern in options.skip):
-            left_out[name] = "skipped by name"
+            left_out[name] = SKIPPED
             continue
         reason = f"shares a parameter with {sharing}" if sharing else explain_unsupported(module)
         if isinstance(model.get_submodule(name.rpartition(".")[0]), nn.MultiheadAttention):
@@ -365,7 +366,7 @@ def explain_unsupported(module: nn.Module) -> str | None:
     if is_lazy(module.weight):
         return "its shape is not known yet; pass a batch through the model before"
     if module.weight is None or not module.weight.requires_grad:
-        return "its weight is not trained"
+        return NOT_TRAINED
     if not module.weight.is_leaf:
         return "its weight is computed from other parameters"
     if isinstance(module, _BatchNorm) and not module.bias.requires_grad:

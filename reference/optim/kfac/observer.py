@@ -1,10 +1,11 @@
 """What K-FAC sees of a model: inputs and gradients of its layers, pass by pass."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +53,7 @@ class Observer:
         self._hooks: list[RemovableHandle] = []
         self._is_removed = False
         self._add_hooks()
+        _OBSERVERS.add(self)
 
     def remove(self) -> None:
         """Remove the hooks from the model for good."""
@@ -211,11 +213,11 @@ class Observer:
 
         ``step`` preconditions all gradients there are, those of such passes too.
         """
-        self._is_paused = True
+        before, self._is_paused = self._is_paused, True
         try:
             yield
         finally:
-            self._is_paused = False
+            self._is_paused = before
 
     def observe_sampled(self, loss: Tensor) -> None:
         """Run the backward pass for the true Fisher, before the real one.
@@ -293,6 +295,18 @@ class Observer:
             yield
         finally:
             self._is_accumulating = False
+
+
+_OBSERVERS: WeakSet[Observer] = WeakSet()  # all that there are
+
+
+@contextmanager
+def pause_all() -> Iterator[None]:
+    """Let no observer that exists already see the passes in this block, of whichever model."""
+    with ExitStack() as paused:
+        for observer in list(_OBSERVERS):
+            paused.enter_context(observer.pause())
+        yield
 
 
 def sample_cross_entropy(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:

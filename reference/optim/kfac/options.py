@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Literal, get_args
 
 from reference.optim.kfac.number_formats import Format
@@ -13,6 +13,12 @@ Inverse = Literal["cholesky", "eigen"]
 Rescaling = Literal["none", "kl_clip", "norm"]
 Sums = Literal["float32", "as_sent"]
 Unsupported = Literal["skip", "refuse"]
+
+
+def refuse_not_positive(name: str, value: object) -> None:
+    """Raise UserError unless the option is a number above 0 and finite."""
+    if not isinstance(value, Real) or not 0 < float(value) < math.inf:
+        raise UserError(f"K-FAC: {name} is {value}; it must be a number above 0 and finite")
 
 
 @dataclass(frozen=True)
@@ -95,10 +101,8 @@ class Options:
                 value = getattr(self, name)
                 raise UserError(f'K-FAC: {name} is "{value}"; choose one of {", ".join(choices)}')
         for name in ("damping", "batch_norm_damping", "kl_clip", "stale_tolerance"):
-            if not 0 < getattr(self, name) < math.inf:
-                value = getattr(self, name)
-                raise UserError(f"K-FAC: {name} is {value}; it must be above 0 and finite")
-        if not 0 <= self.average_decay < 1:
+            refuse_not_positive(name, getattr(self, name))
+        if not isinstance(self.average_decay, Real) or not 0 <= self.average_decay < 1:
             raise UserError(f"K-FAC: average_decay is {self.average_decay}; it must be in [0, 1)")
         for name, least in (("fisher_samples", 1), ("ranks_per_node", 0), ("simulated_ranks", 0)):
             value = getattr(self, name)

@@ -17,6 +17,11 @@ class Owners:
         mean = sum(self.cost_by_rank) / len(self.cost_by_rank)
         return max(self.cost_by_rank) / mean if mean else 1.0
 
+    @property
+    def idle_ranks(self) -> list[int]:
+        """The ranks without a layer, where there are more ranks than layers."""
+        return [rank for rank in range(len(self.cost_by_rank)) if rank not in self.of_layer]
+
     def format_table(self) -> str:
         """Return a table for people, one line per rank: its layers and share of the work."""
         total = sum(self.cost_by_rank) or 1.0
@@ -25,9 +30,9 @@ class Owners:
             share = cost / total
             bar = "#" * round(40 * share)
             lines.append(f"{rank:4d}  {self.of_layer.count(rank):6d}  {share:6.1%}  {bar}")
-        idle = [str(rank) for rank in range(len(self.cost_by_rank)) if rank not in self.of_layer]
-        if idle:
-            lines.append(f"ranks without a layer, which wait for the others: {', '.join(idle)}")
+        if self.idle_ranks:
+            idle = ", ".join(map(str, self.idle_ranks))
+            lines.append(f"ranks without a layer, which wait for the others: {idle}")
         return "\n".join(lines)
 
 

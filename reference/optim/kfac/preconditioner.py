@@ -1,6 +1,6 @@
 """K-FAC as a preconditioner in front of any optimizer of torch.optim."""
 
-import math
+import logging
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,13 +11,23 @@ from reference.optim.kfac import inverse
 from reference.optim.kfac.curvature import Curvature, Phase
 from reference.optim.kfac.exchange import Exchange, Guard
 from reference.optim.kfac.faults import OutOfRange
-from reference.optim.kfac.layers import BatchNormLayer, KroneckerLayer, Layer, find_layers
+from reference.optim.kfac.layers import (
+    LEFT_OUT_ON_PURPOSE,
+    BatchNormLayer,
+    KroneckerLayer,
+    Layer,
+    find_layers,
+)
 from reference.optim.kfac.observer import Observer
-from reference.optim.kfac.options import Options
+from reference.optim.kfac.options import Options, refuse_not_positive
 from reference.optim.kfac.owners import Owners
 from reference.optim.kfac.simulated import SimulatedCurvature, SimulatedExchange
 from reference.optim.kfac.staleness import Interval
 from rules.errors import UserError
+
+NAMED_MAX = 3  # layers in a warning
+
+logger = logging.getLogger(__name__)
 
 
 class KFAC(Observer):
@@ -41,7 +51,8 @@ class KFAC(Observer):
 
     ``guard`` is entered around every collective, to turn the loss of a rank into an error of the
     caller's; ``phase`` around the making of factors and of inverses, with "factors" or "inverse",
-    for a profiler. Raises UserError for a model or options that are not supported.
+    for a profiler. Layers without factors and ranks without a layer are named in a warning. Raises
+    UserError for a model or options that are not supported.
     """
 
     def __init__(
@@ -51,7 +62,8 @@ class KFAC(Observer):
         guard: Guard = nullcontext,
         phase: Phase = nullcontext,
     ) -> None:
-        options = options or Options()
+        options = Options() if options is None else options
+        _refuse_other_types(model, options)
         layers, self.left_out = find_layers(model, options)
         if options.simulated_ranks:
             self.exchange: Exchange = SimulatedExchange(guard)
@@ -65,6 +77,31 @@ class KFAC(Observer):
         self._inside = [parameter for layer in self.layers for parameter in layer.parameters]
         inside = set(self._inside)
         self._outside = [p for p in model.parameters() if p.requires_grad and p not in inside]
+        if self.exchange.rank == 0:
+            self._warn_of_idle()
+
+    def _warn_of_idle(self) -> None:
+        """Name the layers that have no factors, and the ranks that have no layer."""
+        reasons = [
+            f'"{name}" ({reason})'
+            for name, reason in self.left_out.items()
+            if reason not in LEFT_OUT_ON_PURPOSE
+        ]
+        if reasons:
+            more = f" and {len(reasons) - NAMED_MAX} more" if len(reasons) > NAMED_MAX else ""
+            logger.warning(
+                "K-FAC: %s%s: left to the optimizer alone; skip them by name, if that is right, or "
+                'set unsupported to "refuse"',
+                ", ".join(reasons[:NAMED_MAX]),
+                more,
+            )
+        if self.options.distribute_inverse and (idle := self.owners.idle_ranks):
+            logger.warning(
+                "K-FAC: %d ranks, but %d layers to invert: %s idle meanwhile",
+                self.exchange.world_size,
+                len(self.layers),
+                f"rank {idle[0]} is" if len(idle) == 1 else f"{len(idle)} ranks are",
+            )
 
     def remove(self) -> None:
         """Remove the hooks from the model and destroy the process groups, on every rank."""
@@ -81,8 +118,7 @@ class KFAC(Observer):
 
     @damping.setter
     def damping(self, damping: float) -> None:
-        if not 0 < damping < math.inf:
-            raise UserError(f"K-FAC: damping is {damping}; it must be above 0 and finite")
+        refuse_not_positive("damping", damping)
         self.curvature.change_damping(damping)
 
     @property
@@ -293,3 +329,17 @@ class KFAC(Observer):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a ``state_dict``. Raises UserError if it belongs to another model."""
         self.curvature.load_state_dict(state)
+
+
+def _refuse_other_types(model: object, options: object) -> None:
+    """Raise UserError for what is no model, and for options that are a number or a mapping."""
+    if not isinstance(model, nn.Module):
+        raise UserError(
+            f"K-FAC: the model is a {type(model).__name__}, expected an nn.Module; fix: give the "
+            "model itself, not its parameters"
+        )
+    if not isinstance(options, Options):
+        raise UserError(
+            f"K-FAC: the options are a {type(options).__name__}, expected Options; fix: write "
+            "KFAC(model, Options(damping=…))"
+        )

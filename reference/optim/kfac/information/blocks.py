@@ -17,7 +17,7 @@ from reference.optim.kfac.layers import (
     Layer,
     find_layers,
 )
-from reference.optim.kfac.observer import Observer
+from reference.optim.kfac.observer import Observer, pause_all
 from reference.optim.kfac.options import Fisher, Options, Unsupported
 from reference.optim.kfac.statistic import Statistic
 from rules.errors import UserError, did_you_mean
@@ -67,6 +67,8 @@ class FisherBlocks:
 
     def find_largest_eigenvalues(self, count: int = 1) -> list[tuple[float, str]]:
         """Return the largest eigenvalues of all blocks, each with the layer that has it."""
+        if count < 1:
+            raise UserError(f"information: {count} eigenvalues; fix: choose 1 or more")
         found = []
         for name, block in self.blocks.items():
             values = block.eigenvalues()
@@ -97,6 +99,9 @@ class FisherBlocks:
                 "fix: give a tensor for every parameter with a block, as model.named_parameters() "
                 "names them"
             )
+        for block in self.blocks.values():
+            for name, parameter in zip(block.names, block.layer.parameters, strict=True):
+                refuse_shape(name, vectors[name], parameter)
         return self._collect(
             lambda block: compute(block, block.join([vectors[name] for name in block.names]))
         )
@@ -107,7 +112,7 @@ def fisher_blocks(
     data: Batches,
     *,
     fisher: Fisher = "exact",
-    losses: Losses = compute_cross_entropies,
+    losses: Losses | None = None,
     samples: int = 1,
     skip: tuple[str, ...] = (),
     unsupported: Unsupported = "skip",
@@ -116,34 +121,46 @@ def fisher_blocks(
 
     ``data`` are batches of inputs and targets, (n, …) both. ``model`` is evaluated as after
     ``model.eval()``, so that samples do not depend on each other; its mode, its gradients and its
-    statistics stay as they are. ``fisher`` is that of ``Options``: "exact" and "sampled" (with so
-    many ``samples`` of each) take the outputs as logits of a classifier and read no targets;
-    "empirical" and "gauss_newton" read ``losses``, which returns the loss of each sample, (n,),
-    from outputs and targets.
+    statistics stay as they are, and so does a ``KFAC`` that is attached to it. ``fisher`` is that
+    of ``Options``: "exact" and "sampled" (with so many ``samples`` of each) take the outputs as
+    logits of a classifier and read no targets; "empirical" and "gauss_newton" read ``losses``,
+    which returns the loss of each sample, (n,), from outputs and targets (default: cross-entropy).
 
-    Raises UserError for data without samples, losses of another shape, or layers that are not
-    supported, with ``unsupported="refuse"``.
+    Raises UserError for data without samples, outputs that are not finite or no logits, losses of
+    another shape or without effect, or layers that are not supported, with
+    ``unsupported="refuse"``.
     """
+    reads_losses = fisher in ("empirical", "gauss_newton")
+    if losses is not None and not reads_losses:
+        raise UserError(
+            f'information: losses have no effect with fisher="{fisher}", which takes the outputs '
+            'as logits; fix: leave them out, or set fisher="gauss_newton"'
+        )
+    if samples != 1 and fisher != "sampled":
+        raise UserError(
+            f'information: samples is {samples}, but nothing is drawn with fisher="{fisher}"; '
+            'fix: leave it out, or set fisher="sampled"'
+        )
+    losses = losses or compute_cross_entropies
     # The gradients of any losses are observed as those of drawn targets are.
     kind: Fisher = "sampled" if fisher == "empirical" else fisher
     options = Options(fisher=kind, fisher_samples=samples, skip=skip, unsupported=unsupported)
     layers, left_out = find_layers(model, options, without=(nn.Embedding,))
-    observer = Observer(layers, options, _Everything())
     count = 0
-    try:
-        with evaluate(model), torch.enable_grad():
-            for inputs, targets in data:
+    with evaluate(model), torch.enable_grad():
+        observer = Observer(layers, options, _Everything())
+        try:
+            for inputs, targets in check_batches(data):
                 outputs = model(inputs)
+                _refuse_outputs(outputs, reads_losses)
                 count += len(outputs)
                 if fisher == "empirical":
                     observer.observe_sampled(sum_losses(losses, outputs, targets))
                 else:
-                    of_batch = partial(_swap(losses), targets) if fisher == "gauss_newton" else None
+                    of_batch = partial(_swap(losses), targets) if reads_losses else None
                     observer.observe(outputs, of_batch, share=len(outputs))
-    finally:
-        observer.remove()
-    if not count:
-        raise UserError("information: data has no samples; fix: give batches (inputs, targets)")
+        finally:
+            observer.remove()
     names = {parameter: name for name, parameter in model.named_parameters()}
     blocks = {}
     for layer in layers:
@@ -200,16 +217,63 @@ def _swap(losses: Losses) -> Losses:
     return lambda targets, outputs: losses(outputs, targets)
 
 
+def check_batches(data: Batches) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the batches, (n, …) both.
+
+    Raises UserError without any sample, and for what is no pair of inputs and targets.
+    """
+    fix = "fix: give batches (inputs, targets)"
+    count = 0
+    for number, batch in enumerate(data):
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise UserError(f"information: batch {number} of data is no pair; {fix}")
+        inputs, targets = batch
+        if len(inputs):
+            count += len(inputs)
+            yield inputs, targets
+    if not count:
+        raise UserError(f"information: data has no samples; {fix}")
+
+
+def _refuse_outputs(outputs: Tensor, reads_losses: bool) -> None:
+    """Raise UserError for outputs (n, …) of which no information matrix can be made."""
+    if not outputs.isfinite().all():
+        raise UserError(
+            "information: outputs of the model are not finite; fix: look for NaN in the data and "
+            "in the weights"
+        )
+    if not reads_losses and outputs.shape[-1] < 2:
+        raise UserError(
+            "information: the model has one output, and a softmax of one logit is always 1; fix: "
+            'set fisher="gauss_newton" and give losses, such as those of binary_cross_entropy'
+        )
+
+
 @contextmanager
 def evaluate(model: nn.Module) -> Iterator[None]:
-    """Put all modules into the mode of evaluation within the context."""
+    """Put all modules into the mode of evaluation within the context, where no KFAC observes."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
-        yield
+        with pause_all():
+            yield
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+def refuse_shape(name: str, vector: Any, parameter: Tensor) -> None:
+    """Raise UserError unless ``vector`` is a tensor of the shape of the parameter, of any shape."""
+    if not isinstance(vector, Tensor):
+        raise UserError(
+            f'information: the vector has {type(vector).__name__} for "{name}"; expected a tensor; '
+            "fix: call backward() first where these are gradients"
+        )
+    if vector.shape != parameter.shape:
+        raise UserError(
+            f'information: the vector has shape {tuple(vector.shape)} for "{name}", expected '
+            f"{tuple(parameter.shape)}"
+        )
 
 
 def refuse_damping(damping: float) -> None:

@@ -12,7 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp, vjp
 
-from reference.optim.kfac.information.blocks import Batches, Losses, Vectors, evaluate, sum_losses
+from reference.optim.kfac.information.blocks import (
+    Batches,
+    Losses,
+    Vectors,
+    check_batches,
+    evaluate,
+    refuse_shape,
+    sum_losses,
+)
 from rules.errors import UserError, did_you_mean
 
 
@@ -25,12 +33,10 @@ class FisherProducts:
     """
 
     def __init__(self, model: nn.Module, data: Batches, losses: Losses | None = None) -> None:
-        self._model, self._losses, self._data = model, losses, list(data)
+        self._model, self._losses, self._data = model, losses, list(check_batches(data))
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self._weights = {name: parameter.detach() for name, parameter in trained.items()}
         self._samples = sum(len(inputs) for inputs, _ in self._data)
-        if not self._samples:
-            raise UserError("information: data has no samples; fix: give batches (inputs, targets)")
 
     @property
     def size(self) -> int:
@@ -41,14 +47,15 @@ class FisherProducts:
     def multiply(self, vectors: Vectors) -> dict[str, Tensor]:
         """Return F v; shapes are those of the parameters. A parameter that is missing counts as 0.
 
-        Raises UserError for a name that is no parameter of the model.
+        Raises UserError for a name that is no parameter of the model, and for another shape.
         """
-        for name in vectors:
+        for name, vector in vectors.items():
             if name not in self._weights:
                 raise UserError(
                     f'information: "{name}" is no parameter that is trained'
                     f"{did_you_mean(name, self._weights)}"
                 )
+            refuse_shape(name, vector, self._weights[name])
         zeros = {name: torch.zeros_like(weight) for name, weight in self._weights.items()}
         direction, total = zeros | dict(vectors), zeros
         with evaluate(self._model):

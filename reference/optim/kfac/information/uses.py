@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from reference.optim.kfac.information.blocks import FisherBlocks
+from rules.errors import UserError
 
 
 class ElasticPenalty:
@@ -11,6 +12,8 @@ class ElasticPenalty:
     ½ · ``strength`` · (θ - θ*)ᵀ F (θ - θ*): elastic weight consolidation (Kirkpatrick et al. 2017,
     arXiv:1612.00796), with the Kronecker-factored blocks of Ritter et al. 2018 (arXiv:1805.07810)
     or their diagonals, as published first. Parameters without a block are free.
+
+    Raises UserError for a negative strength, and for blocks of another model.
     """
 
     def __init__(
@@ -20,9 +23,11 @@ class ElasticPenalty:
         strength: float = 1.0,
         is_diagonal: bool = False,
     ) -> None:
+        if not strength >= 0:
+            raise UserError(f"information: strength is {strength}; it must be 0 or more")
         self._blocks, self._strength = blocks, strength
         self._diagonal = blocks.find_diagonal() if is_diagonal else None
-        trained = dict(model.named_parameters())
+        trained = _find_parameters(model, blocks)
         self._parameters = {name: trained[name] for name in blocks.parameters}
         self._kept = {name: p.detach().clone() for name, p in self._parameters.items()}
 
@@ -43,11 +48,25 @@ def compute_saliencies(
     Without ``damping`` the others stay as they are: ½ θ² F_ii (optimal brain damage, LeCun et al.
     1990). With it the others of the layer adapt: ½ θ² / [(F + λI)⁻¹]_ii (optimal brain surgeon,
     Hassibi et al. 1993). Both take the loss to be at its minimum. The result is of any shape.
+    Raises UserError for blocks of another model.
     """
-    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    found = _find_parameters(model, blocks)
+    weights = {name: parameter.detach() for name, parameter in found.items()}
     if damping is None:
         stiffness = blocks.find_diagonal()
     else:
         inverses = blocks.find_inverse_diagonal(damping)
         stiffness = {name: 1 / inverse for name, inverse in inverses.items()}
     return {name: 0.5 * weights[name].square() * stiff for name, stiff in stiffness.items()}
+
+
+def _find_parameters(model: nn.Module, blocks: FisherBlocks) -> dict[str, nn.Parameter]:
+    """Return the parameters by name. Raises UserError if one that has a block is missing."""
+    parameters = dict(model.named_parameters())
+    for name in blocks.parameters:
+        if name not in parameters:
+            raise UserError(
+                f'information: the blocks have "{name}", which the model lacks; fix: give the '
+                "model that they were computed of"
+            )
+    return parameters

@@ -3,6 +3,7 @@
 import doctest
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from reference.optim.kfac import information
+from reference.optim.kfac import KFAC, Options, information
 from reference.optim.kfac.information.block import Block
 from reference.optim.kfac.information.blocks import FisherBlocks
 from rules.definition import ROOT
@@ -202,6 +203,25 @@ def test_a_model_stays_as_it_was() -> None:
     assert not any(module._forward_hooks for module in model.modules())
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_preconditioner_of_the_model_does_not_see_these_passes(overlap: bool) -> None:
+    directions = []
+    for is_asked in (False, True):
+        model = _network()
+        kfac = KFAC(model, Options(overlap=overlap, average_decay=0, skip=("4",)))
+        for inputs, targets in _data(2):
+            model.zero_grad()
+            functional.cross_entropy(model(inputs), targets).backward()
+            if is_asked:
+                blocks = information.fisher_blocks(model, _data(1))
+                products = information.FisherProducts(model, _data(1))
+                products.multiply(blocks.multiply(_random_vectors(model)))
+            kfac.step()
+        directions.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+        kfac.remove()
+    assert all(torch.equal(*pair) for pair in zip(*directions, strict=True))
+
+
 def test_an_elastic_penalty_is_the_quadratic_form_and_its_gradient_the_product() -> None:
     model = _network()
     blocks = information.fisher_blocks(model, _data())
@@ -289,6 +309,43 @@ def test_bad_input_is_named() -> None:
         products.multiply({"0.weigth": torch.ones(1)})
     with pytest.raises(UserError, match="choose a number from 1 to"):
         products.find_largest_eigenvalues(10_000)
+    with pytest.raises(UserError, match="choose 1 or more"):
+        blocks.find_largest_eigenvalues(0)
+    with pytest.raises(UserError, match=r'the vector has shape \(2,\) for "0\.weight", expected'):
+        products.multiply({"0.weight": torch.ones(2)})
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    with pytest.raises(UserError, match=r'has NoneType for "0\.weight".*call backward'):
+        blocks.solve(gradients, 1.0)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="strength is -1"):
+        information.ElasticPenalty(model, blocks, -1)
+    other = nn.Linear(2, 2)
+    for use in (information.ElasticPenalty, information.compute_saliencies):
+        with pytest.raises(UserError, match=r'the blocks have "0\.weight", which the model lacks'):
+            use(other, blocks)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"losses": functional.cross_entropy}, 'losses have no effect with fisher="exact"'),
+        ({"fisher": "empirical", "samples": 4}, "samples is 4, but nothing is drawn"),
+    ],
+)
+def test_settings_without_effect_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        information.fisher_blocks(_network(), _data(1), **settings)
+
+
+def test_data_without_meaning_are_refused() -> None:
+    model, (inputs, targets) = _network(), _data(1)[0]
+    with pytest.raises(UserError, match="batch 1 of data is no pair"):
+        information.fisher_blocks(model, [(inputs, targets), inputs])  # type: ignore[list-item]
+    with pytest.raises(UserError, match="outputs of the model are not finite"):
+        information.fisher_blocks(model, [(inputs * float("nan"), targets)])
+    with pytest.raises(UserError, match="data has no samples"):
+        information.fisher_blocks(model, [(inputs[:0], targets[:0])])
+    with pytest.raises(UserError, match="a softmax of one logit is always 1"):
+        information.fisher_blocks(nn.Linear(3, 1), [(torch.ones(2, 3), torch.ones(2))])
 
 
 def test_the_examples_of_the_page_print_what_it_says() -> None:

@@ -521,9 +521,9 @@ def test_a_batch_that_overflowed_is_left_out(caplog: pytest.LogCaptureFixture) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"damping": 0.0}, "damping is 0.0; it must be above 0"),
+        ({"damping": 0.0}, "damping is 0.0; it must be a number above 0"),
         ({"damping": float("nan")}, "damping is nan"),
-        ({"damping": float("inf")}, "damping is inf; it must be above 0 and finite"),
+        ({"damping": float("inf")}, "damping is inf; it must be a number above 0 and finite"),
         ({"kl_clip": float("nan")}, "kl_clip is nan"),
         ({"average_decay": float("nan")}, "average_decay is nan"),
         ({"simulated_ranks": 2.5}, "simulated_ranks is 2.5; it must be a whole number from 0"),

@@ -3,6 +3,7 @@
 import copy
 import logging
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
@@ -193,3 +194,58 @@ def test_paused_passes_add_nothing_but_their_gradients_are_preconditioned() -> N
         assert one.grad is not None
         assert two.grad is not None
         assert torch.allclose(one.grad, 2 * two.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_layers_without_factors_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    network = nn.Sequential(nn.Linear(3, 4), nn.PReLU(), nn.LayerNorm(4), nn.Linear(4, 2))
+    with caplog.at_level(logging.WARNING):
+        KFAC(network, Options(skip=("2",)))
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert '"1" (no factors for PReLU): left to the optimizer alone; skip them' in message
+    caplog.clear()
+    network[0].weight.requires_grad_(False)
+    with caplog.at_level(logging.WARNING):
+        KFAC(network, Options(skip=("1", "2")))
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (make_network(), 1e-3, r"options are a float, expected Options; fix: write KFAC\(model"),
+        (make_network(), {"damping": 1}, "options are a dict, expected Options"),
+        (make_network().parameters(), None, "expected an nn.Module; fix: give the model itself"),
+    ],
+)
+def test_other_arguments_are_refused(model: Any, options: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        KFAC(model, options)
+
+
+@pytest.mark.parametrize("value", ["x", None, 0, float("nan")])
+def test_a_damping_that_is_no_number_is_refused(value: Any) -> None:
+    with pytest.raises(UserError, match="it must be a number above 0 and finite"):
+        Options(damping=value)
+    kfac = KFAC(make_network())
+    with pytest.raises(UserError, match="it must be a number above 0 and finite"):
+        kfac.damping = value
+
+
+def test_samples_that_are_not_first_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    class OverPositions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 3), nn.Linear(3, 2)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            outputs: Tensor = self.last(self.first(inputs).mean(0))
+            return outputs
+
+    network = OverPositions()
+    kfac = KFAC(network)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            network(torch.ones(5, 4, 3)).square().mean().backward()  # 5 positions of 4 samples
+            kfac.step()
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert 'layer "first" saw 5 samples and layer "last" 4; dimension 0' in message
