@@ -52,6 +52,14 @@ def make_parser() -> argparse.ArgumentParser:
     add("--scale", default="full", help="mini or full (default)")
     add_data_option(parser)
     add(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a variant of the data that the open division may train on, such as catalogue=cosmos",
+    )
+    add(
         "--verify", action="store_true", help="read every byte and compare digests; prepare nothing"
     )
     add(
@@ -80,7 +88,8 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Prepare or verify a dataset, print where and what it is, and export it with ``--export``."""
     arguments = make_parser().parse_args(argv)
-    chosen = definition.load(_find_benchmark(arguments.benchmark, arguments.scale), arguments.scale)
+    usual = definition.load(_find_benchmark(arguments.benchmark, arguments.scale), arguments.scale)
+    chosen = _vary(usual, arguments.overrides)
     output = _choose_export_path(chosen, arguments)
     if arguments.stage:
         return _stage(chosen, arguments)
@@ -109,12 +118,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _verify_reader(folder, arguments.verify_reader, terminal)
     if output:
         _export(chosen, folder, output, terminal)
+    if chosen.data != usual.data:
+        terminal.tell("a variant's data: the definition has no digest to compare with")
+        return EXIT_FINE
     if chosen.data_digest and manifest.digest != chosen.data_digest:
         terminal.tell(
             f"these are not the reference's data, which have the digest {chosen.data_digest}"
         )
         return EXIT_FINDINGS
     return EXIT_FINE
+
+
+def _vary(usual: Definition, overrides: Sequence[str]) -> Definition:
+    """Return the definition with the chosen variants of its data; UserError for other settings."""
+    from reference.run.config import parse_override
+
+    known = {key: choices for key, choices in usual.variants.items() if key in usual.data}
+    chosen: dict[str, str] = {}
+    for key, text in map(parse_override, overrides):
+        if key not in known:
+            variants = f"all: {', '.join(known)}" if known else "there are none"
+            raise UserError(
+                f"--set {key}: the data of {usual.name} have no such variant"
+                f"{did_you_mean(key, known)} ({variants})"
+            )
+        if text not in known[key]:
+            raise UserError(f"--set {key}={text}: expected one of {', '.join(known[key])}")
+        chosen[key] = text
+    return usual.vary(chosen)
 
 
 def _stage(chosen: Definition, arguments: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from benchmarks.galaxy_generation.weights_file import (
     UNTRAINED,
     find_path,
     find_published,
+    other_network,
     read_file,
 )
 from benchmarks.galaxy_vae.keras_model import Flow, FluxScaling, cut_off_overflow, make_decoder
@@ -68,7 +69,12 @@ class KerasGeneration(GenerationTask):
         networks = [self.decoder, *self.flow.networks]
         variables = [variable for network in networks for variable in network.variables]
         for variable in variables if self.weights else ():
-            variable.assign(self.weights[variable.path])
+            given, wanted = self.weights.get(variable.path), tuple(variable.shape)
+            if given is None or given.shape != wanted:
+                found = None if given is None else given.shape
+                path = str(find_path(self.definition.scale))
+                raise other_network(path, variable.path, wanted, found)
+            variable.assign(given)
         self._images = np.empty((0, len(bands), model["pixels"], model["pixels"]), np.float32)
         self._traced: dict[tuple[str, str], dict[str, Any]] = {}
         self.use_execution(self.config.execution.with_setting("threads", threads))

@@ -24,11 +24,14 @@ from benchmarks.galaxy_generation.weights_file import (
     UNTRAINED,
     find_path,
     find_published,
+    other_network,
     read_file,
 )
 from reference.run import checkpoint
 from reference.run.config import RunConfig
 from reference.run.seeding import seed_everything
+from rules.definition import Definition
+from rules.definition import load as load_definition
 from rules.errors import UserError
 from rules.host import atomic_write
 
@@ -46,10 +49,22 @@ class Weights(NamedTuple):
 def read_published(config: RunConfig) -> Weights:
     """Return the weights of the definition; in the open division those of any file.
 
-    Raises UserError as ``read_weights``.
+    Raises UserError as ``read_weights``, and for those of another network.
     """
     path, expected = find_published(config)
-    return read_weights(path, expected)
+    found = read_weights(path, expected)
+    refuse_other_network(str(path), found.tensors, config.definition)
+    return found
+
+
+def refuse_other_network(what: str, tensors: Mapping[str, Tensor], definition: Definition) -> None:
+    """Raise UserError unless names and shapes of the tensors are those of the definition."""
+    with torch.device("meta"):
+        wanted = Generative(definition.model, definition.data).state_dict()
+    for name in [*wanted, *tensors]:
+        shapes = [tuple(each[name].shape) if name in each else None for each in (wanted, tensors)]
+        if shapes[0] != shapes[1]:
+            raise other_network(what, name, *shapes)
 
 
 def read_or_make(config: RunConfig) -> Weights:
@@ -99,11 +114,14 @@ def select_parts(
 def write_weights(scale: str, state: Mapping[str, Tensor], store: str = "float32") -> None:
     """Write the file of a scale from the state of a ``GalaxyVae``, and print its digest.
 
-    The tensors keep their shapes and are stored in the format ``store``.
+    The tensors keep their shapes and are stored in the format ``store``. Raises UserError for the
+    state of another network than that of the scale.
     """
     target = find_path(scale)
+    parts = select_parts(state, FORMATS[store])
+    refuse_other_network(f"--scale {scale}", parts, load_definition("galaxy_generation", scale))
     target.parent.mkdir(exist_ok=True)
-    content = save(select_parts(state, FORMATS[store]), metadata={"made_by": "galaxy_vae"})
+    content = save(parts, metadata={"made_by": "galaxy_vae"})
     atomic_write(target, content)
     print(f"{target}: {len(content) / 1e6:.1f} MB")
     print(f"weights_digest: {hashlib.sha256(content).hexdigest()}")

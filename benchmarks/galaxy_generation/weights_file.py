@@ -31,10 +31,13 @@ def read_file(path: Path, expected_digest: str | None) -> tuple[bytes, str]:
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
-        raise UserError(
-            f"{path}: missing; train galaxy_vae, then write its weights with "
-            "`python -m benchmarks.galaxy_generation.weights CHECKPOINT`"
-        ) from error
+        fix = (
+            "train galaxy_vae, then write its weights with `python -m "
+            f"benchmarks.galaxy_generation.weights CHECKPOINT --scale {path.stem}`"
+            if expected_digest is None
+            else "fix: restore it, as with `git checkout`; the closed division has no others"
+        )
+        raise UserError(f"{path}: missing; {fix}") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     digest = hashlib.sha256(content).hexdigest()
@@ -45,3 +48,14 @@ def read_file(path: Path, expected_digest: str | None) -> tuple[bytes, str]:
             "restore the file, or run with --division open"
         )
     return content, digest
+
+
+def other_network(
+    what: str, name: str, wanted: tuple[int, ...] | None, found: tuple[int, ...] | None
+) -> UserError:
+    """Return the error for weights of another network; None stands for a tensor that is missing."""
+    has, needs = (f"shape {shape}" if shape else "none" for shape in (found, wanted))
+    return UserError(
+        f"{what}: these are weights of another network: of {name} they have {has}, expected "
+        f"{needs}; fix: give those of the same scale"
+    )

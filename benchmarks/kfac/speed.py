@@ -31,7 +31,7 @@ FISHERS: Mapping[str, list[str]] = {
     SGD: SETTINGS[SGD],
     **{
         f"K-FAC, {fisher} Fisher, every step": ["kfac_stale=false", f"kfac_fisher={fisher}"]
-        for fisher in ("empirical", "sampled", "sampled_4", "exact")
+        for fisher in ("empirical", "sampled", "sampled_4", "exact", "gauss_newton")
     },
 }
 

@@ -35,8 +35,11 @@ def find_problem(data: Mapping[str, Any], data_root: Path) -> str:
 
     Nothing is written.
     """
-    generator, where = _generator(data), folder(data, data_root)
-    parameters = generator.parameters_of(data)
+    generator = _generator(data)
+    try:
+        where, parameters = folder(data, data_root), generator.parameters_of(data)
+    except UserError as error:  # such as a catalogue that is missing
+        return str(error)
     if where.exists():
         try:
             generator.prepare(where, parameters)  # it only reads what is prepared

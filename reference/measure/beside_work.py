@@ -88,7 +88,7 @@ def compare_with_fair_share(
     definition, count = definitions.load(name, scale), usable_processors()
     can_share = count > 1
     if definition.kind == "train":
-        config = configure(definition, overrides=overrides)
+        config = configure(definition, division="open", overrides=overrides)
         can_share = can_share and config.global_batch_size % count == 0
     total = 3 if can_share else 2
     alone = run_alone(measure_pace, *request)
@@ -106,7 +106,9 @@ def measure_pace(name: str, scale: str, overrides: Sequence[str], data_root: Pat
     from reference.torch.distributed import start_ranks
 
     definition = definitions.load(name, scale)
-    config = configure(definition, overrides=overrides, data_root=data_root, seed=1)
+    config = configure(
+        definition, division="open", overrides=overrides, data_root=data_root, seed=1
+    )
     with start_ranks() as ranks:
         task = make_ready_task(pick_create(import_task(definition, "torch")), config, ranks)
         asked = definition.generation

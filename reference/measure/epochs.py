@@ -184,16 +184,22 @@ def measure_missing(
 def _find_same(
     measured: Mapping[str, Any], definition: Definition, arm: Arm, seed: int
 ) -> Run | None:
-    """Return the run of this seed that any comparison has with the settings of ``arm``."""
+    """Return the run of this seed that any comparison has with the settings of ``arm``.
+
+    Of several it is one whose evaluations are recorded.
+    """
+    found: list[Run] = []
     for entry in measured.values():
         what = entry["what"]
         if what["definition_digest"] != definition.digest:
             continue
-        names = [name for name, found in what["settings"].items() if found == _describe(arm)]
-        for run in entry["runs"]:
-            if run["arm"] in names and run["seed"] == seed:
-                return Run(**{**run, "arm": arm.name})
-    return None
+        names = [name for name, settings in what["settings"].items() if settings == _describe(arm)]
+        found += [
+            Run(**{**run, "arm": arm.name})
+            for run in entry["runs"]
+            if run["arm"] in names and run["seed"] == seed
+        ]
+    return max(found, key=lambda run: len(run.evaluations), default=None)
 
 
 def _evaluate_every_epoch(definition: Definition, arm: Arm) -> Definition:

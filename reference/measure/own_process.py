@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -121,5 +122,16 @@ def _start_rank() -> None:
 
 
 def _end_silently() -> None:
-    """Let Ctrl-C end this process at once; the process that the user started reports it."""
+    """Let Ctrl-C end this process at once; the process that the user started reports it.
+
+    Where that process has ended otherwise, as by a scheduler, this one ends too.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)  # nobody is there to whom an error could be reported

@@ -316,7 +316,7 @@ def measure_peak_bytes(
     from reference.torch.distributed import start_ranks
 
     short = shorten_definition(definitions.load(name, scale), blocks)
-    config = configure(short, overrides=overrides, data_root=data_root, seed=1)
+    config = configure(short, division="open", overrides=overrides, data_root=data_root, seed=1)
     with start_ranks() as ranks:
         task = pick_create(import_task(short, "torch"))(config, ranks)
         run_task(task, config, RunLogWriter(None))

@@ -165,6 +165,11 @@ def configure(
             variants[key] = _parse_choice(key, text, definition.variants[key])
         elif key in rules:
             values[key] = _parse_allowed(rules[key], text, division, own_code)
+        elif key == PRESET:
+            raise UserError(
+                f"--set {PRESET}={text}: {definition.name} has no presets at {definition.scale} "
+                "scale; its README says which settings it has"
+            )
         else:
             known = [*rules, *execution_choices, *definition.variants]
             known += [PRESET] if definition.presets else []
@@ -276,7 +281,9 @@ def _parse_choice(key: str, text: str, choices: Sequence[str]) -> str:
     largest = MOST_SAMPLES if key == "micro_batch" else LARGEST_NUMBER
     is_number = "a number" in choices and text.isdecimal() and 1 <= int(text[:20]) <= largest
     if text not in choices and not is_number:
-        raise UserError(f"--set {key}={text}: expected one of {', '.join(choices)}")
+        numbers = {"a number": f"a number from 1 to {largest:,}"}
+        known = ", ".join(numbers.get(choice, choice) for choice in choices)
+        raise UserError(f"--set {key}={text}: expected one of {known}")
     return text
 
 

@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
+from safetensors.torch import load
 
 from benchmarks.galaxy_generation import plain, task, training, weights, weights_file
 from benchmarks.galaxy_vae.sampling import NoCompilerError
@@ -22,7 +23,7 @@ from reference.run.log import RunLogWriter
 from reference.run.progress import ignore_progress
 from reference.torch import precision
 from reference.torch.distributed import TorchRanks, start_ranks
-from rules import evidence
+from rules import definition, evidence
 from rules.errors import UserError
 from rules.evidence import Evidence
 from tests.distributed import on_ranks
@@ -179,6 +180,27 @@ def test_weights_that_cannot_be_used_are_refused_in_one_line(
         weights.read_published(dataclasses.replace(config, division="open"))
     with pytest.raises(UserError, match="give one of galaxy_vae"):
         weights.select_parts({"trunk.weight": torch.zeros(1)})
+
+
+def test_weights_of_another_network_are_refused(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = weights_file.find_path("mini").read_bytes()
+    monkeypatch.setattr(weights_file, "FOLDER", tmp_path)
+    weights_file.find_path("full").write_bytes(published)
+    full = dataclasses.replace(
+        config, definition=definition.load("galaxy_generation", "full"), division="open"
+    )
+    with pytest.raises(UserError, match=r"of another network: of decoder\..* same scale"):
+        task.create(full, ALONE)
+    with pytest.raises(UserError, match="restore it, as with `git checkout`"):
+        task.create(config, ALONE)
+    state = load(published)
+    with pytest.raises(UserError, match="--scale full: these are weights of another network"):
+        weights.write_weights("full", state)
+    assert weights_file.find_path("full").read_bytes() == published
+    weights.write_weights("mini", state, "float16")
+    assert weights_file.find_path("mini").is_file()
 
 
 def test_ranks_that_do_not_divide_the_images_are_refused(config: RunConfig) -> None:

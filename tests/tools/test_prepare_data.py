@@ -7,10 +7,12 @@ import pytest
 
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
+from rules.definition import ROOT
 from rules.errors import UserError
 from tests import tiny
 from tools import prepare_data
 
+COSMOS = ROOT.parent / "shared/data/cosmos_example/real_galaxy_catalog_23.5_example.fits"
 FEW = {"train_samples": 6, "evaluation_samples": 2}
 
 
@@ -66,6 +68,9 @@ def test_exports_what_it_prepared(tmp_path: Path, capsys: pytest.CaptureFixture[
     [
         (["galaxy_shape", "--export", "fit"], 'expected fits; did you mean "fits"'),
         (["galaxy_shape", "--output", "sky.fits"], "add --export fits"),
+        (["galaxy_shape", "--set", "catalog=cosmos"], r'did you mean "catalogue".*all: catalogue'),
+        (["galaxy_shape", "--set", "catalogue=sdss"], "expected one of parametric, cosmos"),
+        (["galaxy_shape", "--set", "input_scaling=none"], "the data of galaxy_shape have no such"),
     ],
 )
 def test_wrong_use_is_told_before_anything_is_prepared(
@@ -74,6 +79,23 @@ def test_wrong_use_is_told_before_anything_is_prepared(
     with pytest.raises(UserError, match=message):
         prepare_data.main([*arguments, "--data", str(tmp_path / "data")])
     assert not (tmp_path / "data").exists()
+
+
+def test_a_catalogue_of_ones_own_is_prepared_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CEPHEID_COSMOS", str(tmp_path / "none.fits"))
+    command = ["galaxy_shape", "--data", str(tmp_path), "--set", "catalogue=cosmos"]
+    with pytest.raises(UserError, match=r"none\.fits: cannot be read"):
+        prepare_data.main(command)
+    if not COSMOS.is_file():
+        pytest.skip(f"needs {COSMOS}")
+    monkeypatch.setenv("CEPHEID_COSMOS", str(COSMOS))
+    assert prepare_data.main(command) == 0
+    printed = capsys.readouterr().out
+    assert "8 samples of galaxies" in printed
+    assert "a variant's data" in printed
+    assert prepare_data.main([*command, "--verify"]) == 0
 
 
 def test_generator_stands_for_its_benchmarks_only_if_they_share_their_data(

@@ -14,7 +14,7 @@ from reference.session.result_folder import (
     find_weights_folder,
 )
 from reference.session.session import Session
-from rules import evidence
+from rules import definition, evidence
 from rules.errors import UserError
 
 BYTES_PER_PARAMETER = 12  # of the weights that are kept, with the two moments of Adam
@@ -57,12 +57,22 @@ class Plan:
         return "\n".join([*lines, "This is a dry run: nothing was run, nothing was written."])
 
     def _describe_data(self) -> str:
-        folder = data.folder(self.config.definition.data, self.config.data_root)
+        try:
+            folder = data.folder(self.config.definition.data, self.config.data_root)
+        except UserError:  # among the refusals
+            return "cannot be prepared"
         if (folder / "manifest.json").is_file():
             size = sum(path.stat().st_size for path in folder.iterdir())
             return f"{folder}, prepared, {size / 2**20:,.0f} MiB"
-        name, scale = self.config.definition.name, self.config.definition.scale
-        return f"{folder}, not prepared yet; `cepheid data {name} --scale {scale}` prepares it"
+        chosen = self.config.definition
+        usual = definition.load(chosen.name, chosen.scale).data
+        settings = [
+            f" --set {key}={chosen.data[key]}"
+            for key in chosen.variants
+            if key in usual and chosen.data[key] != usual[key]
+        ]
+        command = f"cepheid data {chosen.name} --scale {chosen.scale}{''.join(settings)}"
+        return f"{folder}, not prepared yet; `{command}` prepares it"
 
     def _describe_samples(self) -> str:
         """Describe a run in samples, because no run has shown yet how fast this machine is."""
@@ -100,7 +110,8 @@ def plan(session: Session, division: str) -> Plan:
             task = session.task_module.create(config, session.ranks)
             notes = getattr(task, "list_notes", tuple)()  # code of one's own may have none
         except UserError as error:
-            refusals.append(str(error))
+            if str(error) not in refusals:
+                refusals.append(str(error))
     return Plan(config, request.output, count, _describe_ranks(session), refusals, notes)
 
 
@@ -126,7 +137,8 @@ def _describe_ranks(session: Session) -> str:
     else:
         share, what = session.ranks.split_batch(session.config.global_batch_size), "samples"
     where = "" if request.system else "; --system is missing, so this machine was described"
-    return f"{request.planned_ranks} on {nodes} nodes, each {share} {what} of a batch{where}"
+    on = f"{nodes} node" if nodes == 1 else f"{nodes} nodes"
+    return f"{request.planned_ranks} on {on}, each {share} {what} of a batch{where}"
 
 
 def find_refusals(config: RunConfig) -> Iterator[str]:

@@ -326,8 +326,8 @@ def _digest_catalogue(path: Path) -> dict[str, str]:
     except OSError as error:
         raise StoreError(
             f"{error.filename}: cannot be read ({error.strerror}). A COSMOS catalogue is three "
-            f"files, {', '.join(names)}; `galsim_download_cosmos` fetches them, and catalogue: "
-            f"parametric needs none."
+            f"files, {', '.join(names)}; `galsim_download_cosmos` fetches them; without "
+            f"catalogue=cosmos none is needed."
         ) from error
     _refuse_other_version([path.parent / name for name in names])
     return digests
@@ -344,8 +344,9 @@ def _refuse_other_version(files: Sequence[Path]) -> None:
                 rows[file.name] = int(content[1].header["NAXIS2"])
                 columns |= set(content[1].columns.names)
         except NO_TABLE as error:
+            why = "it holds no table" if isinstance(error, IndexError) else error
             raise StoreError(
-                f"{file}: not a whole table of a COSMOS catalogue ({error}); "
+                f"{file}: not a whole table of a COSMOS catalogue ({why}); "
                 "fix: fetch it again with `galsim_download_cosmos`"
             ) from error
     if len(set(rows.values())) > 1:

@@ -50,19 +50,18 @@ def draw_by_setting(
 ) -> None:
     """Draw every run, and the mean of each setting as a bar; published epochs and curves beside it.
 
-    The curves show the first metric with a target, of every run whose evaluations are recorded.
+    Runs that missed the target are counted. The curves show the first metric with a target, of
+    every run whose evaluations are recorded.
     """
     arms = comparison.arms
     has_published = any(arm.published_epochs for arm in arms)
     has_curves = any(run.evaluations for run in runs)
     with draw_figure(path, columns=1 + has_published + has_curves) as (figure, columns):
-        for place, arm in enumerate(arms):
-            reached = [run.epochs for run in runs if run.arm == arm.name and run.epochs]
-            columns[0].plot(reached, [place] * len(reached), ".", color=OURS, alpha=0.5)
-            if reached:
-                columns[0].plot(statistics.mean(reached), place, "|", color=OURS, ms=24, mew=2)
-            if has_published and arm.published_epochs:
-                columns[1].plot(arm.published_epochs, place, "o", color=REPORTED)
+        draw_epochs(columns[0], comparison, runs)
+        if has_published:
+            for place, arm in enumerate(arms):
+                if arm.published_epochs:
+                    columns[1].plot(arm.published_epochs, place, "o", color=REPORTED)
         columns[0].set_title(f"{definition.name}, {definition.scale} scale: measured")
         columns[0].set_yticks(range(len(arms)), [arm.name for arm in arms])
         if has_published:
@@ -76,6 +75,24 @@ def draw_by_setting(
             _draw_curves(columns[-1], definition, comparison, runs)
         title = f"{comparison.title} ({comparison.source})"
         figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS * len(columns)), fontsize=10)
+
+
+def draw_epochs(axes: Any, comparison: Comparison, runs: Sequence[Run]) -> None:
+    """Draw the epochs of each run, their mean, and how many missed, a line for each setting."""
+    for place, arm in enumerate(comparison.arms):
+        made = [run for run in runs if run.arm == arm.name]
+        reached = [run.epochs for run in made if run.epochs]
+        axes.plot(reached, [place] * len(reached), ".", color=OURS, alpha=0.5)
+        if reached:
+            axes.plot(statistics.mean(reached), place, "|", color=OURS, ms=24, mew=2)
+        if missed := len(made) - len(reached):
+            axes.annotate(
+                f"{missed} of {len(made)} missed",
+                (0.02, place),  # of the width, at the height of the setting
+                xycoords=axes.get_yaxis_transform(),
+                va="center",
+                fontsize=8,
+            )
 
 
 def _draw_curves(

@@ -51,7 +51,8 @@ def test_overrides_keep_the_type_of_the_default() -> None:
         ("compile=yes", "expected one of auto, on, off"),
         ("threads=0", "expected one of auto, a number"),
         ("threads=all", "expected one of auto, a number"),
-        ("threads=1025", "expected one of auto, a number"),
+        ("threads=1025", "expected one of auto, a number from 1 to 1,024"),
+        ("preset=batch_64", "galaxy_shape has no presets at mini scale; its README says"),
         ("micro_batch=0", "expected one of auto, whole, a number"),
         ("micro_batch=1" + "0" * 5000, "expected one of auto, whole, a number"),
         ("global_batch_size", "expected key=value"),
@@ -202,5 +203,5 @@ def test_settings_after_a_preset_replace_its_own() -> None:
 def test_an_unknown_preset_is_refused_with_all_that_exist() -> None:
     with pytest.raises(UserError, match=r"no such preset at full scale.*batch_8192.*batch_81920"):
         configure(definition.load("kfac", "full"), overrides=["preset=batch_819"])
-    with pytest.raises(UserError, match="galaxy_shape has no such setting"):
+    with pytest.raises(UserError, match="galaxy_shape has no presets at mini scale"):
         configure(MINI, overrides=["preset=batch_8192"])

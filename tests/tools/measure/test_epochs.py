@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
 
 from reference.measure import epochs, trainings
 from reference.measure.epochs import Arm, Run
+from reference.measure.figures import epochs as figures
 from reference.measure.trainings import Training
 from reference.run.config import configure
 from reference.torch.distributed import TorchRanks
@@ -166,6 +167,35 @@ def test_what_another_comparison_has_is_not_made_again(
         ("of another", 1, 16.0),
         ("of another", 2, 16.0),
     ]
+
+
+def test_of_the_same_runs_those_with_curves_are_taken(
+    training: FakeTraining, tmp_path: Path
+) -> None:
+    cepheid_epochs("--compare", "momentum", "--seeds", "1")
+    file, record = (tmp_path / "resnet50" / name for name in (epochs.COMPARISONS, epochs.MEASURED))
+    document = json.loads(record.read_text())
+    without = json.loads(json.dumps(document["mini"]["momentum"]))
+    for run in without["runs"]:
+        del run["evaluations"]
+    document["mini"] = {"older": without, **document["mini"]}
+    record.write_text(json.dumps(document))
+    file.write_text(COMPARED + COMPARED.replace("momentum:", "other:", 1))
+    cepheid_epochs("--compare", "other", "--seeds", "1")
+    assert len(training.runs) == 2
+    runs = json.loads(record.read_text())["mini"]["other"]["runs"]
+    assert all(len(run["evaluations"]) == 2 for run in runs)
+
+
+def test_the_figure_counts_the_runs_that_missed() -> None:
+    from matplotlib.figure import Figure
+
+    compared = epochs.load_comparison("kfac", "mini", "networks")
+    arm = compared.arms[0].name
+    runs = [Run(arm, 1, 20.0, GOOD, []), Run(arm, 2, None, POOR, [])]
+    axes = Figure().add_subplot()
+    figures.draw_epochs(axes, compared, runs)
+    assert [text.get_text() for text in axes.texts] == ["1 of 2 missed"]
 
 
 def test_other_cycles_are_measured_again(training: FakeTraining, tmp_path: Path) -> None:

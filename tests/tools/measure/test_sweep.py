@@ -1,7 +1,9 @@
 """`cepheid measure sweep`: wrong use, sizes one by one, a lost process, the figure."""
 
+import multiprocessing
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,45 @@ def test_each_size_has_a_process_of_its_own_and_may_lose_it() -> None:
     assert own_process.run_alone(os.getpid) != os.getpid()
     with pytest.raises(UserError, match=r"was killed; was there enough memory\?"):
         own_process.run_alone(signal.raise_signal, signal.SIGKILL)
+
+
+def _sleep_alone(place: Path) -> None:
+    own_process.run_alone(_tell_and_sleep, place)
+
+
+def _tell_and_sleep(place: Path) -> None:
+    place.write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc, to see processes")
+def test_a_measurement_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    parent = multiprocessing.get_context("spawn").Process(
+        target=_sleep_alone, args=(tmp_path / "pid",)
+    )
+    parent.start()
+    for _ in range(600):
+        if (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text():
+            break
+        time.sleep(0.1)
+    child = int((tmp_path / "pid").read_text())
+    parent.kill()
+    parent.join()
+    for _ in range(300):
+        if not _is_running(child):
+            return
+        time.sleep(0.1)
+    os.kill(child, signal.SIGKILL)
+    raise AssertionError("the measurement outlived the process that had started it")
+
+
+def _is_running(process: int) -> bool:
+    """False for a process that has ended, also where nobody has asked how."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
 
 
 def test_the_same_command_measures_what_is_missing(

@@ -9,6 +9,9 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
+from astropy.io import fits
+
+from reference.data.galaxies import population
 from rules.errors import UserError
 from tests import tiny
 from tests.processes import cepheid
@@ -93,6 +96,25 @@ def test_weights_that_are_missing_or_others_are_told_before_anything_is_prepared
     assert refused.returncode == 2
     assert "(rule T25)" in refused.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_a_plan_names_a_catalogue_that_is_missing_and_how_to_prepare_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CEPHEID_COSMOS", str(tmp_path / "none.fits"))
+    line = ["galaxy_shape", "--scale", "mini", "--dry-run", "--set", "catalogue=cosmos"]
+    planned = cepheid("run", *line, "--division", "open", "--output", tmp_path / "out")
+    assert planned.returncode == 1
+    assert planned.stdout.count("refused: ") == planned.stdout.count("none.fits: cannot be") == 1
+    for name in ("none.fits", "none_fits.fits", "none_selection.fits"):
+        columns = [fits.Column(column, "D", array=[1.0]) for column in population.NEEDED_COLUMNS]
+        fits.BinTableHDU.from_columns(columns).writeto(tmp_path / name)
+    planned = cepheid("run", *line, "--division", "open", "--output", tmp_path / "out")
+    assert planned.returncode == 0, planned.stdout
+    prepare = "`cepheid data galaxy_shape --scale mini --set catalogue=cosmos` prepares it"
+    assert prepare in planned.stdout
+    closed = cepheid("run", *line, "--output", tmp_path / "out")
+    assert "refused: catalogue=cosmos: the closed division has parametric only" in closed.stdout
 
 
 def test_a_plan_for_many_ranks_needs_none_of_them(tmp_path: Path) -> None:
