@@ -20,6 +20,7 @@ pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from compliance.checks import Place, check_log
 from compliance.read.log.runlog import read
+from reference.keras import backend
 from reference.keras.backend import FRAMEWORK
 from reference.machine.ranks import SingleProcess
 from reference.run import checkpoint
@@ -193,3 +194,14 @@ def test_log_passes_the_checker(
     findings = check_log(read(path), Place(rounds.CURRENT), rounds.load())
     errors = [str(finding) for finding in findings if finding.is_error]
     assert not errors, "\n".join(errors)
+
+
+def test_other_work_takes_threads_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(backend, "usable_processors", lambda: 4)
+    monkeypatch.setattr(backend, "measure_idle_processors", lambda: 3.9)
+    assert backend._choose_threads() == (4, "")
+    monkeypatch.setattr(backend, "measure_idle_processors", lambda: 1.6)
+    assert backend._choose_threads() == (1, "other work runs here: 1.6 of 4 processors are idle")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert backend._choose_threads() == (3, "")

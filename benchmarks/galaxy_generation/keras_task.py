@@ -57,7 +57,7 @@ class KerasGeneration(GenerationTask):
 
     def build(self) -> int:
         """Make the network with its weights; return the number of parameters."""
-        threads = use_threads(self.config.execution.threads)
+        execution = use_threads(self.config.execution)
         keras.utils.set_random_seed(self.config.seed)
         model, bands = self.definition.model, self.definition.data["bands"]
         latents = model["latents"]
@@ -77,7 +77,7 @@ class KerasGeneration(GenerationTask):
             variable.assign(given)
         self._images = np.empty((0, len(bands), model["pixels"], model["pixels"]), np.float32)
         self._traced: dict[tuple[str, str], dict[str, Any]] = {}
-        self.use_execution(self.config.execution.with_setting("threads", threads))
+        self.use_execution(execution)
         return sum(int(np.prod(variable.shape)) for variable in variables)
 
     def warm_up(self, images: int) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from reference.machine.load import OTHER_WORK, count_idle_threads, measure_idle_processors
 from reference.machine.ranks import Ranks, SingleProcess
 from reference.run.autotune import Step, pick_fastest
 from reference.run.config import Execution
@@ -61,18 +62,23 @@ def _set_threads(count: int) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
-def _count_usual_threads() -> int:
-    """Return one thread for each core, or the number in the user's OMP_NUM_THREADS.
+def _choose_threads() -> tuple[int, str]:
+    """Return a thread for each core that other work leaves idle, and the reason for fewer, or "".
 
-    TensorFlow itself ignores OMP_NUM_THREADS.
+    The user's OMP_NUM_THREADS, which TensorFlow itself ignores, is taken as it is.
     """
     requested = os.environ.get("OMP_NUM_THREADS", "")
     if requested.isdecimal() and int(requested) > 0:
-        return int(requested)
-    return usable_processors()
+        return int(requested), ""
+    usable = usable_processors()
+    idle = measure_idle_processors() if usable > 1 else 1.0
+    count = count_idle_threads(usable, idle / usable)
+    reason = f"{OTHER_WORK}: {idle:.1f} of {usable} processors are idle"
+    return count, reason if count < usable else ""
 
 
-_set_threads(_count_usual_threads())
+THREADS, WHY_THREADS = _choose_threads()
+_set_threads(THREADS)
 
 
 @contextmanager
@@ -94,22 +100,24 @@ def free_earlier_tasks() -> None:
     gc.collect()
 
 
-def use_threads(requested: str) -> str:
-    """Compute with the requested number of threads, or the usual one; return the number.
+def use_threads(requested: Execution) -> Execution:
+    """Compute with the requested threads; return the settings with their number in place of auto.
 
     Raises UserError where TensorFlow has already computed with another number in this process.
     """
+    threads = requested.threads
     now = str(tf.config.threading.get_intra_op_parallelism_threads())
-    if requested not in ("auto", now):
+    if threads == "auto":
+        return requested.with_setting("threads", now, WHY_THREADS)
+    if threads != now:
         try:
-            _set_threads(int(requested))
+            _set_threads(int(threads))
         except RuntimeError as error:
             raise UserError(
-                f"threads={requested}: TensorFlow computes with {now} in this process and cannot "
+                f"threads={threads}: TensorFlow computes with {now} in this process and cannot "
                 "change; start another process"
             ) from error
-        return requested
-    return now
+    return requested
 
 
 def autotune(requested: Execution, step: Step, ranks: Ranks) -> Execution:

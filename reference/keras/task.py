@@ -82,7 +82,7 @@ class KerasTask(BenchmarkTask):
 
     def build(self) -> int:
         """Make model and optimizers from the seed; return the number of trainable parameters."""
-        threads = use_threads(self.config.execution.threads)
+        execution = use_threads(self.config.execution)
         keras.utils.set_random_seed(self.config.seed)
         self.model = self.make_network()
         self._epsilon = tf.Variable(math.nan)  # set at each step
@@ -91,7 +91,7 @@ class KerasTask(BenchmarkTask):
             for prefix, variables in self.variables_by_prefix().items()
         }
         self._traced: dict[tuple[str, str], dict[str, Any]] = {}
-        self.use_execution(self.config.execution.with_setting("threads", threads))
+        self.use_execution(execution)
         return sum(math.prod(weight.shape) for weight in self.model.trainable_variables)
 
     def warm_up(self) -> None:

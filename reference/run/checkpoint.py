@@ -54,7 +54,7 @@ def load(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: no such checkpoint") from error
     except (*DAMAGED, OSError, MemoryError) as error:
         raise_if_refused(path, error)
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].partition(". ")[0]  # not how to load it unsafely
         raise UserError(f"{path}: not a checkpoint of this program ({reason})") from error
     if not isinstance(state, dict):
         raise UserError(f"{path}: not a checkpoint of this program (expected a mapping)")

@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _refuse_options(arguments, definition)
 
     from reference.measure.published import load_published
-    from reference.measure.sweep.records import SIZE_NAMES, read_sweep
+    from reference.measure.sweep.records import SIZE_NAMES, read_sweep, refuse_other_measure
 
     published = load_published(definition.name)
     find_task_module(definition, arguments.framework)
@@ -134,6 +134,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         output = find_measurement(arguments, f"quality{suffix}")
         return sweep_quality(definition, arguments, sizes, seeds, output)
     other = read_sweep(arguments.against) if arguments.against else None
+    if other:  # before anything is prepared
+        this = {"benchmark": definition.name, "scale": definition.scale, "measure": measure}
+        refuse_other_measure(other, this)
     jobs = [
         Job(
             definition.name,
@@ -198,7 +201,11 @@ def _pick_sizes(text: str | None, name: str, published: "Published | None") -> t
     option = f"--{name.replace('_', '-')}{'s' if name == 'batch_size' else ''}"
     if text is None:
         if published is None:
-            raise UserError(f"{option} is missing: no paper reports times for this benchmark")
+            example = "8,16,32" if name == "batch_size" else "1,10,100"
+            raise UserError(
+                f"{option} is missing: no paper reports times for this benchmark; fix: give it, "
+                f"e.g. {option} {example}"
+            )
         return published.in_figure
     return parse_numbers(option, text)
 
@@ -232,8 +239,6 @@ def _sweep(
 
     terminal = Terminal()
     configuration, has_gpu = sweep_jobs.prepare_sweep(definition, jobs[0], terminal)
-    if other:
-        sweep_records.refuse_other_measure(other, configuration)
     folder = sweep_records.open_folder(output, configuration)
     no_energy = energy.find_sensors(has_gpu=has_gpu).reason_for_none
     if no_energy:

@@ -37,6 +37,7 @@ from tools.measure import sweep
             "give the batch sizes with",
         ),
         (["galaxy_shape", "--against", "nowhere.json"], "cannot be read"),
+        (["galaxy_vae"], "no paper reports times .*; fix: give it, e.g. --batch-sizes 8,16,32"),
     ],
 )
 def test_wrong_use(arguments: list[str], message: str) -> None:
