@@ -58,7 +58,7 @@ def read_published(config: RunConfig) -> Weights:
 
 
 def refuse_other_network(what: str, tensors: Mapping[str, Tensor], definition: Definition) -> None:
-    """Raise UserError unless names and shapes of the tensors are those of the definition."""
+    """Raise UserError unless the tensors, of any shape, have names and shapes of the definition."""
     with torch.device("meta"):
         wanted = Generative(definition.model, definition.data).state_dict()
     for name in [*wanted, *tensors]:

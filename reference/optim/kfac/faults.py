@@ -153,6 +153,7 @@ def _refuse_incomplete(layers: Sequence[Layer], lost: Sequence[int | bool]) -> N
             raise UserError(
                 f'K-FAC: layer "{layer.label}" has a gradient, but its factors are due and saw no '
                 "pass of this step; fix: call zero_grad() after each step, and attach() before the "
-                "passes of a step with is_due, call the module itself and give its output to no operation in place through a "
-                "slice, use checkpoint(…, use_reentrant=False), or leave it out with skip"
+                "passes of a step with is_due, call the module itself and give its output to no "
+                "operation in place through a slice, use checkpoint(…, use_reentrant=False), or "
+                "leave it out with skip"
             )
