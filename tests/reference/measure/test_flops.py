@@ -1,5 +1,6 @@
 """Operations of a sample: definitions state what is counted, and what one counts by hand."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,51 @@ def list_shape_network(filters: tuple[int, ...]) -> Iterator[int]:
     yield 2 * side * side * channels * 5
 
 
+def list_encoder(filters: tuple[int, ...], pixels: int) -> Iterator[int]:
+    """The trunk of the network for shapes, a dense layer of 256, means and scales of 32 latents."""
+    side, channels = pixels, 7
+    for width in filters:
+        yield convolve(side, 3, channels, width)
+        side //= 2
+        yield convolve(side, 3, width, width)
+        channels = width
+    yield 2 * side * side * channels * 256
+    yield from (2 * 256 * 32, 2 * 256 * 32)
+
+
+def list_decoder(filters: tuple[int, ...], pixels: int) -> Iterator[int]:
+    """Two dense layers, a transposed convolution and one more for each width, and one to six bands.
+
+    A transposed convolution has a product of its kernel with each pixel that goes in.
+    """
+    side, channels = pixels // 2 ** len(filters), filters[-1]
+    yield from (2 * 32 * 256, 2 * 256 * side * side * channels)
+    for width in reversed(filters):
+        yield convolve(side, 3, channels, width)
+        side *= 2
+        yield convolve(side, 3, width, width)
+        channels = width
+    yield convolve(side, 3, channels, 6)
+
+
+def list_flow() -> Iterator[int]:
+    """Eight networks 32 → 256 → 256 → 64, of which training multiplies the masked weights too."""
+    for _ in range(8):
+        yield from (2 * 32 * 256, 2 * 256 * 256, 2 * 256 * 64)
+
+
+def sample_flow() -> int:
+    """Eight networks without the weights that their masks make 0.
+
+    A unit of degree d sees what has degrees up to d, an output of feature f those below f.
+    """
+    degrees = [max(1, math.ceil(unit * 31 / 257)) for unit in range(1, 257)]
+    inputs = sum(degrees)
+    hidden = sum(before <= after for before in degrees for after in degrees)
+    outputs = 2 * sum(degree < feature for degree in degrees for feature in range(1, 33))
+    return 8 * 2 * (inputs + hidden + outputs)
+
+
 def train(layers: Iterator[int]) -> int:
     """Forward, and twice as much backward; the gradient of the images is not needed."""
     first, *rest = layers
@@ -79,6 +125,19 @@ def test_networks_of_galaxies_by_hand(name: str) -> None:
     """Both have the same layers; one draws its weights."""
     assert stated(name, "full") == train(list_shape_network((32, 64, 128, 256)))
     assert stated(name, "mini") == train(list_shape_network((16, 32, 64, 128)))
+
+
+@pytest.mark.parametrize(
+    ("scale", "filters", "pixels"), [("full", (32, 64, 128, 256), 64), ("mini", (16, 32, 64), 32)]
+)
+def test_autoencoder_flow_and_generation_by_hand(
+    scale: str, filters: tuple[int, ...], pixels: int
+) -> None:
+    decoder = sum(list_decoder(filters, pixels))
+    # The flow learns from latents through which no gradient goes back.
+    training = train(list_encoder(filters, pixels)) + 3 * decoder + train(list_flow())
+    assert stated("galaxy_vae", scale) == training
+    assert stated("galaxy_generation", scale) == decoder + sample_flow()
 
 
 @pytest.mark.parametrize("name", sorted({*definitions.names()} - OF_TEXT))
