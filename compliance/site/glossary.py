@@ -69,7 +69,8 @@ TERMS: Mapping[str, Term] = {
         "The floating-point operations that the model needs for the samples of a second of "
         "training (of generation), divided by those that the system can compute at most: model "
         "FLOPs utilisation (MFU). Evaluations do not count. In brackets: the precision, and "
-        "whether the peak is the maker's or measured. Empty where a peak is not known.",
+        "whether the peak is the maker's or measured. The peak is that of the whole system: on "
+        "one thread of two cores a run can reach half of it. Empty where a peak is not known.",
         ("T14",),
     ),
     "since": Term(
@@ -110,11 +111,6 @@ TERMS: Mapping[str, Term] = {
         "cost of a run",
         "Time to train, multiplied by the devices and by the price of a device-hour that you "
         "enter. It is computed in your browser and is not part of the results.",
-    ),
-    "mfu": Term(
-        "MFU",
-        "Model FLOP utilisation: the arithmetic that the model needs, divided by what the devices "
-        "could do in that time. Logs and descriptions do not state both, so no page shows it.",
     ),
     "mini": Term(
         "mini scale",
