@@ -426,7 +426,7 @@ def test_a_small_version_says_what_it_is_first_and_in_its_plots(field: dict[str,
 
 def test_the_glossary_explains_terms_metrics_and_rules(field: dict[str, str]) -> None:
     text = field["glossary.html"]
-    for words in ("Reference convergence points", "error of the shape", "Model FLOP utilisation"):
+    for words in ("Reference convergence points", "error of the shape", "model FLOPs utilisation"):
         assert words in text
     assert {"T21", "T23", "S2", "M1"} <= set(Page(text).ids)
     assert (
