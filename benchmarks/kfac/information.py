@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from benchmarks.kfac.peer import compare_directions
 from reference.measure.speed import Measurement, Row, Subject
 from reference.measure.turns import find_middle_half
 from reference.optim.kfac import information
@@ -18,6 +20,7 @@ CHANNELS = (3, 16, 32, 64)
 OURS_BLOCKS, OURS_PRODUCT = "blocks, cepheid", "product with the whole matrix, cepheid"
 PEER_BLOCKS, PEER_PRODUCT = "blocks, curvlinops", "product with the whole matrix, curvlinops"
 BACKPACK = "blocks, BackPACK (KFLR)"
+PEER_DIRECTION = "direction of two linear layers, kfac-pytorch (eigen-decompositions)"
 
 Batch = tuple[Tensor, Tensor]
 Job = Callable[[], Tensor]
@@ -99,7 +102,7 @@ def list_jobs(vectors: dict[str, Tensor], model: nn.Module, batch: Batch) -> Map
 
 
 def compare_information(subject: Subject) -> Measurement:
-    """Compare blocks and products with those of curvlinops and BackPACK, if they are installed."""
+    """Compare blocks, products and directions with those of other libraries, if installed."""
     generator = torch.Generator().manual_seed(2)
     model = make_network()
     images = torch.randn(SAMPLES, 3, PIXELS, PIXELS, generator=generator)
@@ -111,7 +114,8 @@ def compare_information(subject: Subject) -> Measurement:
     results = {name: job().detach() for name, job in jobs.items()}
     measures = {name: partial(_time, job) for name, job in jobs.items()}
     timings = subject.time("blocks and products", measures)
-    rows, facts = [], {}
+    rows: list[Row] = []
+    facts: dict[str, dict[str, Any]] = {}
     last = list(vectors.values())[-1].numel()
     for timing in timings:
         ours = OURS_PRODUCT if "whole" in timing.label else OURS_BLOCKS
@@ -135,8 +139,13 @@ def compare_information(subject: Subject) -> Measurement:
             "difference": difference,
             "peak_bytes": memory,
         }
-    for name, package in ((PEER_PRODUCT, "curvlinops"), (BACKPACK, "backpack")):
-        if name not in jobs:
+    if find_spec("kfac"):
+        facts[PEER_DIRECTION] = {"difference": compare_directions()}
+        difference = facts[PEER_DIRECTION]["difference"]
+        rows.append(Row(PEER_DIRECTION, f"differs from ours by {difference:.1e}"))
+    peers = {PEER_PRODUCT: "curvlinops", BACKPACK: "backpack", PEER_DIRECTION: "kfac"}
+    for name, package in peers.items():
+        if name not in facts:
             rows.append(Row(name, f"left out: {package} is not installed; see the README"))
     return Measurement(rows, facts)
 

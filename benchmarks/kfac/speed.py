@@ -6,13 +6,11 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
-from benchmarks.kfac.information import compare_information
+from benchmarks.kfac.information import compare_information, measure_peak_bytes
+from benchmarks.kfac.peer import PeerTask
 from benchmarks.kfac.rounding import compare_formats
 from benchmarks.kfac.task import PreconditionedResNet50, create
-from reference.measure.speed import Measure, Measurement, Row, Subject
+from reference.measure.speed import MIB, Measure, Measurement, Row, Subject
 from reference.measure.turns import Timing, divide, time_steps
 from reference.run.config import RunConfig, configure
 
@@ -36,52 +34,42 @@ FISHERS: Mapping[str, list[str]] = {
 }
 
 
-class PeerTask(PreconditionedResNet50):
-    """SGD on gradients that kfac-pytorch preconditions.
-
-    Inverses are explicit, which is the faster of the peer's two ways on CPUs. Factors and inverses
-    are computed at every step.
-    """
-
-    def build(self) -> int:
-        """Build the network and the peer's preconditioner.
-
-        The peer needs weights in torch's default memory layout and a process group.
-        """
-        from kfac.preconditioner import KFACPreconditioner
-
-        count = super().build()
-        if not dist.is_initialized():
-            store = dist.HashStore()  # type: ignore[attr-defined]  # no address is needed
-            dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-        self.model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        self.peer: Any = KFACPreconditioner(
-            self.model,
-            factor_update_steps=1,
-            inv_update_steps=1,
-            damping=self.options.damping,
-            lr=self.schedule.peak,
-            compute_method="inverse",
-        )
-        return count
-
-    def apply_gradients(self) -> None:
-        """Precondition the gradients, then update as SGD does."""
-        for parameter in self.model.parameters():
-            assert parameter.grad is not None
-            parameter.grad = parameter.grad.contiguous()
-        self.peer.step()
-        super().apply_gradients()
-
-
 def compare_updates(subject: Subject) -> Measurement:
-    """Compare an update of K-FAC, with fresh and stale factors, with SGD and kfac-pytorch."""
+    """Compare an update of K-FAC, with fresh and stale factors, with SGD and kfac-pytorch.
+
+    Also the memory that K-FAC and the peer need beyond that of SGD.
+    """
     has_peer = find_spec("kfac") is not None
     names = [name for name in SETTINGS if name != PEER or has_peer]
     rows, facts = _time_updates(subject, names, UPDATES)
+    memory_rows, facts["peak_bytes"] = _measure_memory(subject, [n for n in names if n != STALE])
+    rows += memory_rows
     if not has_peer:
         rows.append(Row(PEER, "left out: kfac-pytorch is not installed; see the README"))
     return Measurement(rows, facts)
+
+
+def _measure_memory(subject: Subject, names: Sequence[str]) -> tuple[list[Row], Mapping[str, int]]:
+    """Return lines and bytes of what tensors take at most while a task is made and trained.
+
+    The first of ``names`` is SGD. All make the same number of updates.
+    """
+
+    def train(name: str) -> float:
+        return time_steps(_make_settled_task(subject, name), 1)
+
+    peaks = {name: measure_peak_bytes(partial(train, name)) for name in names}
+    of_sgd = peaks[names[0]]
+    rows = [
+        Row(
+            f"{name}: memory beyond that of {SGD}",
+            f"{(peaks[name] - of_sgd) / MIB:.1f} MiB",
+            f"{peaks[name] / MIB:.1f} MiB",
+            f"{SGD}: {of_sgd / MIB:.1f} MiB",
+        )
+        for name in names[1:]
+    ]
+    return rows, peaks
 
 
 def compare_fishers(subject: Subject) -> Measurement:

@@ -404,6 +404,8 @@ def test_updates_are_timed_in_turns(data_root: Path, monkeypatch: pytest.MonkeyP
     assert rows["SGD"] == "1.00 times an update of SGD (1.00 to 1.00)"
     assert "K-FAC, stale" in rows
     assert "kfac-pytorch is not installed" in rows["kfac-pytorch, every step"]
+    more, unit = rows["K-FAC, every step: memory beyond that of SGD"].split()
+    assert (float(more) > 0, unit) == (True, "MiB")
 
 
 def test_fisher_matrices_are_timed_in_turns(

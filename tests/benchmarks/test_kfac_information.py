@@ -1,5 +1,6 @@
 """kfac: Fisher matrices measured against those of other libraries."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,25 @@ def test_information_matrices_are_timed_and_missing_libraries_named(
     assert [row.result.partition(" is not")[0] for row in rows[2:]] == [
         "left out: curvlinops",
         "left out: backpack",
+        "left out: kfac",
     ]
+
+
+@pytest.mark.parametrize("package", ["curvlinops", "backpack", "kfac"])
+def test_other_libraries_compute_the_same(
+    package: str, data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one is installed, as the README of kfac says; none is a dependency."""
+    pytest.importorskip(package)
+    found = find_spec
+    monkeypatch.setattr(
+        information, "find_spec", lambda name: found(name) if name == package else None
+    )
+    monkeypatch.setattr(information, "CHANNELS", (3, 4))
+    facts = information.compare_information(make_subject(data_root)).facts
+    others = [name for name in facts if "cepheid" not in name]
+    assert others
+    assert all(0 < facts[name]["difference"] < 1e-5 for name in others)
 
 
 def test_peak_memory_is_that_of_tensors_that_live_at_once() -> None:

@@ -64,6 +64,7 @@ def test_the_fisher_matrix_of_pieces_is_that_of_the_batch(data_root: Path, fishe
     [
         "kfac_fisher=sampled_2",  # whose draws belong to samples, not to ranks
         pytest.param("kfac_fisher=exact", marks=pytest.mark.slow),
+        pytest.param("kfac_fisher=gauss_newton", marks=pytest.mark.slow),
     ],
 )
 def test_two_ranks_equal_one_with_their_own_fisher_matrix(data_root: Path, fisher: str) -> None:
@@ -71,9 +72,9 @@ def test_two_ranks_equal_one_with_their_own_fisher_matrix(data_root: Path, fishe
 
 
 @pytest.mark.slow  # on four ranks
-@pytest.mark.parametrize("fisher", ["kfac_fisher=sampled", "kfac_fisher=exact"])
+@pytest.mark.parametrize("fisher", ["sampled", "sampled_2", "exact", "gauss_newton"])
 def test_four_ranks_equal_one_with_their_own_fisher_matrix(data_root: Path, fisher: str) -> None:
-    _compare_ranks(4, data_root, fisher)
+    _compare_ranks(4, data_root, f"kfac_fisher={fisher}")
 
 
 def _compare_ranks(count: int, data_root: Path, fisher: str) -> None:

@@ -101,8 +101,8 @@ def make_softmax_roots(logits: Tensor, noise: Tensor) -> Iterator[Tensor]:
 def make_loss_roots(outputs: Tensor, losses: Losses, noise: Tensor) -> Iterator[Tensor]:
     """Yield vectors of the shape of ``outputs``, (n, d), with Σ v vᵀ = each sample's Hessian.
 
-    ``losses`` returns the loss of each sample, (n,), from outputs. ``noise`` in [0, 1), (n, d),
-    decides the signs. Raises UserError if a Hessian has a negative eigenvalue: the loss is not
+    They are the columns of its symmetric square root. ``losses`` returns the loss of each sample,
+    (n,), from outputs. ``noise`` in [0, 1), (n, d), decides the signs. Raises UserError if a Hessian has a negative eigenvalue: the loss is not
     convex in the outputs, and has no Gauss-Newton matrix.
     """
     values, vectors = torch.linalg.eigh(_compute_hessians(outputs, losses))
@@ -113,7 +113,11 @@ def make_loss_roots(outputs: Tensor, losses: Losses, noise: Tensor) -> Iterator[
             f"{highest:.3g}: the loss is not convex in the outputs of the model, so it has no "
             'Gauss-Newton matrix; fix: choose fisher="sampled" with the losses of drawn targets'
         )
-    roots = vectors * values.clamp(min=0).sqrt()[:, None, :]
+    # What rounding leaves of an eigenvalue of 0 would have a root of some 1e-4 of the largest.
+    floor = values.shape[1] * torch.finfo(values.dtype).eps * values[:, -1:]
+    values = torch.where(values > floor, values, 0.0)
+    # The symmetric root: it does not depend on the choice of eigenvectors, and so of the rank.
+    roots = vectors * values.sqrt()[:, None, :] @ vectors.mT
     for root, drawn in zip(roots.unbind(2), noise.to(roots).unbind(1), strict=True):
         yield root * _draw_signs(drawn)
 
