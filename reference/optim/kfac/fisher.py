@@ -102,8 +102,9 @@ def make_loss_roots(outputs: Tensor, losses: Losses, noise: Tensor) -> Iterator[
     """Yield vectors of the shape of ``outputs``, (n, d), with Σ v vᵀ = each sample's Hessian.
 
     They are the columns of its symmetric square root. ``losses`` returns the loss of each sample,
-    (n,), from outputs. ``noise`` in [0, 1), (n, d), decides the signs. Raises UserError if a Hessian has a negative eigenvalue: the loss is not
-    convex in the outputs, and has no Gauss-Newton matrix.
+    (n,), from outputs. ``noise`` in [0, 1), (n, d), decides the signs. Raises UserError if
+    a Hessian has a negative eigenvalue: the loss is not convex in the outputs, and has no
+    Gauss-Newton matrix.
     """
     values, vectors = torch.linalg.eigh(_compute_hessians(outputs, losses))
     lowest, highest = float(values.min()), float(values.abs().max())
