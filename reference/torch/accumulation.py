@@ -69,10 +69,13 @@ def find_piece_size(settings: Execution, share: int) -> int:
     return min(int(size), share) if size.isdecimal() else share
 
 
-def refuse_uneven_pieces(settings: Execution, sizes: Sequence[int], why: str) -> None:
+def refuse_uneven_pieces(
+    settings: Execution, sizes: Sequence[int], why: str, other_fix: str = ""
+) -> None:
     """Raise UserError unless the pieces of ``settings`` have one of the possible ``sizes``.
 
-    The sizes go from the rank's whole share down. ``why`` says what limits them.
+    The sizes go from the rank's whole share down. ``why`` says what limits them, ``other_fix`` what
+    would make the pieces possible.
     """
     wanted = settings.micro_batch
     if not wanted.isdecimal() or int(wanted) in sizes:
@@ -83,6 +86,7 @@ def refuse_uneven_pieces(settings: Execution, sizes: Sequence[int], why: str) ->
     raise UserError(
         f"--set {SETTING}={wanted}: a rank's {sizes[0]} samples of a step cannot be taken in such "
         f"pieces: {why}; fix: set {SETTING} to {nearest}, or leave it out"
+        f"{other_fix and f', or {other_fix}'}"
     )
 
 

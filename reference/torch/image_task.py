@@ -73,11 +73,14 @@ class ImageTask(ParallelTask):
 
     def refuse_uneven_pieces(self) -> None:
         """Raise UserError where pieces or spans of the configuration are not possible."""
+        asked = self.config.execution.micro_batch
+        is_divisor = asked.isdecimal() and int(asked) and self.batch_per_rank % int(asked) == 0
         accumulation.refuse_uneven_pieces(
             self.config.execution,
             self.list_piece_sizes(),
             "all have the same size, and batch norms normalise over whole groups of model_bn_span "
             f"samples, here {self._count_span()}",
+            f"set model_bn_span={asked} too, which changes what is trained" if is_divisor else "",
         )
 
     def use_execution(self, settings: Execution) -> None:

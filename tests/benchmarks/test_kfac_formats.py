@@ -73,10 +73,16 @@ def test_simulated_ranks_are_refused_on_several_ranks() -> None:
         make_options(config, TWO)
 
 
-@pytest.mark.parametrize("scale", [FULL, MINI], ids=["full", "mini"])
-def test_the_arms_that_compare_formats_are_accepted(scale: definition.Definition) -> None:
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [("formats", FULL), ("formats", MINI), ("formats_weakly_damped", MINI)],
+    ids=["full", "mini", "weakly damped"],
+)
+def test_the_arms_that_compare_formats_are_accepted(
+    name: str, scale: definition.Definition
+) -> None:
     file = definition.BENCHMARKS / "kfac/epochs.yaml"
-    chosen = yaml.safe_load(file.read_text())["formats"]["scales"][scale.scale]
+    chosen = yaml.safe_load(file.read_text())[name]["scales"][scale.scale]
     for arm in chosen["arms"]:
         overrides = [*chosen["set"], *arm["set"]]
         options = make_options(configure(scale, division="open", overrides=overrides), ALONE)

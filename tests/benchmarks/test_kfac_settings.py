@@ -101,6 +101,15 @@ def test_settings_of_k_fac_are_refused_without_it(data_root: Path, override: str
     make_options(speed._configure(subject, speed.SGD, 1), ALONE)
 
 
+def test_pieces_within_a_norm_s_span_are_refused_with_what_would_make_them_possible(
+    data_root: Path,
+) -> None:
+    with pytest.raises(UserError, match="out, or set model_bn_span=4 too, which changes what"):
+        build_task(data_root, "micro_batch=4")
+    with pytest.raises(UserError, match="leave it out$"):
+        build_task(data_root, "micro_batch=3", "model_bn_span=4")
+
+
 @pytest.mark.parametrize(
     ("override", "says"),
     [
