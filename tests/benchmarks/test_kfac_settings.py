@@ -106,7 +106,7 @@ def test_pieces_within_a_norm_s_span_are_refused_with_what_would_make_them_possi
 ) -> None:
     with pytest.raises(UserError, match="out, or set model_bn_span=4 too, which changes what"):
         build_task(data_root, "micro_batch=4")
-    with pytest.raises(UserError, match="leave it out$"):
+    with pytest.raises(UserError, match=r"leave it out$"):
         build_task(data_root, "micro_batch=3", "model_bn_span=4")
 
 
