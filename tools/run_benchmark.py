@@ -13,6 +13,7 @@ from rules.errors import UserError
 from rules.host import end_on_interruption
 from tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
 from tools.run.command_line import make_parser, read_request
+from tools.run.settings import list_benchmarks, list_settings
 
 if TYPE_CHECKING:
     from reference.session.session import Session
@@ -26,7 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     with _print_wrong_use_once():
         arguments = make_parser().parse_args(argv)
         if arguments.list:
-            print(_list_benchmarks())
+            if arguments.benchmark:
+                print(list_settings(definition.load(arguments.benchmark, arguments.scale)))
+            else:
+                print(list_benchmarks())
             return EXIT_FINE
         request = read_request(arguments, is_continued=EARLIER_RUNS in os.environ)
 
@@ -82,19 +86,6 @@ def _print_wrong_use_once() -> Iterator[None]:
         leave_quietly(EXIT_WRONG_USE)
     except SystemExit as error:  # argparse's
         leave_quietly(int(error.code or EXIT_FINE))
-
-
-def _list_benchmarks() -> str:
-    """Return a table of benchmarks, scales and targets."""
-    lines = []
-    for name in definition.names():
-        for scale in definition.scales(name):
-            chosen = definition.load(name, scale)
-            targets = " and ".join(map(str, chosen.quality))
-            provisional = " (provisional targets)" if chosen.provisional else ""
-            lines.append(f"{name:<20} {scale:<5} {targets}{provisional}")
-            lines.append(f"{'':<26} definition_digest {chosen.digest}")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

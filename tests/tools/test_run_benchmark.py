@@ -15,9 +15,12 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
+from rules import definition
 from rules.definition import BENCHMARKS_VARIABLE, ROOT
+from rules.errors import UserError
 from tests import tiny
 from tests.processes import Ended, Program, cepheid
+from tools import run_benchmark
 
 EAGER = ["--scale", "mini", "--set", "compile=off", "--set", "global_batch_size=32"]
 FAST = [*EAGER, "--set", "precision=fp32", "--set", "threads=1"]  # nothing to tune
@@ -272,3 +275,25 @@ def test_list_and_help() -> None:
         ended = cepheid(*arguments)
         assert ended.returncode == 0, ended.stderr
         assert expected in ended.stdout
+
+
+def test_the_list_of_a_benchmark_shows_all_that_can_be_set(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in definition.names():
+        for scale in definition.scales(name):
+            assert run_benchmark.main([name, "--scale", scale, "--list"]) == 0
+            lines, chosen = capsys.readouterr().out.splitlines(), definition.load(name, scale)
+            named = {line.partition(" ")[0] for line in lines}
+            known = (chosen.hyperparameters, chosen.variants, chosen.execution, chosen.presets)
+            assert {key for each in known for key in each} <= named
+    assert run_benchmark.main(["kfac", "--scale", "mini", "--list"]) == 0
+    rows = {
+        line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line
+    }
+    assert rows["global_batch_size"][:2] == ["64", "from"]
+    assert rows["kfac_fisher"][:3] == ["empirical", "the", "default"]
+    assert rows["kfac_fisher"][3:5] == ["also", "sampled,"]
+    assert rows["network"] == ["resnet50", "resnet18,", "resnet34,", "resnet101"]
+    with pytest.raises(UserError, match='no benchmark "kfak"'):
+        run_benchmark.main(["kfak", "--list"])

@@ -51,7 +51,12 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("benchmark", nargs="?", help="the benchmark (--list shows all)")
-    add("--list", action="store_true", help="list benchmarks, scales and targets, then stop")
+    add(
+        "--list",
+        action="store_true",
+        help="list benchmarks, scales and targets; of a benchmark all settings, variants and "
+        "presets, with what each division allows; then stop",
+    )
     add("--scale", default="full", help="mini (minutes on two cores) or full (default)")
     add("--division", default="closed", help="closed (default) or open")
     add(
@@ -66,8 +71,8 @@ def make_parser() -> argparse.ArgumentParser:
         "compile means XLA, and threads are not measured. micro_batch=N: in training on torch a "
         "rank takes N samples at once, with the mathematics of its whole share; without a value "
         "as many as fit into memory, and micro_batch=whole takes all. preset=NAME stands for "
-        "several settings; later ones replace its own. Settings and presets of a benchmark are in "
-        "its README.",
+        "several settings; later ones replace its own. `cepheid run BENCHMARK --list` shows the "
+        "settings, variants and presets of a benchmark; its README explains them.",
     )
     add("--seed", type=int, help="seed of run 0; default: derived, so that nobody can choose it")
     add_data_option(parser)
