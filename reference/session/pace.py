@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from reference.machine.load import OTHER_WORK
+from reference.run.generate import GenerationProgress
 from reference.run.progress import OnProgress, Progress, Stage
 from rules.host import usable_processors
 
@@ -20,7 +21,8 @@ Clock = Callable[[], float]
 class PaceWatch:
     """The samples a second of a run, window by window; ``watch`` returns its callback.
 
-    The pace of the start is that of the fastest of the first windows. It tells once.
+    The pace of the start is that of the fastest of the first windows. Generation becomes faster
+    with the images at a time, so there it is the fastest window so far. It tells once.
     """
 
     def __init__(
@@ -36,14 +38,20 @@ class PaceWatch:
         self._seconds = self._processor_seconds = 0.0  # of the window
         self._samples = 0
         self._windows, self._start, self._has_told = 0, 0.0, False
+        self._is_generating = False
+        self._images = 0  # of all repetitions, up to the last change of the images at a time
 
     def watch(self, show: OnProgress) -> OnProgress:
-        """Return a callback that calls ``show`` and measures the pace of training."""
+        """Return a callback that calls ``show`` and measures the pace of the timed work."""
 
         def on_progress(progress: Progress) -> None:
             show(progress)
             if progress.stage is Stage.TRAINING:
                 self._count(progress.samples)
+            elif isinstance(progress, GenerationProgress) and progress.images:
+                self._is_generating, images = True, progress.images * progress.done
+                self._count(self._images + images)
+                self._images += images if progress.stage is Stage.GENERATED else 0
             else:
                 self._last = None  # evaluations and what is not timed have other paces
 
@@ -62,11 +70,16 @@ class PaceWatch:
 
     def _compare(self, pace: float, processors: float) -> None:
         self._windows += 1
-        if self._windows <= WINDOWS_OF_START:
-            self._start = max(self._start, pace)
-        elif pace * SLOW_RATIO < self._start:
+        if self._windows > WINDOWS_OF_START and pace * SLOW_RATIO < self._start:
             self._has_told = True
-            self._tell(explain_slowness(self._start, pace, processors, self._threads()))
+            self._tell(self._explain(pace, processors))
+        elif self._windows <= WINDOWS_OF_START or self._is_generating:
+            self._start = max(self._start, pace)
+
+    def _explain(self, pace: float, processors: float) -> str:
+        work, samples = ("generation", "images") if self._is_generating else ("training", "samples")
+        fell = f"the {work} fell from {self._start:,.4g} to {pace:,.4g} {samples} a second"
+        return f"{fell}; {explain_slowness(processors, self._threads())}"
 
 
 def explain_few_threads(execution: Mapping[str, Any]) -> str:
@@ -84,12 +97,11 @@ def explain_few_threads(execution: Mapping[str, Any]) -> str:
     )
 
 
-def explain_slowness(start: float, pace: float, processors: float, threads: int) -> str:
-    """Return what to tell of a run that is slower than at its start.
+def explain_slowness(processors: float, threads: int) -> str:
+    """Return why a run is slower than at its start, and the fix.
 
     ``processors`` is the processor time that the run got in a second.
     """
-    fell = f"the training fell from {start:,.4g} to {pace:,.4g} samples a second"
     could_use = min(threads, usable_processors())
     if processors < STARVED_SHARE * could_use:
         load = f" (load {os.getloadavg()[0]:.1f})" if hasattr(os, "getloadavg") else ""
@@ -104,4 +116,4 @@ def explain_slowness(start: float, pace: float, processors: float, threads: int)
     else:
         why = "it computes all the time, so the processor itself or its memory has become slower"
         fix = "look for heat, a limit of power, or other work on the same cores and memory"
-    return f"{fell}; {why}; fix: {fix}"
+    return f"{why}; fix: {fix}"

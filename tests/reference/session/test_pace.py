@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from reference.machine.load import OTHER_WORK
+from reference.run.generate import GenerationProgress
 from reference.run.progress import Progress, Stage
 from reference.session.pace import PaceWatch, explain_few_threads, explain_slowness
 
@@ -30,6 +31,14 @@ class Run:
             self.seconds += per_sample
             self.processor_seconds += per_sample * processors
             self.show(Progress(Stage.TRAINING, self.samples))
+
+    def generate(self, images: int, per_image: float, repetitions: int) -> None:
+        """Generate so many images at a time, at this pace, on two processors."""
+        for done in range(repetitions):
+            self.show(GenerationProgress(Stage.GENERATING, images=images, done=done))
+            self.seconds += per_image * images
+            self.processor_seconds += 2 * per_image * images
+        self.show(GenerationProgress(Stage.GENERATED, images=images, done=repetitions))
 
 
 @pytest.fixture(autouse=True)
@@ -73,10 +82,23 @@ def test_short_blocks_add_up() -> None:
     assert len(run.told) == 1
 
 
+def test_generation_becomes_faster_with_the_images_at_a_time() -> None:
+    run = Run()
+    for images, per_image in ((1, 0.1), (10, 0.02), (100, 0.01)):
+        run.generate(images, per_image, round(20 / per_image / images))
+    assert run.told == []
+    run.generate(200, 0.015, 10)
+    assert run.told == []
+    run.generate(200, 0.03, 10)
+    (told,) = run.told
+    assert told.startswith("the generation fell from 100 to ")
+    assert "images a second; it computes all the time" in told
+
+
 def test_slowness_has_two_reasons() -> None:
-    assert "other work has the rest" in explain_slowness(10, 1, 0.5, 1)
-    assert "--set threads" not in explain_slowness(10, 1, 0.5, 1)
-    assert "slower" in explain_slowness(10, 1, 2.0, 2)
+    assert "other work has the rest" in explain_slowness(0.5, 1)
+    assert "--set threads" not in explain_slowness(0.5, 1)
+    assert "slower" in explain_slowness(2.0, 2)
 
 
 def test_threads_that_other_work_takes_are_told() -> None:
