@@ -1,9 +1,10 @@
 """Train or generate beside other work: what of a fair share of the processors is lost.
 
-A competing process computes on each processor all the time, so half of them is a fair share. The
-processes that work are new in each case, because they choose their threads by the load that they
-find: threads wait for each other at every operation, so one process chooses one. Ranks wait less
-often, so a rank for each processor is measured as well.
+A competing process computes on one processor, or on each, all the time. A fair share is half of
+these processors and all of the others. The processes that work are new in each case, because they
+choose their threads by the load that they find: threads wait for each other at every operation, so
+beside a competitor on each processor one process chooses one. Ranks wait less often, so a rank for
+each processor is measured as well.
 """
 
 import itertools
@@ -25,7 +26,6 @@ from rules import definition as definitions
 from rules.host import usable_processors
 
 SECONDS, STEPS_MIN = 15.0, 3
-FAIR_SHARE = 0.5
 STEPS_OF_COMPETITOR = 100_000  # some milliseconds
 
 
@@ -48,29 +48,36 @@ class Pace:
 
 
 @dataclass(frozen=True)
+class Case:
+    """How fast a work was beside so many competitors, each on a processor of its own."""
+
+    what: str
+    competitors: int
+    pace: Pace
+
+
+@dataclass(frozen=True)
 class BesideWork:
-    """The pace alone, and beside competitors in one process and with a rank for each processor.
+    """The pace alone on so many processors, and beside competitors."""
 
-    ``ranks`` is None where there is one processor, or where ranks cannot share the batch evenly.
-    """
-
+    processors: int
     alone: Pace
-    process: Pace
-    ranks: Pace | None
+    cases: tuple[Case, ...]
 
-    def find_loss(self, beside: Pace) -> float:
+    def find_loss(self, case: Case) -> float:
         """Return the time of a sample beside other work over that of a fair share.
 
         1 loses nothing.
         """
-        return FAIR_SHARE * self.alone.per_second / beside.per_second
+        fair_share = 1 - case.competitors / (2 * self.processors)
+        return fair_share * self.alone.per_second / case.pace.per_second
 
     def as_json(self) -> dict[str, Any]:
         """Return all, and what is lost."""
-        times = {"process": self.find_loss(self.process)}
-        if self.ranks:
-            times["ranks"] = self.find_loss(self.ranks)
-        return {**asdict(self), "times_of_a_fair_share": times}
+        cases = [
+            {**asdict(case), "times_of_a_fair_share": self.find_loss(case)} for case in self.cases
+        ]
+        return {"processors": self.processors, "alone": asdict(self.alone), "cases": cases}
 
 
 def compare_with_fair_share(
@@ -80,9 +87,10 @@ def compare_with_fair_share(
     data_root: Path,
     on_pace: OnCount = lambda done, total: None,
 ) -> BesideWork:
-    """Work for some seconds alone, then beside a competitor on each processor.
+    """Work for some seconds alone, then beside one competitor, then beside one on each processor.
 
-    ``on_pace`` hears how many of the paces are known.
+    Where there is one processor, or where ranks cannot share the batch evenly, there are fewer
+    cases. ``on_pace`` hears how many of the paces are known.
     """
     request = name, scale, tuple(overrides), data_root
     definition, count = definitions.load(name, scale), usable_processors()
@@ -90,14 +98,22 @@ def compare_with_fair_share(
     if definition.kind == "train":
         config = configure(definition, division="open", overrides=overrides)
         can_share = can_share and config.global_batch_size % count == 0
-    total = 3 if can_share else 2
+    wanted = [("one process", 1)] if count > 1 else []
+    wanted.append(("one process", count))
+    if can_share:
+        wanted.append(("a rank on each processor", count))
     alone = run_alone(measure_pace, *request)
-    on_pace(1, total)
-    with compete():
-        process = run_alone(measure_pace, *request)
-        on_pace(2, total)
-        ranks = run_on_ranks(count, measure_pace, *request) if can_share else None
-    return BesideWork(alone, process, ranks)
+    on_pace(1, 1 + len(wanted))
+    cases: list[Case] = []
+    for done, (what, competitors) in enumerate(wanted, 2):
+        with compete(competitors):
+            if what == "one process":
+                pace = run_alone(measure_pace, *request)
+            else:
+                pace = run_on_ranks(count, measure_pace, *request)
+        cases.append(Case(what, competitors, pace))
+        on_pace(done, 1 + len(wanted))
+    return BesideWork(count, alone, tuple(cases))
 
 
 def measure_pace(name: str, scale: str, overrides: Sequence[str], data_root: Path) -> Pace:
@@ -154,11 +170,11 @@ def _start_generating(task: Any, counts: Sequence[int]) -> Callable[[], int]:
 
 
 @contextmanager
-def compete() -> Iterator[list[int]]:
-    """Let a process compute on each processor meanwhile; yield their ids."""
-    places: list[int | None] = [None] * usable_processors()
+def compete(count: int) -> Iterator[list[int]]:
+    """Let a process compute on each of so many processors meanwhile; yield their ids."""
+    places: list[int | None] = [None] * count
     if hasattr(os, "sched_getaffinity"):
-        places = list(os.sched_getaffinity(0))
+        places = [*sorted(os.sched_getaffinity(0))[:count]]
     context = multiprocessing.get_context("spawn")
     processes = [
         context.Process(target=_compute, args=(one, os.getpid()), daemon=True) for one in places

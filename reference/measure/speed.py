@@ -324,7 +324,7 @@ def measure_peak_bytes(
 
 
 def measure_beside_work(subject: Subject) -> Measurement:
-    """Work beside a competing process on each processor, against a fair share of them."""
+    """Work beside competing processes on some or all processors, against a fair share of them."""
     from reference.measure.beside_work import compare_with_fair_share
 
     definition, root = subject.config.definition, subject.config.data_root
@@ -334,13 +334,13 @@ def measure_beside_work(subject: Subject) -> Measurement:
         )
     rows = [
         Row(
-            what=f"beside a competitor on each processor, {what}",
+            what=f"beside a competitor on {case.competitors} of {found.processors} processors, "
+            f"{case.what}",
             against=f"alone: {found.alone}",
-            reference=str(beside),
-            result=f"{found.find_loss(beside):.2f} times the time of a fair share",
+            reference=str(case.pace),
+            result=f"{found.find_loss(case):.2f} times the time of a fair share",
         )
-        for what, beside in (("one process", found.process), ("a rank on each", found.ranks))
-        if beside
+        for case in found.cases
     ]
     return Measurement(rows, found.as_json())
 

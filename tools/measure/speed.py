@@ -40,8 +40,9 @@ Of a benchmark that trains:
   memory     the largest resident memory of a short run, in a process of its own
   profile    only on request: where the time of a step goes: data, forward, backward, communication
              that the backward pass does not hide, update; and what harness and log add
-  beside_work  only on request: training beside a competing process on each processor; half of the
-             speed alone is a fair share, of which at most a third should be lost
+  beside_work  only on request: training beside a competing process on one processor, then on each;
+             half of these processors and all of the others are a fair share, of which at most a
+             third should be lost
 
 Of a benchmark that generates, for three numbers of images at a time, against plain.py:
 

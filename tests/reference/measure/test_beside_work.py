@@ -10,25 +10,28 @@ import psutil
 import pytest
 
 from reference.measure import beside_work
-from reference.measure.beside_work import BesideWork, Pace, compare_with_fair_share
+from reference.measure.beside_work import BesideWork, Case, Pace, compare_with_fair_share
 from rules.host import usable_processors
 from tests.processes import have_ended, kill_after_a_line
 
 
 def test_what_is_lost_of_a_fair_share() -> None:
-    alone, slow = Pace(200.0, 2, ""), Pace(20.0, 2, "")
-    fair = BesideWork(alone, Pace(100.0, 1, "busy"), slow)
-    assert fair.find_loss(fair.process) == pytest.approx(1.0)
-    assert fair.find_loss(slow) == pytest.approx(5.0)
-    assert str(fair.process) == "100 samples/s on 1 thread"
+    alone, half = Pace(200.0, 2, ""), Pace(100.0, 1, "busy")
+    paces = (half, half, Pace(20.0, 1, "", 2))
+    cases = [Case("", number, pace) for number, pace in zip((1, 2, 2), paces, strict=True)]
+    fair = BesideWork(2, alone, tuple(cases))
+    assert [fair.find_loss(case) for case in cases] == pytest.approx([1.5, 1.0, 5.0])
+    assert str(half) == "100 samples/s on 1 thread"
     assert str(Pace(80.0, 1, "", 4)) == "80 samples/s on 4 ranks of 1 thread"
-    assert fair.as_json()["times_of_a_fair_share"] == pytest.approx({"process": 1, "ranks": 5})
-    assert "ranks" not in BesideWork(alone, slow, None).as_json()["times_of_a_fair_share"]
+    lost = [case["times_of_a_fair_share"] for case in fair.as_json()["cases"]]
+    assert lost == pytest.approx([1.5, 1.0, 5.0])
 
 
-@pytest.mark.parametrize(("processors", "expected"), [(2, 2), (1, None), (3, None)])
+@pytest.mark.parametrize(
+    ("processors", "expected"), [(2, [1, 2, 2]), (1, [1]), (3, [1, 3])], ids=["2", "1", "3"]
+)
 def test_the_other_trainings_have_competitors(
-    processors: int, expected: int | None, monkeypatch: pytest.MonkeyPatch
+    processors: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batch of 32 cannot be shared by three ranks."""
     happened: list[str] = []
@@ -43,8 +46,8 @@ def test_the_other_trainings_have_competitors(
         return dataclasses.replace(train(function, *arguments), ranks=count)
 
     @contextmanager
-    def compete() -> Iterator[None]:
-        happened.append("compete")
+    def compete(count: int) -> Iterator[None]:
+        happened.append(f"compete on {count}")
         yield
         happened.append("end")
 
@@ -56,15 +59,20 @@ def test_the_other_trainings_have_competitors(
     found = compare_with_fair_share(
         "galaxy_shape", "mini", (), Path("data"), lambda *counts: done.append(counts)
     )
-    assert done == [(1, 3 if expected else 2), (2, 3 if expected else 2)]
-    assert found.find_loss(found.process) == 0.5
-    assert (found.ranks.ranks if found.ranks else None) == expected
-    shared = ["2 ranks", "train"] if expected else []
-    assert happened == ["train", "compete", "train", *shared, "end"]
+    total = 1 + len(expected)
+    assert done == [(count, total) for count in range(1, total + 1)]
+    assert [case.competitors for case in found.cases] == expected
+    assert [case.pace.ranks for case in found.cases] == [1, 1, 2][: len(expected)]
+    assert found.find_loss(found.cases[0]) == 1 - 1 / (2 * processors)
+    work = [["train"], ["train"], ["2 ranks", "train"]]
+    turns = [
+        [f"compete on {count}", *ours, "end"] for count, ours in zip(expected, work, strict=False)
+    ]
+    assert happened == ["train", *(step for turn in turns for step in turn)]
 
 
 def test_a_competitor_on_each_processor() -> None:
-    with beside_work.compete() as ids:
+    with beside_work.compete(usable_processors()) as ids:
         assert len(ids) == usable_processors()
         assert all(map(psutil.pid_exists, ids))
     assert not any(map(psutil.pid_exists, ids))
@@ -74,7 +82,8 @@ def test_competitors_end_with_a_killed_command() -> None:
     script = (
         "import time\nfrom reference.measure.beside_work import compete\n"
         "if __name__ == '__main__':\n"
-        "    with compete() as ids:\n        print(*ids, flush=True)\n        time.sleep(60)\n"
+        f"    with compete({usable_processors()}) as ids:\n"
+        "        print(*ids, flush=True)\n        time.sleep(60)\n"
     )
     line, _ = kill_after_a_line(script)
     ids = [int(one) for one in line.split()]
