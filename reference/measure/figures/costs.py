@@ -9,6 +9,7 @@ from reference.measure.cost_steps import Costs
 from reference.measure.figures.drawing import COLUMN_INCHES, OURS, REPORTED, draw_figure
 
 CROWDED = 8  # bars
+LEGEND_COLUMNS, LEGEND_ROOM = 4, 1.25  # above the bars, and so many times their height
 BAR_INCHES = 0.5  # so that the names below them do not overlap
 TITLE_CHARACTERS = 60  # of a line, for each column of a figure
 COLOURS = ("#b8b8b8", "#3a86d1", "#1b4f8a", "#e0a030", "#7a52a8", "#c8452f", "#4f9d5d", "#dddddd")
@@ -74,17 +75,23 @@ def draw_ladder(
 def _stack_phases(
     axes: Any, phases_ms: Mapping[str, Mapping[str, float]], order: Sequence[str]
 ) -> None:
+    coloured = zip(order, COLOURS, strict=False)
+    shown = [
+        pair for pair in coloured if any(each.get(pair[0], 0) > 0 for each in phases_ms.values())
+    ]
     for position, phases in enumerate(phases_ms.values()):
         bottom = 0.0
-        for phase, colour in zip(order, COLOURS, strict=False):
+        for phase, colour in shown:
             height = max(0.0, phases.get(phase, 0.0))
             axes.bar(position, height, bottom=bottom, color=colour, label="" if position else phase)
             bottom += height
     look: dict[str, Any] = {"rotation": 30}
-    place: dict[str, Any] = {}
+    place: dict[str, Any] = {"loc": "upper center", "ncols": LEGEND_COLUMNS}
     if len(phases_ms) > CROWDED:
         look = {"rotation": 60, "rotation_mode": "anchor", "fontsize": 7}
         place = {"loc": "upper left", "bbox_to_anchor": (1, 1)}  # on the right, outside
+    else:
+        axes.set_ylim(top=LEGEND_ROOM * axes.get_ylim()[1])
     axes.set_xticks(range(len(phases_ms)), list(phases_ms), ha="right", **look)
     axes.set_ylabel("ms of an update")
     axes.legend(fontsize=7, **place)
