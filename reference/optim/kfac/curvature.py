@@ -17,6 +17,7 @@ from reference.optim.kfac.faults import (
     OutOfRange,
     refuse_uneven_layers,
     warn_of_other_samples,
+    warn_of_passes_without_gradients,
 )
 from reference.optim.kfac.layers import KroneckerLayer, Layer
 from reference.optim.kfac.options import Options
@@ -47,6 +48,7 @@ class Curvature:
         self.owner_of = dict(zip(layers, self.owners.of_layer, strict=True))
         self.layer_of = {stat: layer for layer in layers for stat in layer.statistics}
         self._input_sums: Sums | None = None
+        self._has_warned = False
         self._out_of_range = OutOfRange("factor_format", options.factor_format, exchange)
         # Alone a rank sends nothing, and folding matrices would be for nothing.
         self._sends_triangles = options.symmetric and exchange.world_size > 1
@@ -95,6 +97,8 @@ class Curvature:
         refuse_uneven_layers(self.layers, due, self.exchange)  # after what overlap may have sent
         if self.steps == 0:
             warn_of_other_samples(self.layers)
+        if not self._has_warned and self.options.fisher == "empirical":
+            self._has_warned = warn_of_passes_without_gradients(self.layers)
         output_sums = self._start_sums(outputs, loss_scale)
         means = self._receive_means(inputs, input_sums()) | self._receive_means(
             outputs, output_sums()
@@ -109,7 +113,7 @@ class Curvature:
         for statistic in self.layer_of:
             statistic.collected = None
         for layer in self.layers:
-            layer.samples = 0
+            layer.samples = layer.samples_with_gradients = 0
         self._input_sums = None
         self.steps += 1
 
@@ -335,7 +339,7 @@ class Curvature:
         self._input_sums = None
         dampings: dict[Statistic, Tensor] = {}
         for statistic, layer in self.layer_of.items():
-            layer.samples = 0
+            layer.samples = layer.samples_with_gradients = 0
             statistic.forget()
             statistic.interval = Interval(**saved[statistic.name]["interval"])
             tensors = [tensor.to(layer.device) for tensor in saved[statistic.name]["tensors"]]

@@ -1,7 +1,9 @@
 """Faults that would otherwise be silent: numbers that a format cannot hold, layers not reached."""
 
 import logging
+import zlib
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import torch
 from torch import Tensor
@@ -9,10 +11,12 @@ from torch import Tensor
 from reference.optim.kfac.exchange import Exchange
 from reference.optim.kfac.layers import Layer
 from reference.optim.kfac.number_formats import Format, find_range
+from reference.optim.kfac.options import Options
 from reference.optim.kfac.statistic import Statistic
 from rules.errors import UserError
 
 logger = logging.getLogger(__name__)
+DIGEST_END = 2**20  # of a fact that ranks compare: sums of squares stay whole numbers of 64 bits
 
 
 class OutOfRange:
@@ -97,6 +101,39 @@ def warn_of_other_samples(layers: Sequence[Layer]) -> None:
                 layer.samples,
             )
             return
+
+
+def warn_of_passes_without_gradients(layers: Sequence[Layer]) -> bool:
+    """Name a layer that saw more samples than it got gradients of; return True if there is one."""
+    for layer in layers:
+        if 0 < layer.samples_with_gradients < layer.samples:
+            logger.warning(
+                'K-FAC: layer "%s" saw %d samples, but gradients of %d: passes that no backward '
+                "pass follows make its factors wrong; run them in torch.no_grad() or kfac.pause()",
+                layer.label,
+                layer.samples,
+                layer.samples_with_gradients,
+            )
+            return True
+    return False
+
+
+def refuse_other_ranks(layers: Sequence[Layer], options: Options, exchange: Exchange) -> None:
+    """Raise UserError, on all ranks, if their options or layers differ."""
+    if exchange.world_size == 1:
+        return
+    facts = asdict(options) | {"the model": [(layer.name, layer.shape) for layer in layers]}
+    digests = [zlib.crc32(repr(value).encode()) % DIGEST_END for value in facts.values()]
+    own = torch.tensor(digests, device=layers[0].device)
+    # All values of n ranks are equal where n Σ x² = (Σ x)².
+    sums, squares = exchange.sum(torch.stack((own, own.square())), "check")
+    differing = exchange.world_size * squares != sums.square()
+    names = [name for name, differs in zip(facts, differing.tolist(), strict=True) if differs]
+    if names:
+        raise UserError(
+            f"K-FAC: {', '.join(names)}: not the same on all ranks; fix: give every rank the same "
+            f"model and options (rank {exchange.rank} has {names[0]} {facts[names[0]]!r:.200})"
+        )
 
 
 def refuse_uneven_layers(

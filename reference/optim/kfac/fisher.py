@@ -38,15 +38,29 @@ def refuse_outputs(kind: Fisher, outputs: Tensor, losses: Losses | None) -> None
     if kind == "empirical":
         raise UserError('K-FAC: observe has no use with fisher="empirical"; leave it out')
     if (losses is None) == (kind == "gauss_newton"):
-        verb = "needs" if losses is None else "takes no"
-        raise UserError(f'K-FAC: observe {verb} losses with fisher="{kind}"')
+        verb, fix = ("needs", "give") if losses is None else ("takes no", "leave out")
+        raise UserError(
+            f'K-FAC: observe {verb} losses with fisher="{kind}"; fix: {fix} a function that '
+            "returns the loss of each sample from the outputs"
+        )
     if outputs.ndim != 2:
         raise UserError(
             f"K-FAC: observe got outputs of shape {tuple(outputs.shape)}; expected (samples, "
             "outputs)"
         )
+    if kind != "gauss_newton":
+        refuse_one_logit("K-FAC", outputs)
     if kind != "sampled":
         refuse_many(kind, outputs.shape[1])
+
+
+def refuse_one_logit(who: str, outputs: Tensor) -> None:
+    """Raise UserError for logits (n, 1), of which no softmax can be made."""
+    if outputs.shape[-1] < 2:
+        raise UserError(
+            f"{who}: the model has one output, and a softmax of one logit is always 1; fix: "
+            "take the Gauss-Newton matrix and give losses, such as those of binary_cross_entropy"
+        )
 
 
 def refuse_many(kind: Fisher, outputs: int) -> None:

@@ -34,6 +34,7 @@ class Layer(ABC):
         self.name, self.module, self.parameters = name, module, tuple(parameters)
         self.label = find_label(name, module)
         self.samples = 0  # since the last step
+        self.samples_with_gradients = 0  # of these, where the factors of gradients are observed
 
     @property
     def device(self) -> torch.device:
@@ -329,7 +330,9 @@ def find_layers(
                 'skip it by name, or set unsupported to "skip"'
             )
     if not found:
-        reasons = [f'; "{name}": {reason}' for name, reason in left_out.items()][:3]
+        reasons = [f'; "{find_label(name, model)}": {reason}' for name, reason in left_out.items()][
+            :3
+        ]
         raise UserError(
             "K-FAC: no layer to precondition (Linear, Conv2d, Embedding, BatchNorm)"
             + "".join(reasons)

@@ -202,6 +202,7 @@ class Observer:
 
     def _on_gradient(self, layer: Layer, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
         """Collect the gradient of an output; the gradient itself stays as it is."""
+        layer.samples_with_gradients += len(gradients)
         if self.options.overlap and not self._is_accumulating:
             self._reader.send_inputs()
         with self.phase("factors"), torch.no_grad(), _use_float32(gradients):

@@ -1,7 +1,7 @@
 """What K-FAC does and how, each with its own switch."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Literal, get_args
 
@@ -17,8 +17,9 @@ Unsupported = Literal["skip", "refuse"]
 
 def refuse_not_positive(name: str, value: object) -> None:
     """Raise UserError unless the option is a number above 0 and finite."""
-    if not isinstance(value, Real) or not 0 < float(value) < math.inf:
-        raise UserError(f"K-FAC: {name} is {value}; it must be a number above 0 and finite")
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0 < float(value) < math.inf:  # type: ignore[arg-type]
+        raise UserError(f"K-FAC: {name} is {value!r}; it must be a number above 0 and finite")
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,17 @@ class Options:
         ):
             if getattr(self, name) not in choices:
                 value = getattr(self, name)
-                raise UserError(f'K-FAC: {name} is "{value}"; choose one of {", ".join(choices)}')
+                raise UserError(f"K-FAC: {name} is {value!r}; fix: set {' or '.join(choices)}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(field.default, bool) and not isinstance(value, bool):
+                raise UserError(f"K-FAC: {field.name} is {value!r}; fix: set True or False")
+        names = self.skip
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise UserError(
+                f"K-FAC: skip is {names!r}; expected names of layers; fix: give a tuple, such as "
+                'skip=("head",)'
+            )
         for name in ("damping", "batch_norm_damping", "kl_clip", "stale_tolerance"):
             refuse_not_positive(name, getattr(self, name))
         if not isinstance(self.average_decay, Real) or not 0 <= self.average_decay < 1:

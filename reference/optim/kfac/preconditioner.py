@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from reference.optim.kfac import inverse
 from reference.optim.kfac.curvature import Curvature, Phase
 from reference.optim.kfac.exchange import Exchange, Guard
-from reference.optim.kfac.faults import OutOfRange
+from reference.optim.kfac.faults import OutOfRange, refuse_other_ranks
 from reference.optim.kfac.layers import (
     LEFT_OUT_ON_PURPOSE,
     BatchNormLayer,
@@ -70,6 +70,8 @@ class KFAC(Observer):
             self.curvature: Curvature = SimulatedCurvature(layers, options, self.exchange, phase)
         else:
             self.exchange = Exchange(options.ranks_per_node, guard)
+            refuse_other_ranks(layers, options, self.exchange)
+            self.exchange.sent.clear()
             self.curvature = Curvature(layers, options, self.exchange, phase)
         super().__init__(layers, options, self.curvature, phase)
         self.bytes_sent: dict[tuple[str, str], int] = {}  # by this rank in the last update
@@ -142,7 +144,11 @@ class KFAC(Observer):
         before, and for a scaled loss where gradients are averaged here.
         """
         if self.options.rescaling == "kl_clip" and learning_rate is None:
-            raise UserError("K-FAC: rescaling by kl_clip needs step(learning_rate=…)")
+            raise UserError(
+                "K-FAC: rescaling by kl_clip needs the learning rate; fix: call "
+                "step(learning_rate=…)"
+            )
+        refuse_not_positive("loss_scale", loss_scale)
         if loss_scale != 1 and self.options.average_gradients and self.exchange.world_size > 1:
             raise UserError(
                 "K-FAC: with average_gradients or shard_update each rank would find overflows of a "

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from reference.optim.kfac.fisher import refuse_one_logit
 from reference.optim.kfac.information.block import Block, KroneckerBlock, UnitBlock
 from reference.optim.kfac.layers import (
     BatchNormLayer,
@@ -152,7 +153,7 @@ def fisher_blocks(
         try:
             for inputs, targets in check_batches(data):
                 outputs = model(inputs)
-                _refuse_outputs(outputs, reads_losses)
+                refuse_outputs(outputs, reads_losses)
                 count += len(outputs)
                 if fisher == "empirical":
                     observer.observe_sampled(sum_losses(losses, outputs, targets))
@@ -228,6 +229,11 @@ def check_batches(data: Batches) -> Iterator[tuple[Tensor, Tensor]]:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise UserError(f"information: batch {number} of data is no pair; {fix}")
         inputs, targets = batch
+        if len(inputs) != len(targets):
+            raise UserError(
+                f"information: batch {number} of data has {len(inputs)} inputs and {len(targets)} "
+                "targets; expected as many"
+            )
         if len(inputs):
             count += len(inputs)
             yield inputs, targets
@@ -235,18 +241,26 @@ def check_batches(data: Batches) -> Iterator[tuple[Tensor, Tensor]]:
         raise UserError(f"information: data has no samples; {fix}")
 
 
-def _refuse_outputs(outputs: Tensor, reads_losses: bool) -> None:
+def refuse_outputs(outputs: Tensor, reads_losses: bool) -> None:
     """Raise UserError for outputs (n, …) of which no information matrix can be made."""
+    if not isinstance(outputs, Tensor):
+        raise UserError(
+            f"information: the model returned {type(outputs).__name__}, expected a tensor; fix: "
+            "wrap it in a module that returns its outputs alone"
+        )
     if not outputs.isfinite().all():
         raise UserError(
             "information: outputs of the model are not finite; fix: look for NaN in the data and "
             "in the weights"
         )
-    if not reads_losses and outputs.shape[-1] < 2:
+    if reads_losses:
+        return
+    if outputs.ndim != 2:
         raise UserError(
-            "information: the model has one output, and a softmax of one logit is always 1; fix: "
-            'set fisher="gauss_newton" and give losses, such as those of binary_cross_entropy'
+            f"information: the model returned outputs of shape {tuple(outputs.shape)}, expected "
+            "logits (samples, classes); fix: give losses that return the loss of each sample"
         )
+    refuse_one_logit("information", outputs)
 
 
 @contextmanager

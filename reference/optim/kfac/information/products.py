@@ -18,6 +18,7 @@ from reference.optim.kfac.information.blocks import (
     Vectors,
     check_batches,
     evaluate,
+    refuse_outputs,
     refuse_shape,
     sum_losses,
 )
@@ -73,7 +74,14 @@ class FisherProducts:
             outputs: Tensor = functional_call(self._model, weights, (inputs,))
             return outputs
 
-        outputs, moved = jvp(predict, (self._weights,), (dict(direction),))  # type: ignore[misc]
+        try:
+            outputs, moved = jvp(predict, (self._weights,), (dict(direction),))  # type: ignore[misc]
+        except NotImplementedError as error:
+            raise UserError(
+                f"information: an operation of the model has no derivative in forward mode ({error}"
+                "); fix: use fisher_blocks, or write the layer with other operations"
+            ) from error
+        refuse_outputs(outputs, self._losses is not None)
         if self._losses is None:
             probabilities = outputs.softmax(1)
             curved = probabilities * (moved - (probabilities * moved).sum(1, keepdim=True))

@@ -277,6 +277,8 @@ def test_wrong_use_is_named() -> None:
         kfac.observe(outputs, _squares)
     with pytest.raises(UserError, match=r"outputs of shape \(4, 3, 1\)"):
         kfac.observe(outputs[..., None])
+    with pytest.raises(UserError, match=r"softmax of one logit .* take the Gauss-Newton matrix"):
+        kfac.observe(outputs[:, :1])
     with pytest.raises(UserError, match=r"noise has shape \(4, 3\), expected \(4, 2\)"):
         kfac.observe(outputs, noise=torch.zeros(4, 3))
     with pytest.raises(UserError, match='1,000 outputs, more than 128; fix: set fisher="sampled"'):

@@ -346,6 +346,49 @@ def test_data_without_meaning_are_refused() -> None:
         information.fisher_blocks(model, [(inputs[:0], targets[:0])])
     with pytest.raises(UserError, match="a softmax of one logit is always 1"):
         information.fisher_blocks(nn.Linear(3, 1), [(torch.ones(2, 3), torch.ones(2))])
+    with pytest.raises(UserError, match="batch 0 of data has 4 inputs and 2 targets"):
+        information.fisher_blocks(model, [(inputs, targets[:2])])
+
+
+def test_products_refuse_what_has_no_softmax_over_classes() -> None:
+    batch = torch.ones(2, 5, 3), torch.zeros(2)
+    products = information.FisherProducts(nn.Linear(3, CLASSES), [batch])
+    with pytest.raises(UserError, match=r"outputs of shape \(2, 5, 3\), expected logits"):
+        products.multiply({})
+    products = information.FisherProducts(nn.Linear(3, 1), [(torch.ones(2, 3), torch.zeros(2))])
+    with pytest.raises(UserError, match="a softmax of one logit is always 1"):
+        products.multiply({})
+    endless = [(torch.full((2, 3), float("nan")), torch.zeros(2))]
+    with pytest.raises(UserError, match="outputs of the model are not finite"):
+        information.FisherProducts(nn.Linear(3, CLASSES), endless).multiply({})
+
+
+def test_a_model_with_two_outputs_is_refused() -> None:
+    class Both(nn.Linear):
+        def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+            return super().forward(inputs), inputs
+
+    model = nn.Sequential(nn.Linear(3, 3), Both(3, 2))
+    with pytest.raises(UserError, match="the model returned tuple, expected a tensor"):
+        information.fisher_blocks(model, [(torch.ones(2, 3), torch.zeros(2))])
+    with pytest.raises(UserError, match='"LSTM": no factors for LSTM'):
+        information.fisher_blocks(nn.LSTM(3, 4), [(torch.ones(2, 5, 3), torch.zeros(2))])
+
+
+def test_products_with_losses_take_outputs_of_any_shape() -> None:
+    """A vector that moves all classes of all positions alike changes no probability."""
+    model = nn.Linear(3, CLASSES)
+    batch = torch.randn(2, 5, 3), torch.zeros(2, 5, dtype=torch.long)
+    products = information.FisherProducts(
+        model,
+        [batch],
+        lambda outputs, targets: functional.cross_entropy(
+            outputs.transpose(1, 2), targets, reduction="none"
+        ).sum(1),
+    )
+    moved = products.multiply({"bias": torch.ones(CLASSES)})
+    assert float(moved["bias"].abs().max()) < 1e-6
+    assert float(products.multiply({"bias": torch.tensor([1.0, 0, 0])})["bias"][0]) > 0.1
 
 
 def test_the_examples_of_the_page_print_what_it_says() -> None:

@@ -529,13 +529,19 @@ def test_a_batch_that_overflowed_is_left_out(caplog: pytest.LogCaptureFixture) -
         ({"simulated_ranks": 2.5}, "simulated_ranks is 2.5; it must be a whole number from 0"),
         ({"fisher_samples": float("nan")}, "fisher_samples is nan; it must be a whole number"),
         ({"average_decay": 1.0}, "average_decay is 1.0"),
-        ({"fisher": "true"}, 'fisher is "true"; choose one of empirical, sampled, exact'),
+        ({"fisher": "true"}, "fisher is 'true'; fix: set empirical or sampled or exact"),
         ({"fisher": "sampled", "fisher_samples": 0}, "fisher_samples is 0"),
         ({"fisher_samples": 2}, 'nothing is drawn with fisher="empirical"; fix: leave it out'),
-        ({"inverse": "lu"}, "choose one of cholesky, eigen"),
+        ({"inverse": "lu"}, "fix: set cholesky or eigen"),
         ({"shard_update": True, "distribute_inverse": False}, "needs distribute_inverse"),
         ({"ranks_per_node": -1}, "ranks_per_node is -1"),
         ({"simulated_ranks": -1}, "simulated_ranks is -1"),
+        ({"damping": "1"}, "damping is '1'; it must be a number"),
+        ({"damping": True}, "damping is True; it must be a number"),
+        ({"stale": "off"}, "stale is 'off'; fix: set True or False"),
+        ({"distribute_inverse": 0}, "distribute_inverse is 0; fix: set True or False"),
+        ({"skip": "10"}, "skip is '10'; expected names of layers; fix: give a tuple"),
+        ({"skip": (1,)}, r"skip is \(1,\); expected names of layers"),
         ({"sums": "as_sent"}, "ranks that communicate add in float32; fix: set simulated_ranks"),
     ],
 )
@@ -557,7 +563,7 @@ def test_the_page_has_all_options_and_methods() -> None:
 
 def test_what_a_step_needs_is_asked_for() -> None:
     network, (images, targets) = _network(), _batch()
-    with pytest.raises(UserError, match=r"needs step\(learning_rate"):
+    with pytest.raises(UserError, match=r"call step\(learning_rate"):
         KFAC(network, Options(rescaling="kl_clip")).step()
     with pytest.raises(UserError, match='needs the option fisher="sampled"'):
         KFAC(network).observe_sampled(torch.zeros(()))

@@ -353,6 +353,29 @@ def test_a_layer_that_only_some_ranks_reach_is_named_on_all() -> None:
         assert 'layer "0" was not reached by all ranks alike: rank 0 2 samples, rank 1 3' in said
 
 
+def _differ(what: str) -> str:
+    with start_ranks() as ranks:
+        options: dict[str, Any] = {}
+        network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        if what == "model" and ranks.rank:
+            network.append(nn.Linear(2, 2))
+        elif what == "options" and ranks.rank:
+            options = {"symmetric": False, "skip": ("1",)}
+        try:
+            KFAC(network, Options(**options))
+        except UserError as error:
+            return str(error)
+    return ""
+
+
+def test_ranks_with_other_options_or_another_model_are_named() -> None:
+    assert on_ranks(2, _differ, "nothing") == ["", ""]
+    for said in on_ranks(2, _differ, "model"):
+        assert said.startswith("K-FAC: the model: not the same on all ranks; fix: give every rank")
+    for said in on_ranks(2, _differ, "options"):
+        assert said.startswith("K-FAC: skip, symmetric, the model: not the same on all ranks")
+
+
 def test_stale_factors_spare_refreshes_on_all_ranks_alike() -> None:
     first = _on_two_ranks()[0]
     refreshes = [interval.refreshes for interval in first["stale"]["intervals"].values()]

@@ -135,6 +135,25 @@ def test_hooks_come_and_go_between_steps_only() -> None:
     kfac.remove()  # at any time
 
 
+def test_passes_that_no_backward_pass_follows_are_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    network = make_network()
+    kfac = KFAC(network)
+    with torch.no_grad():
+        network(INPUTS)
+    backward(network)
+    kfac.step()
+    assert not caplog.records
+    for _ in range(2):
+        network.zero_grad()
+        network(INPUTS)
+        backward(network)
+        kfac.step()
+    (record,) = caplog.records
+    assert 'layer "0" saw 16 samples, but gradients of 8' in record.getMessage()
+
+
 class Doubled(nn.Linear):
     """A linear layer that computes something else."""
 
