@@ -78,14 +78,15 @@ def draw_by_setting(
 
 
 def draw_epochs(axes: Any, comparison: Comparison, runs: Sequence[Run]) -> None:
-    """Draw the epochs of each run, their mean, and how many missed, a line for each setting."""
+    """Draw the epochs of each run, a line for each setting, and how many missed or their mean."""
     for place, arm in enumerate(comparison.arms):
         made = [run for run in runs if run.arm == arm.name]
         reached = [run.epochs for run in made if run.epochs]
         axes.plot(reached, [place] * len(reached), ".", color=OURS, alpha=0.5)
-        if reached:
+        missed = len(made) - len(reached)
+        if made and not missed:
             axes.plot(statistics.mean(reached), place, "|", color=OURS, ms=24, mew=2)
-        if missed := len(made) - len(reached):
+        if missed:
             axes.annotate(
                 f"{missed} of {len(made)} missed",
                 (0.02, place),  # of the width, at the height of the setting

@@ -196,6 +196,9 @@ def test_the_figure_counts_the_runs_that_missed() -> None:
     axes = Figure().add_subplot()
     figures.draw_epochs(axes, compared, runs)
     assert [text.get_text() for text in axes.texts] == ["1 of 2 missed"]
+    assert len(axes.lines) == 1  # the runs; no mean of those that reached the target alone
+    figures.draw_epochs(axes, compared, runs[:1])
+    assert len(axes.lines) == 3
 
 
 def test_other_cycles_are_measured_again(training: FakeTraining, tmp_path: Path) -> None:
