@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 import yaml
 
@@ -200,7 +201,7 @@ def test_the_figure_counts_the_runs_that_missed() -> None:
     assert not means  # of those that reached the target alone
     figures.draw_epochs(axes, compared, runs[:1])
     means = [line for line in axes.lines if line.get_marker() == "|"]
-    assert [list(mean.get_xdata()) for mean in means] == [[20.0]]
+    assert [np.asarray(mean.get_xdata()).tolist() for mean in means] == [[20.0]]
 
 
 def test_other_cycles_are_measured_again(training: FakeTraining, tmp_path: Path) -> None:
