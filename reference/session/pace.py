@@ -10,9 +10,9 @@ from reference.run.generate import GenerationProgress
 from reference.run.progress import OnProgress, Progress, Stage
 from rules.host import usable_processors
 
-WINDOW_SECONDS = 5.0  # of training, over several blocks if they are short
+WINDOW_SECONDS = 3.0  # of training, over several blocks if short; mini runs take a few of them
 SLOW_RATIO = 2.0  # less is the usual drift of a machine that does other work, too
-WINDOWS_OF_START = 3
+WINDOWS_OF_START = 2
 STARVED_SHARE = 0.8  # of the processor time that the threads could have used
 
 Clock = Callable[[], float]

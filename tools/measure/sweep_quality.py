@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reference.measure.sweep.quality import DECAY, QualityJob
 from rules.definition import Definition
+from rules.errors import UserError
 from tools.cli import EXIT_FINDINGS, EXIT_FINE
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ def sweep_quality(
     from tools.console.terminal import Terminal
 
     samples = arguments.samples or _find_samples(definition)
+    if max(sizes) > samples:
+        raise UserError(
+            f"--batch-sizes: {max(sizes):,} is more than the {samples:,} samples of each training; "
+            "fix: leave it out, or give more --samples"
+        )
     jobs = [
         QualityJob(
             definition.name,

@@ -1,5 +1,6 @@
 """The figure of a sweep of quality: each metric against the batch size, a point for each seed."""
 
+import math
 import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,12 +48,15 @@ def _find_nominal(metric: str) -> float:
 
 
 def _draw_metric(axes: "Axes", sweep: QualitySweep, metric: str, colour: str) -> None:
-    sizes = sweep.sizes
-    medians = [statistics.median(sweep.list_values(metric, size)) for size in sizes]
-    axes.plot(sizes, medians, "-", color=colour, label=f"{metric}, median")
-    for size in sizes:
-        values = sweep.list_values(metric, size)
-        axes.plot([size] * len(values), values, "o", color=colour, markersize=4, alpha=0.6)
+    """Draw the values of all seeds that did not diverge, and a line through their medians."""
+    values = {
+        size: [value for value in sweep.list_values(metric, size) if math.isfinite(value)]
+        for size in sweep.sizes
+    }
+    medians = [statistics.median(of_size) if of_size else math.nan for of_size in values.values()]
+    axes.plot(list(values), medians, "-", color=colour, label=f"{metric}, median")
+    for size, of_size in values.items():
+        axes.plot([size] * len(of_size), of_size, "o", color=colour, markersize=4, alpha=0.6)
 
 
 def _finish(axes: "Axes", sweep: QualitySweep, title: str) -> None:

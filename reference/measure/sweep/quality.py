@@ -10,11 +10,12 @@ that number of samples, unless ``--set`` says otherwise.
 import csv
 import io
 import json
+import math
 import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +42,24 @@ class QualityPoint:
     implementation: Mapping[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """Return all fields."""
-        return asdict(self)
+        """Return all fields; what is not finite, of a training that diverged, is None."""
+        quality = {name: _write_number(value) for name, value in self.quality.items()}
+        return {**asdict(self), "quality": quality, "train_loss": _write_number(self.train_loss)}
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> "QualityPoint":
         """Return the point that ``as_json`` wrote; raises TypeError or KeyError for other facts."""
         point = cls(**facts)
-        return cls(**{**facts, "quality": {k: float(v) for k, v in dict(point.quality).items()}})
+        quality = {name: _read_number(value) for name, value in dict(point.quality).items()}
+        return replace(point, quality=quality, train_loss=_read_number(point.train_loss))
+
+
+def _write_number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _read_number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,7 @@ class QualitySweep:
         return list(self.points[0].quality)
 
     def list_values(self, metric: str, size: int) -> list[float]:
-        """Return a metric at a batch size, by seed."""
+        """Return a metric at a batch size, by seed; NaN of a training that diverged."""
         return [point.quality[metric] for point in self.points if point.size == size]
 
 
@@ -207,8 +218,15 @@ def write_tables(path: Path, sweep: QualitySweep) -> None:
 
 
 def describe_spread(values: Sequence[float]) -> str:
-    """Return the median, and the least and the largest value if they differ."""
-    middle = f"{statistics.median(values):.4g}"
-    if min(values) == max(values):
-        return middle
-    return f"{middle} ({min(values):.4g} to {max(values):.4g})"
+    """Return the median, and the least and the largest value if they differ.
+
+    Values that are not finite, of trainings that diverged, are counted instead.
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    diverged = len(values) - len(finite)
+    if not finite:
+        return "diverged"
+    text = f"{statistics.median(finite):.4g}"
+    if min(finite) != max(finite):
+        text += f" ({min(finite):.4g} to {max(finite):.4g})"
+    return f"{text}; {diverged} of {len(values)} diverged" if diverged else text

@@ -64,6 +64,14 @@ def test_a_run_that_slows_down_says_so_once() -> None:
     assert "--set threads=1" in told
 
 
+def test_a_run_of_seconds_is_watched_too() -> None:
+    run = Run()
+    run.train(8, 0.1, 2.0)
+    run.train(8, 0.5, 0.5)
+    (told,) = run.told
+    assert "other work has the rest" in told
+
+
 def test_evaluations_are_no_slow_training() -> None:
     run = Run()
     for _ in range(6):

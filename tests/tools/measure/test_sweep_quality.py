@@ -1,8 +1,10 @@
 """`cepheid measure sweep --quality`: the quality at each batch size, seed by seed."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -28,6 +30,10 @@ from tools.measure import sweep
         (["galaxy_shape", "--seeds", "1"], "--seeds: only --quality has it"),
         (["galaxy_shape", "--quality", "--epochs", "1"], "leave it out beside --quality"),
         (["galaxy_shape", "--quality", "--samples", "0"], "expected 1 to"),
+        (
+            ["galaxy_shape", "--quality", "--samples", "9", "--batch-sizes", "2,10"],
+            "--batch-sizes: 10 is more than the 9 samples of each training; fix:",
+        ),
         (["galaxy_shape", "--quality", "--seeds", "1,x"], "--seeds 1,x: expected numbers"),
         (["galaxy_generation", "--quality"], "galaxy_generation trains nothing"),
         (["kfac", "--framework", "keras"], "kfac has no task for it"),
@@ -75,6 +81,34 @@ def test_an_interrupted_sweep_goes_on_where_it_was(
     assert len(json.loads((out / "quality.json").read_text())["points"]) == 9
     with pytest.raises(UserError, match="samples was 80000, is 100"):
         sweep.main([*call, "--samples", "100"])
+
+
+def test_trainings_that_diverge_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(function: object, job: QualityJob) -> QualityPoint:
+        diverges = job.size == 2 or (job.size == 4 and job.seed == 1)
+        quality = {"e_rmse": math.nan} if diverges else {"e_rmse": job.seed / 10}
+        return replace(point(job), quality=quality, train_loss=math.inf if diverges else 0.5)
+
+    monkeypatch.setattr(own_process, "run_alone", measure)
+    monkeypatch.setattr(data, "prepare", lambda *arguments: None)
+    out = tmp_path / "quality"
+    call = ["galaxy_shape", "--quality", "--batch-sizes", "2,4,8", "--seeds", "1,2,3"]
+    assert sweep.main([*call, "--output", str(out)]) == 0
+    told = capsys.readouterr().out
+    cells = [line.split("  ") for line in told.splitlines() if line.startswith(("2 ", "4 ", "8 "))]
+    assert [row[-1].strip() for row in cells] == [
+        "diverged",
+        "0.25 (0.2 to 0.3); 1 of 3 diverged",
+        "0.2 (0.1 to 0.3)",
+    ]
+
+    def refuse(constant: str) -> NoReturn:
+        raise AssertionError(f"{constant} is no JSON")
+
+    json.loads((out / "quality.json").read_text(), parse_constant=refuse)
+    assert math.isnan(quality.load_all(out)[0].quality["e_rmse"])
 
 
 def test_every_batch_size_sees_the_same_number_of_samples(
