@@ -6,7 +6,7 @@ So an interrupted measurement loses only the current size, and the same command 
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -126,12 +126,24 @@ def describe_machine(
     }
 
 
-def name_machine(configuration: Mapping[str, Any]) -> str:
-    """Return the accelerator, or the processor and the number of threads."""
-    system, threads = configuration["system"], configuration["threads"]
+def name_machine(
+    configuration: Mapping[str, Any], implementations: Iterable[Mapping[str, Any]] = ()
+) -> str:
+    """Return the accelerator, or the processor and the number of threads.
+
+    These are the threads that ``implementations`` name, where they do: beside other work a process
+    takes fewer than the configuration has.
+    """
+    system = configuration["system"]
     if system["accelerator"]:
         return str(system["accelerator"])
-    return f"{system['processor']}, {threads} thread{'s' if threads > 1 else ''}"
+    taken = [
+        int(each["threads_per_rank"]) for each in implementations if "threads_per_rank" in each
+    ]
+    taken = taken or [configuration["threads"]]
+    fewest, most = min(taken), max(taken)
+    threads = str(most) if fewest == most else f"{fewest} to {most}"
+    return f"{system['processor']}, {threads} thread{'s' if most > 1 else ''}"
 
 
 def measure_missing(

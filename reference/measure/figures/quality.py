@@ -71,9 +71,10 @@ def _finish(axes: "Axes", sweep: QualitySweep, title: str) -> None:
 def _entitle(figure: Any, sweep: QualitySweep) -> None:
     facts, seeds = sweep.configuration, len({point.seed for point in sweep.points})
     settings = ", ".join(facts["overrides"])
+    machine = name_machine(facts, (point.implementation for point in sweep.points))
     figure.suptitle(
         f"{facts['benchmark']}, {facts['scale']} scale, after {facts['samples']:,} samples at each "
-        f"batch size; {seeds} seed{'s' if seeds > 1 else ''}\n{name_machine(facts)}"
+        f"batch size; {seeds} seed{'s' if seeds > 1 else ''}\n{machine}"
         f"{', ' + settings if settings else ', the same learning rate at all batch sizes'}",
         fontsize=9,
     )

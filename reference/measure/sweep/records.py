@@ -52,8 +52,8 @@ class Sweep:
 
     @property
     def machine(self) -> str:
-        """The accelerator, or the processor and the number of threads."""
-        return name_machine(self.configuration)
+        """The accelerator, or the processor and the number of threads that were taken."""
+        return name_machine(self.configuration, (point.implementation for point in self.points))
 
     def find_point(self, size: int) -> Point | None:
         """Return the measurement at a size, or None if there is none."""

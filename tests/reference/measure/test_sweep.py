@@ -295,3 +295,18 @@ def test_what_is_no_sweep_is_refused(text: str, tmp_path: Path) -> None:
 def test_a_point_reads_as_it_was_written() -> None:
     whole = replace(point(4), energy_joules=3.0, peak_device_bytes=5)
     assert Point.from_json(whole.as_json()) == whole
+
+
+def test_the_threads_of_a_sweep_are_those_that_were_taken() -> None:
+    of_two = {**configuration(), "threads": 2}
+
+    def take(*threads: int) -> tuple[Point, ...]:
+        return tuple(
+            replace(point(size), implementation={"threads_per_rank": count})
+            for size, count in enumerate(threads, 1)
+        )
+
+    of_old = (point(4),)  # which do not say how many
+    assert sweep_records.Sweep(of_two, take(1, 1)).machine == "A, 1 thread"
+    assert sweep_records.Sweep(of_two, take(2, 1)).machine == "A, 1 to 2 threads"
+    assert sweep_records.Sweep(of_two, of_old).machine == "A, 2 threads"
