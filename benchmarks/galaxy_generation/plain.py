@@ -5,10 +5,12 @@ as there are latents. It is still written for speed: its weights are masked once
 pass, and it decodes as many images together as the reference, which is faster than all at once.
 """
 
+from dataclasses import replace
+
 from torch import nn
 
 from benchmarks.galaxy_generation import weights
-from benchmarks.galaxy_generation.task import GalaxyGeneration
+from benchmarks.galaxy_generation.task import AT_ONCE, GalaxyGeneration
 from benchmarks.galaxy_shape.model import PReLU
 from benchmarks.galaxy_vae.sampling import make_plain_sampler
 from reference.run.config import RunConfig
@@ -16,7 +18,9 @@ from reference.torch.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainGeneration":
-    """Return the task; ``config`` has precision=fp32 and compile=off."""
+    """Return the task; ``config`` has precision=fp32 and compile=off. Parts are decoded in turn."""
+    in_turn = replace(config.execution, own={**config.execution.own, AT_ONCE: "1"})
+    config = replace(config, execution=in_turn)
     return PlainGeneration(config, ranks, weights.read_or_make(config))
 
 

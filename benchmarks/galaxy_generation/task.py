@@ -1,6 +1,7 @@
 """galaxy_generation in PyTorch: noise to latents, latents to images, and how good they are."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,7 @@ from benchmarks.galaxy_vae.sampling import (
     make_eager_sampler,
     make_native_sampler,
 )
+from reference.run.autotune import pick_fastest
 from reference.run.config import Execution, RunConfig
 from reference.torch import execution, precision
 from reference.torch.compilation import Compiled
@@ -33,6 +35,10 @@ DECODED_TOGETHER = {"cpu": 100, "cuda": 1000}
 # bfloat16 is used only if the images' properties are distributed like those in float32, within this
 # ``generated_distance``, which then is worse by that much at most.
 LARGEST_DISTANCE = 0.03
+# The execution setting for how many parts of the images are decoded at once, each on one thread:
+# threads of one part wait for each other at every layer, those of different parts at the end only.
+AT_ONCE = "parts_at_once"
+PARTS_COMPARED = 4  # by each thread, where the ways are compared
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyGeneration":
@@ -59,6 +65,9 @@ class GalaxyGeneration(GenerationTask):
         # A barrier of this rank alone waits for its device.
         self._alone = replace(ranks, rank=0, world_size=1)
         self._makers = ranks
+        self._usual_threads = 1
+        if ranks.device.type == "cpu":
+            self._usual_threads = max(1, torch.get_num_threads() // execution.count_sharers(ranks))
 
     def build(self) -> int:
         """Make the network with its weights; return the number of parameters."""
@@ -93,6 +102,7 @@ class GalaxyGeneration(GenerationTask):
             return self.compiled_decode.failure or self._no_compiler
 
         self.use_execution(execution.autotune(requested, step, self.ranks))
+        self._choose_parts_at_once(latents)
         for count in self.counts:
             for repetition in range(-(-images // count)):
                 self.decode(self._carry(self.draw_noise("warm-up", count, repetition)))
@@ -104,11 +114,12 @@ class GalaxyGeneration(GenerationTask):
             "framework": f"torch {torch.__version__}",
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
             "ranks": self.ranks.world_size,
-            "threads_per_rank": torch.get_num_threads(),
+            "threads_per_rank": max(torch.get_num_threads(), self.parts_at_once),
             "precision": str(self.precision).removeprefix("torch."),
             "weights": self.weights_digest[:12],
             "sampling": self.sampling_note,
-            "decoding": f"{decoding}, up to {self.decoded_together} images together",
+            "decoding": f"{decoding}, up to {self.decoded_together} images together"
+            + (f" on each of {self.parts_at_once} threads" if self.parts_at_once > 1 else ""),
             "execution": asdict(self.execution),
         }
 
@@ -128,12 +139,19 @@ class GalaxyGeneration(GenerationTask):
         """Return the images of latents, (n, 32); the next call overwrites them."""
         count, together = len(latents), max(1, min(len(latents), self.decoded_together))
         images = self.reserve_images(count)
-        for first in range(0, count, together):
+
+        @torch.no_grad()
+        def decode_part(first: int) -> None:
             part = latents[first : first + together]
             # The last part is padded to the compiled shape; the padding is cut off again.
             padded = F.pad(part, (0, 0, 0, together - len(part)))
             decoded = self.compiled_decode(padded)[: len(part)]
             images[first : first + len(part)].copy_(decoded, non_blocking=True)
+
+        firsts = range(0, count, together)
+        is_shared = self.parts_at_once > 1 and len(firsts) > 1
+        for _ in (self._threads.map if is_shared else map)(decode_part, firsts):
+            pass
         return images
 
     @torch.no_grad()
@@ -169,6 +187,38 @@ class GalaxyGeneration(GenerationTask):
                         f"compile=on, but the sampler cannot be compiled here: {error} "
                         "(g++ is needed; compile=off runs without)"
                     ) from error
+
+    @property
+    def parts_at_once(self) -> int:
+        """How many parts of the images are decoded at once, each on one thread."""
+        choice = self.execution.own.get(AT_ONCE, "1")  # earlier results do not have it
+        return 1 if choice == "auto" else int(choice)
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        """As many threads, each of which computes alone: torch counts threads for each of them."""
+        return ThreadPoolExecutor(self.parts_at_once, "decoding", lambda: torch.set_num_threads(1))
+
+    def _choose_parts_at_once(self, latents: Tensor) -> None:
+        """Compare decoding one part after the other with a part on each thread, unless asked.
+
+        Beside other work the former leaves threads out (``execution.autotune``), and the latter
+        need not: a thread that waits for a core delays no other.
+        """
+        if self.execution.own.get(AT_ONCE) != "auto":
+            return
+        asked = self.config.execution.threads
+        is_open = asked == "auto" or self.ranks.device.type != "cpu"
+        most = self._usual_threads if is_open else int(asked)
+        candidates = ("1",) if most == 1 else (str(most), "1")
+        many = latents.repeat(PARTS_COMPARED * most, 1)
+
+        def step(settings: Execution) -> str:
+            self.use_execution(settings)
+            self.decode(many)
+            return ""
+
+        self.use_execution(pick_fastest(self.execution, AT_ONCE, candidates, step, self.ranks))
 
     @cached_property
     def native_sampler(self) -> Sampler:

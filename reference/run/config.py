@@ -27,7 +27,8 @@ class Execution:
     Autotuning replaces ``auto`` by what is fastest on this machine; ``because`` then has the reason
     for each setting. ``micro_batch`` is the number of samples that a rank takes at once in training
     on torch; ``auto`` becomes the largest one that fits into memory. ``own`` has the settings that
-    the definition adds for its benchmark, and the variants that were chosen in the open division.
+    the definition adds for its benchmark, those of generation, and the variants that were chosen
+    in the open division.
     """
 
     precision: str = "auto"
@@ -56,6 +57,11 @@ EXECUTION_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 TRAINING_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"micro_batch": ("auto", "whole", "a number")}
 )
+
+GENERATION_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"parts_at_once": ("auto", "a number")}
+)
+"""Only on torch: how many parts of the images are made at once, each on one thread."""
 
 
 @dataclass(frozen=True)
@@ -152,9 +158,13 @@ def configure(
     values: dict[str, Value] = {key: rule.default for key, rule in rules.items()}
     has_pieces = framework == "torch" and definition.kind == "train"
     of_training = TRAINING_CHOICES if has_pieces else {}
-    execution_choices = {**EXECUTION_CHOICES, **of_training, **definition.execution}
+    of_generation = GENERATION_CHOICES if definition.generation and framework == "torch" else {}
+    execution_choices = {
+        **EXECUTION_CHOICES, **of_training, **of_generation, **definition.execution
+    }  # fmt: skip
     variants: dict[str, str] = {}
     execution = _make_default_execution(definition)
+    execution = replace(execution, own={**execution.own, **dict.fromkeys(of_generation, "auto")})
     if not has_pieces:
         execution = execution.with_setting("micro_batch", "whole")
     for key, text in _resolve_presets(definition, overrides):

@@ -79,7 +79,7 @@ def _pick_threads(execution: Execution, step: Step, ranks: TorchRanks) -> Execut
     usual = int(candidates[0])
     if is_given or usual == 1:
         return pick_fastest(execution, "threads", candidates, step, ranks)
-    sharers = _count_sharers(ranks)  # the other ranks wait from here on, and compute nothing
+    sharers = count_sharers(ranks)  # the other ranks wait from here on, and compute nothing
     idle = ranks.broadcast(measure_idle_processors() if ranks.is_first else 0.0)
     usable = ranks.broadcast(usable_processors())
     count = count_idle_threads(usual, idle / usable, sharers)
@@ -91,7 +91,7 @@ def _pick_threads(execution: Execution, step: Step, ranks: TorchRanks) -> Execut
     return execution.with_setting("threads", str(count), reason)
 
 
-def _count_sharers(ranks: TorchRanks) -> int:
+def count_sharers(ranks: TorchRanks) -> int:
     """Count the ranks that may use the processors of the first rank, which is one of them."""
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
     places = ranks.all_gather_object((platform.node(), allowed))

@@ -50,6 +50,38 @@ def test_the_plain_code_makes_the_same_images(config: RunConfig) -> None:
     torch.testing.assert_close(images, again, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("asked", ["auto", "3"])
+def test_parts_that_are_decoded_at_once_make_the_same_images(
+    config: RunConfig, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(task.DECODED_TOGETHER, "cpu", 5)
+    settings = dataclasses.replace(config.execution, threads="3", own={task.AT_ONCE: asked})
+    made = task.create(dataclasses.replace(config, execution=settings), ALONE)
+    made.build()
+    latents = made.sample(12, 0)
+    in_turn = made.decode(latents).clone()
+    try:
+        made.warm_up(1)
+        assert made.execution.own[task.AT_ONCE] in ("1", "3")
+        assert asked == "auto" or made.parts_at_once == 3
+        made.execution = made.execution.with_setting(task.AT_ONCE, "3")
+        at_once = made.decode(latents)
+        assert made.implementation()["threads_per_rank"] == 3
+        assert made.implementation()["decoding"].endswith(" images together on each of 3 threads")
+    finally:
+        torch.set_num_threads(1)
+    torch.testing.assert_close(at_once, in_turn, rtol=1e-3, atol=1e-4)
+
+
+def test_results_without_parts_at_once_decode_in_turn(config: RunConfig) -> None:
+    earlier = dataclasses.replace(config.execution, own={})
+    made = task.create(dataclasses.replace(config, execution=earlier), ALONE)
+    made.build()
+    made.warm_up(1)
+    assert made.parts_at_once == 1
+    assert made.execution.own == {}
+
+
 def test_a_sampler_in_cpp_draws_the_same(config: RunConfig) -> None:
     made = task.create(config, ALONE)
     made.build()

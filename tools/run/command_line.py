@@ -70,7 +70,9 @@ def make_parser() -> argparse.ArgumentParser:
         "Without a value the fastest of each of these three is measured and used. With keras, "
         "compile means XLA, and threads are not measured. micro_batch=N: in training on torch a "
         "rank takes N samples at once, with the mathematics of its whole share; without a value "
-        "as many as fit into memory, and micro_batch=whole takes all. preset=NAME stands for "
+        "as many as fit into memory, and micro_batch=whole takes all. parts_at_once=N: in "
+        "generation on torch N threads make a part of the images each, at the same time; without a "
+        "value this is compared with all threads on one part. preset=NAME stands for "
         "several settings; later ones replace its own. `cepheid run BENCHMARK --list` shows the "
         "settings, variants and presets of a benchmark; its README explains them.",
     )
