@@ -96,10 +96,10 @@ class KerasChestXray(KerasTask):
         self.images = radiographs.load(self.folder)
         self.stream = SampleStream(self.config.seed, self.definition.train_samples)
 
-    def next_arrays(self) -> tuple[np.ndarray, ...]:
+    def read_batch(self, samples: int) -> tuple[np.ndarray, ...]:
         """Return images, half of them mirrored, and labels, of the batch after ``samples``."""
         batch = self.config.global_batch_size
-        views = make_training_views(self.images, self.cropping, self.stream, self.samples, batch)
+        views = make_training_views(self.images, self.cropping, self.stream, samples, batch)
         return read_views(self.images, views, self.pixels), self.images.labels[views.rows]
 
     def make_noise_arrays(self, count: int) -> tuple[np.ndarray, ...]:

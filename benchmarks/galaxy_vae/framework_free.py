@@ -116,21 +116,21 @@ class VaeTask(GalaxyTask):
         bands = len(self.definition.data["bands"])
         return images[:, :bands], images[:, -bands:]
 
-    def next_arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return this rank's images of the global batch, and N(0, 1) to draw latents.
+    def read_batch(self, samples: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return images and N(0, 1) to draw latents: this rank's of the batch after ``samples``.
 
         Each image is flipped or transposed at random.
         """
         batch = self.config.global_batch_size
         count = self.ranks.split_batch(batch)
         first = self.ranks.rank * count
-        positions, orientations = self.order.take(self.samples + first, count)
+        positions, orientations = self.order.take(samples + first, count)
         images = self.read_images(self.training_rows[positions], orientations)
-        normal = self.draw_normal(batch, "latents of step", self.samples)
+        normal = self.draw_normal(batch, "latents of step", samples)
         return images, normal[first : first + count]
 
     def make_noise_arrays(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return noise in the shapes and types of ``next_arrays``, for the warm-up."""
+        """Return noise in the shapes and types of ``read_batch``, for the warm-up."""
         images, _ = super().make_noise_arrays(count)
         model = self.definition.model
         normal = np.zeros((count, model["latents"]), np.float32)

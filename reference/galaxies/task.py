@@ -60,14 +60,14 @@ class GalaxyTask(BenchmarkTask):
         targets = self.definition.model["targets"]
         self.labels = np.stack([sky.labels[target] for target in targets], axis=1)
 
-    def next_arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return this rank's share of the global batch that follows ``samples``.
+    def read_batch(self, samples: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return this rank's share of the global batch that follows the first ``samples``.
 
         Stamps and labels have the shapes of ``read_arrays``; each is flipped or transposed at
         random.
         """
         share = self.ranks.split_batch(self.config.global_batch_size)
-        first = self.samples + self.ranks.rank * share
+        first = samples + self.ranks.rank * share
         positions, orientations = self.order.take(first, share)
         return self.read_arrays(self.training_rows[positions], orientations)
 

@@ -1,7 +1,7 @@
 """The base of all tasks that train in Keras 3 on TensorFlow, in one process."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -32,8 +32,11 @@ class KerasTask(BenchmarkTask):
         """Compute at ``precision``, fp32 or bf16, in everything traced from now on."""
         raise NotImplementedError
 
-    def next_arrays(self) -> tuple[np.ndarray, ...]:
-        """Return inputs and targets, (batch, …), of the batch that follows ``samples``."""
+    def read_batch(self, samples: int) -> tuple[np.ndarray, ...]:
+        """Return inputs and targets, (batch, …), of the batch that follows the first ``samples``.
+
+        Several threads may call it at the same time.
+        """
         raise NotImplementedError
 
     def make_noise_arrays(self, count: int) -> tuple[np.ndarray, ...]:
@@ -130,15 +133,18 @@ class KerasTask(BenchmarkTask):
 
     def step(self) -> Tensor:
         """Run one optimizer step on the next batch; return its mean loss, a scalar."""
-        batch = self.next_arrays()
+        return self.step_on(map(tf.constant, self.read_batch(self.samples)))
+
+    def step_on(self, batch: Iterable[Tensor]) -> Tensor:
+        """Run one optimizer step on a batch of ``read_batch``; return its mean loss, a scalar."""
         self.samples += self.config.global_batch_size
         self._set_epsilon(self.samples // self.config.global_batch_size)
         for prefix, optimizer in self.optimizers.items():
             optimizer.learning_rate.assign(self.learning_rate_of(prefix))
-        return self.traced["train"](*map(tf.constant, batch))
+        return self.traced["train"](*batch)
 
     def train_on(self, *batch: Tensor) -> Tensor:
-        """Apply the gradients of a batch of ``next_arrays``; return its mean loss, a scalar."""
+        """Apply the gradients of a batch of ``read_batch``; return its mean loss, a scalar."""
         parts = self.variables_by_prefix()
         with tf.GradientTape() as tape:
             loss = self.compute_loss(*batch)

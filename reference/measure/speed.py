@@ -217,17 +217,40 @@ def measure_profile(subject: Subject) -> Measurement:
     return Measurement([row], {"milliseconds": milliseconds, "shares": shares})
 
 
-def compare_frameworks(subject: Subject) -> Measurement:
-    """Compare one training step in PyTorch with the same in Keras (keras_task.py)."""
+def make_keras_task(subject: Subject) -> Any:
+    """Create the task of the benchmark's ``keras_task.py``, ready, on as many threads."""
     from reference.keras import backend as keras_backend
 
     threads = str(subject.task.implementation()["threads_per_rank"])
     config = replace(subject.config, framework="keras", execution=Execution(threads=threads))
     with keras_backend.start_ranks() as alone:
-        keras = make_ready_task(import_task(config.definition, "keras").create, config, alone)
+        return make_ready_task(import_task(config.definition, "keras").create, config, alone)
+
+
+def compare_input(subject: Subject) -> Measurement:
+    """Compare a step in Keras on arrays with one that tf.data feeds (reference/keras/pipeline)."""
+    from reference.keras.pipeline import read_ahead
+
+    keras = make_keras_task(subject)
+    batches = read_ahead(keras)
+    compared = subject.compare(
+        f"step of {subject.config.global_batch_size} samples in keras",
+        "tf.data, parallel map and prefetch",
+        lambda: time_each(lambda _: float(keras.step_on(next(batches))), range(STEPS)),
+        lambda: time_each(lambda _: float(keras.step()), range(STEPS)),
+    )
+    return Measurement(
+        [describe_comparison(compared)],
+        {**compared.as_json(), "keras": dict(keras.implementation())},
+    )
+
+
+def compare_frameworks(subject: Subject) -> Measurement:
+    """Compare one training step in PyTorch with the same in Keras (keras_task.py)."""
+    keras = make_keras_task(subject)
     facts = keras.implementation()
     compared = subject.compare(
-        f"step of {config.global_batch_size} samples",
+        f"step of {subject.config.global_batch_size} samples",
         f"keras, {facts['precision']}, {facts['training_step']}",
         lambda: time_each(lambda _: float(keras.step()), range(STEPS)),
         lambda: time_steps(subject.task, STEPS),
@@ -351,6 +374,7 @@ MEASUREMENTS: Mapping[Kind, Mapping[str, Measure]] = {
         "profile": measure_profile,
         "harness": measure_harness,
         "framework": compare_frameworks,
+        "input": compare_input,
         "memory": measure_memory,
         "beside_work": measure_beside_work,
     },
@@ -363,8 +387,9 @@ MEASUREMENTS: Mapping[Kind, Mapping[str, Measure]] = {
     },
 }
 """What can be measured of every benchmark of a kind."""
-ON_REQUEST = ("profile", "beside_work")
+ON_REQUEST = ("profile", "input", "beside_work")
 """What is measured only where --only names it."""
+IN_KERAS = ("framework", "input")
 AGAINST_PLAIN = ("step", "sampling", "decoding", "generation")
 
 
@@ -397,7 +422,7 @@ def list_left_out(definition: Definition) -> Mapping[str, str]:
     own: Sequence[str] = getattr(_import_own(definition), "ON_REQUEST", ())
     reasons = dict.fromkeys((*ON_REQUEST, *own), "only on request")
     if not (importlib.util.find_spec("tensorflow") and importlib.util.find_spec("keras")):
-        reasons["framework"] = "needs the extra keras"
+        reasons |= dict.fromkeys(IN_KERAS, "needs the extra keras")
     for name in find_measurements(definition):
         if lacking := _find_lacking_file(definition, name):
             reasons[name] = f"not possible: {lacking} is missing"
@@ -406,7 +431,7 @@ def list_left_out(definition: Definition) -> Mapping[str, str]:
 
 def _find_lacking_file(definition: Definition, name: str) -> str:
     """Return the file that a measurement needs and the benchmark lacks, or an empty text."""
-    needed = "plain.py" if name in AGAINST_PLAIN else "keras_task.py" if name == "framework" else ""
+    needed = "plain.py" if name in AGAINST_PLAIN else "keras_task.py" if name in IN_KERAS else ""
     has_file = (definitions.BENCHMARKS / definition.name / needed).exists()
     return "" if has_file else f"benchmarks/{definition.name}/{needed}"
 

@@ -38,8 +38,8 @@ class TorchGalaxyTask(GalaxyTask, TorchTask):
         return torch.optim.Adam(groups, fused=self.fused_optimizer, **options)
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Return ``next_arrays`` as tensors on this rank's device, in the same shapes."""
-        inputs, targets = self.next_arrays()
+        """Return the next ``read_batch`` as tensors on this rank's device, in the same shapes."""
+        inputs, targets = self.read_batch(self.samples)
         return self.to_device(inputs), self.to_device(targets)
 
     def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -34,7 +34,7 @@ def test_one_start_gives_the_same_batches_logits_loss_and_quality(data_root: Pat
     for variable in here.model.variables:  # all but the last layer are given
         is_equal = np.array_equal(variable.numpy(), given[variable.path])
         assert is_equal or variable.path == "fc/kernel", variable.path
-    (images, labels), (seen, found) = there.next_batch(), here.next_arrays()
+    (images, labels), (seen, found) = there.next_batch(), here.read_batch(here.samples)
     assert np.array_equal(images.numpy(), seen)
     assert np.array_equal(labels.numpy(), found)
     there.model.eval()

@@ -14,6 +14,7 @@ from benchmarks.galaxy_shape import keras_model, keras_task, task
 from benchmarks.galaxy_shape.keras_weights import convert_to_keras, convert_to_torch
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
 from reference.keras.backend import FRAMEWORK, tf
+from reference.keras.pipeline import read_ahead
 from reference.machine.ranks import SingleProcess
 from reference.torch.distributed import TorchRanks
 from tests.test_benchmark_contract import configuration
@@ -129,3 +130,15 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(data_root: Path)
     for path, value in theirs.state()["model"].items():
         # Adam moves each weight by 1e-4 a step, one whose gradient is all rounding either way.
         assert np.abs(value - after[path]).mean() < 2e-5, path
+
+
+def test_tf_data_yields_the_batches_of_a_run_in_their_order(data_root: Path) -> None:
+    config = configuration("galaxy_shape", data_root)
+    made = keras_task.create(config, SingleProcess(FRAMEWORK))
+    made.open_data()
+    size = config.global_batch_size
+    made.samples = 2 * size  # it goes on where the task is
+    batches = read_ahead(made)
+    for number in range(2, 8):
+        for read, expected in zip(next(batches), made.read_batch(number * size), strict=True):
+            np.testing.assert_array_equal(read.numpy(), expected)

@@ -287,7 +287,7 @@ def test_a_noisy_input_is_reconstructed_without_its_noise(data_root: Path) -> No
     small = configuration("galaxy_vae", data_root)
     noisy = dataclasses.replace(small, definition=small.definition.vary({"encoder_input": "noisy"}))
     usual, made = build(small), build(noisy)
-    (clean, normal), (pairs, same) = usual.next_arrays(), made.next_arrays()
+    (clean, normal), (pairs, same) = usual.read_batch(0), made.read_batch(0)
     observed, target = made.split_input(pairs)
     assert np.array_equal(target, clean)
     assert np.array_equal(same, normal)

@@ -133,12 +133,15 @@ def _describe_ranks(session: Session) -> str:
     nodes = -(-request.planned_ranks // per_node)
     schedule = session.config.definition.generation
     if schedule is not None:
-        share, what = max(schedule.counts) // request.planned_ranks, "images"
+        most = max(schedule.counts)
+        share, rest = divmod(most, request.planned_ranks)
+        what = f"{share:,}{' or one more' if rest else ''} of the {most:,} images"
     else:
-        share, what = session.ranks.split_batch(session.config.global_batch_size), "samples"
+        batch = session.config.global_batch_size
+        what = f"{session.ranks.split_batch(batch):,} of the {batch:,} samples of a batch"
     where = "" if request.system else "; --system is missing, so this machine was described"
     on = f"{nodes} node" if nodes == 1 else f"{nodes} nodes"
-    return f"{request.planned_ranks} on {on}, each {share} {what} of a batch{where}"
+    return f"{request.planned_ranks} on {on}, each {what}{where}"
 
 
 def find_refusals(config: RunConfig) -> Iterator[str]:

@@ -132,7 +132,7 @@ def test_the_measurements_of_a_benchmark_are_listed(capsys: pytest.CaptureFixtur
     assert measure_speed.main(["galaxy_bnn", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     names = [line.split()[0] for line in lines]
-    of_all = ["step", "profile", "harness", "framework", "memory", "beside_work"]
+    of_all = ["step", "profile", "harness", "framework", "input", "memory", "beside_work"]
     assert names == [*of_all, "drawing", "estimators"]
     assert lines[0].endswith("(plain.py).")
     assert lines[1].endswith("(only on request)")

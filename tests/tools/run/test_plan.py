@@ -91,7 +91,7 @@ def test_weights_that_are_missing_or_others_are_told_before_anything_is_prepared
     planned = cepheid("run", *line, "--dry-run", "--output", tmp_path / "out", "--ranks", "4")
     assert planned.returncode == 1
     assert "mini.safetensors: its SHA-256 is" in planned.stdout
-    assert "each 1250 images of a batch" in planned.stdout
+    assert "each 1,250 of the 5,000 images" in planned.stdout
     refused = cepheid("run", *line, "--output", tmp_path / "out")
     assert refused.returncode == 2
     assert "(rule T25)" in refused.stderr
@@ -122,7 +122,8 @@ def test_a_plan_for_many_ranks_needs_none_of_them(tmp_path: Path) -> None:
     planned = cepheid("run", *line, "--ranks-per-node", "4")
     assert planned.returncode == 0, planned.stdout + planned.stderr
     assert (
-        "ranks:   64 on 16 nodes, each 1 samples of a batch; --system is missing" in planned.stdout
+        "ranks:   64 on 16 nodes, each 1 of the 64 samples of a batch; --system is missing"
+        in planned.stdout
     )
     uneven = cepheid("run", *line, "--set", "model_bn_span=48")
     assert uneven.returncode == 1
@@ -136,7 +137,7 @@ def test_a_plan_for_many_ranks_needs_none_of_them(tmp_path: Path) -> None:
         (["--ranks", "4"], "only a plan (--dry-run) takes it"),
         (["--dry-run", "--ranks-per-node", "4"], "without --ranks"),
         (["--dry-run", "--ranks", "6", "--ranks-per-node", "4"], "a number per node that divides"),
-        (["--dry-run", "--ranks", "2", "--framework", "keras"], "runs in one process"),
+        (["--dry-run", "--ranks", "2", "--framework", "keras"], "--ranks has 2: leave it out"),
     ],
 )
 def test_ranks_that_make_no_plan(options: list[str], why: str, tmp_path: Path) -> None:
