@@ -14,7 +14,9 @@ from reference.keras.task import KerasTask, Tensor
 def read_ahead(task: KerasTask) -> Iterator[tuple[Tensor, ...]]:
     """Yield the batches that follow the ``samples`` of the task, without end.
 
-    ``tf.data`` chooses how many are read at the same time and ahead.
+    A batch has the shapes of ``make_noise_arrays``; of galaxies they are (batch, bands, y, x) for
+    the images and (batch, …) for what belongs to them. ``tf.data`` chooses how many are read at the
+    same time and ahead.
     """
     first, size = task.samples, task.config.global_batch_size
     examples = task.make_noise_arrays(size)

@@ -95,13 +95,12 @@ def keep_configuration(path: Path, configuration: Mapping[str, Any], what: str) 
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(path, error) from error
-    keep_or_compare(
-        path / "configuration.json",
-        dict(configuration),
-        "configuration",
-        tuple(configuration),
-        f"All sizes of a {what} must be measured in the same way",
-    )
+    why = f"All sizes of a {what} must be measured in the same way"
+    # Of another benchmark or scale all else differs, too, and would hide what is wrong.
+    for compared in (("benchmark", "scale"), tuple(configuration)):
+        keep_or_compare(
+            path / "configuration.json", dict(configuration), "configuration", compared, why
+        )
 
 
 def describe_machine(

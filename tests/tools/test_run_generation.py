@@ -43,7 +43,7 @@ def folder(output: Path) -> Path:
 
 def test_runs_and_goes_on(data_root: Path, tmp_path: Path) -> None:
     first = cepheid(data_root, tmp_path, "--runs", "1")
-    assert first.returncode == 0, first.stderr
+    assert first.returncode == 0, first.stdout + first.stderr
     lines = first.stdout.splitlines()
     assert [line for line in lines if "3 images:" in line and "(p50; p99" in line]
     assert "all targets reached after 289 images" in first.stdout
@@ -56,7 +56,7 @@ def test_runs_and_goes_on(data_root: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "checkpoints").exists(), "the weights are those that it began with"
     before = (here / "result_0.txt").read_bytes()
     more = cepheid(data_root, tmp_path, "--runs", "2")
-    assert more.returncode == 0, more.stderr
+    assert more.returncode == 0, more.stdout + more.stderr
     assert (here / "result_0.txt").read_bytes() == before
     times = [
         next(event["value"] for event in log if event["key"] == "generation_times")
@@ -81,7 +81,7 @@ def test_interruption_closes_the_log_and_the_run_is_made_again(
     kept = folder(tmp_path) / "interrupted_result_0_0.txt"
     assert "SIGINT" in str(events(kept)[-1]["metadata"])
     again = cepheid(data_root, tmp_path, "--runs", "1", repetitions=400)
-    assert again.returncode == 0, again.stderr
+    assert again.returncode == 0, again.stdout + again.stderr
     assert (folder(tmp_path) / "result_0.txt").exists()
 
 

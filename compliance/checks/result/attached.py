@@ -138,10 +138,18 @@ def _check_configuration(content: Mapping[str, Any], run: RunLog) -> Iterator[Co
             value = wanted.get(name, "auto")
             if value not in ("auto", execution.get(name)):
                 yield f"execution.{name}", value, execution.get(name)
-        own = wanted.get("own")
-        if isinstance(own, dict) and own != execution.get("own", own):
-            yield "execution.own", own, execution.get("own")
+        own, logged_own = wanted.get("own"), execution.get("own", wanted.get("own"))
+        if isinstance(own, dict) and _put_in_place_of_auto(own, logged_own) != logged_own:
+            yield "execution.own", own, logged_own
     yield from _check_seeds(content.get("seeds"), run)
+
+
+def _put_in_place_of_auto(asked: Mapping[str, Any], used: object) -> dict[str, Any]:
+    """Return the settings ``asked`` for, with what was ``used`` where a measurement decided."""
+    measured = used if isinstance(used, dict) else {}
+    return {
+        name: measured.get(name) if value == "auto" else value for name, value in asked.items()
+    }
 
 
 def _check_seeds(seeds: object, run: RunLog) -> Iterator[Contradiction]:

@@ -106,6 +106,21 @@ def test_files_beside_the_logs_that_agree_raise_nothing(root: Path) -> None:
     assert find_all(root) == []
 
 
+@pytest.mark.parametrize(
+    ("asked", "agrees"),
+    [("auto", True), ("2", True), ("1", False), (None, False)],
+)
+def test_settings_of_a_benchmark_that_the_warm_up_chose_are_no_contradiction(
+    asked: str | None, agrees: bool, root: Path
+) -> None:
+    chosen = {"execution": {"own": {"parts_at_once": "2"}}}
+    in_all_logs("implementation", value={**IMPLEMENTATION, **chosen})(root)
+    own = {} if asked is None else {"parts_at_once": asked}
+    attach("configuration", execution={"own": own})(root)
+    codes = {finding.code for finding in find_all(root)}
+    assert codes == (set() if agrees else {"S14.contradiction"})
+
+
 # Changes of single files
 
 
