@@ -282,6 +282,15 @@ def test_another_configuration_is_refused(tmp_path: Path) -> None:
         sweep_records.open_folder(tmp_path, {**configuration(), "epochs": 1, "threads": 2})
 
 
+def test_of_another_scale_only_the_scale_is_said(tmp_path: Path) -> None:
+    sweep_records.open_folder(tmp_path, configuration())
+    scale = configuration()["scale"]
+    with pytest.raises(UserError) as raised:
+        sweep_records.open_folder(tmp_path, {**configuration(), "scale": "tiny", "threads": 2})
+    assert f'holds another configuration: scale was "{scale}"' in str(raised.value)
+    assert "threads" not in str(raised.value)
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"points": [], "configuration": {}}'])
 def test_what_is_no_sweep_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(text)
