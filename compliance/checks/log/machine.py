@@ -14,6 +14,7 @@ _PROCESSOR = re.compile(r"cpu(:[0-9]+)?", re.IGNORECASE)
 _VERSION = re.compile(r"([A-Za-z][\w-]*)[ =]v?([0-9][\w.]*)")
 _PRECISIONS = {"bf16": "bfloat16", "fp32": "float32", "fp16": "float16"}
 _NAME = re.compile(r"[A-Za-z][\w-]*")
+_LONGEST_COUNT = 9  # digits
 
 
 def read_versions(text: str) -> dict[str, str]:
@@ -52,10 +53,25 @@ def _check_itself(run: RunLog, how: dict[str, object]) -> Iterator[Finding]:
         wanted = _PRECISIONS.get(asked) if isinstance(asked, str) else None
         if wanted and ran in _PRECISIONS.values() and ran != wanted:
             yield _report(run, "precision", ran, format_value(wanted))
-        threads, used = execution.get("threads"), how.get("threads_per_rank")
-        is_number = isinstance(threads, str) and threads.isdecimal()
-        if is_number and is_integer(used) and str(used) != threads:
+        threads, used = _count_threads(execution), how.get("threads_per_rank")
+        if threads is not None and is_integer(used) and used != threads:
             yield _report(run, "threads_per_rank", used, str(threads))
+
+
+def _count_threads(execution: dict[str, object]) -> int | None:
+    """Return how many threads settings ask for; None if they leave it open.
+
+    Those of generation may make a part of the images on each thread, and each part on one.
+    """
+    own = execution.get("own")
+    parts = own.get("parts_at_once") if isinstance(own, dict) else None
+    threads, parts_at_once = map(_read_count, (execution.get("threads"), parts))
+    return None if threads is None else max(threads, parts_at_once or 0)
+
+
+def _read_count(text: object) -> int | None:
+    is_count = isinstance(text, str) and text.isdecimal() and len(text) <= _LONGEST_COUNT
+    return int(str(text)) if is_count else None
 
 
 def _report(run: RunLog, field: str, logged: object, expected: str) -> Finding:

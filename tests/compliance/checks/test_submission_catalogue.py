@@ -121,6 +121,19 @@ def test_settings_of_a_benchmark_that_the_warm_up_chose_are_no_contradiction(
     assert codes == (set() if agrees else {"S14.contradiction"})
 
 
+@pytest.mark.parametrize(
+    ("threads", "parts_at_once", "used"),
+    [("1", "2", 2), ("2", "1", 2), ("2", "2", 2), ("1", "auto", 1), ("9" * 5000, "1", 1)],
+)
+def test_threads_may_compute_a_part_each(
+    threads: str, parts_at_once: str, used: int, root: Path
+) -> None:
+    execution = {"threads": threads, "own": {"parts_at_once": parts_at_once}}
+    how = {**IMPLEMENTATION, "execution": execution, "threads_per_rank": used}
+    in_all_logs("implementation", value=how)(root)
+    assert find_all(root) == []
+
+
 # Changes of single files
 
 
@@ -554,6 +567,7 @@ CASES = [
         {"framework": "torch 2.13.0+cpu", "device": "cuda"},
         {"execution": {"precision": "fp32"}, "precision": "bfloat16"},
         {"execution": {"threads": "2"}, "threads_per_rank": 64},
+        {"execution": {"threads": "1", "own": {"parts_at_once": "2"}}, "threads_per_rank": 1},
         {"device": "cuda"}, {"device": "NVIDIA GPU"}, {"ranks": 0}, {"ranks": -1}, {"ranks": 64})],
     Case("accelerators that did not compute", "T14.machine", f"{RESULT}/result_0.txt",
          system(accelerators_per_node=8, accelerator="A100"), at("implementation"), "8 accel"),
