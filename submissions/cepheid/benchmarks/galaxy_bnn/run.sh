@@ -2,6 +2,6 @@
 # Makes the runs of a result again, in the root of a checkout of the commit that the README names.
 set -euo pipefail
 scale="${2:-mini}"
-threads="${3:-}"
-[ "$scale" = full ] && threads=1
-exec cepheid run galaxy_bnn --scale "$scale" ${threads:+--set "threads=$threads"} --submitter cepheid --output "${1:?give an output folder, mini or full, and a number of threads}"
+threads=()
+[ "$scale" = full ] && threads=(--set threads=1)
+exec cepheid run galaxy_bnn --scale "$scale" "${threads[@]}" --submitter cepheid --output "${1:?give an output folder, and mini or full}"
