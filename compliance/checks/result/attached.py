@@ -147,9 +147,7 @@ def _check_configuration(content: Mapping[str, Any], run: RunLog) -> Iterator[Co
 def _put_in_place_of_auto(asked: Mapping[str, Any], used: object) -> dict[str, Any]:
     """Return the settings ``asked`` for, with what was ``used`` where a measurement decided."""
     measured = used if isinstance(used, dict) else {}
-    return {
-        name: measured.get(name) if value == "auto" else value for name, value in asked.items()
-    }
+    return {name: measured.get(name) if value == "auto" else value for name, value in asked.items()}
 
 
 def _check_seeds(seeds: object, run: RunLog) -> Iterator[Contradiction]:
