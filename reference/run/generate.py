@@ -2,7 +2,8 @@
 
 A repetition (rule T24) has two timed parts. The first part draws noise, carries it to latents and
 waits for the device. The second part decodes the latents to images in the memory of the host and
-waits for the device. Nothing else happens between the three readings of the clock.
+waits for the device. Each repetition begins where the one before it ended, so a machine that turns
+to other work takes no time from between them, and only reports of progress come before the noise.
 """
 
 import math
@@ -149,20 +150,25 @@ def _repeat(
     """Return the times of all repetitions, and the images of the last one."""
     sampling, decoding = [], []
     images = None
+    ended = time.perf_counter()
     for repetition in range(repetitions):
         on_progress(GenerationProgress(Stage.GENERATING, images=count, done=repetition))
-        (sampling_seconds, decoding_seconds), images = time_repetition(task, count, repetition)
-        sampling.append(sampling_seconds)
-        decoding.append(decoding_seconds)
+        seconds, images = time_repetition(task, count, repetition, started=ended)
+        ended += sum(seconds)
+        sampling.append(seconds[0])
+        decoding.append(seconds[1])
     return Times(count, tuple(sampling), tuple(decoding)), images
 
 
 def time_repetition(
-    task: Generator, images: int, repetition: int
+    task: Generator, images: int, repetition: int, started: float | None = None
 ) -> tuple[tuple[float, float], Images]:
-    """Return the seconds of sampling and of decoding ``images`` images, and the images."""
+    """Return the seconds of sampling and of decoding ``images`` images, and the images.
+
+    Sampling begins at ``started`` by ``time.perf_counter``, or now.
+    """
     task.synchronize()
-    started = time.perf_counter()
+    started = time.perf_counter() if started is None else started
     latents = task.sample(images, repetition)
     task.synchronize()
     sampled = time.perf_counter()

@@ -119,7 +119,8 @@ def _check_room(
             f"{start.line} to line {stop.line}",
             got=f"{total_ms:,.1f} ms",
             hint="a repetition lasts from drawing its noise until its images can be read; do "
-            "nothing else between generation_start and generation_stop",
+            "nothing else between generation_start and generation_stop, and begin each repetition "
+            "at the clock reading that ended the one before",
         )
     elif len(seconds) >= REPETITIONS_MIN:
         longest = sorted(seconds)[-max(1, int(LONGEST_SHARE * len(seconds))) :]

@@ -144,6 +144,20 @@ def test_every_repetition_is_sampled_between_two_waits_and_the_last_is_judged(
     assert task.diary.index("open_data") > task.diary.index("sample 10 1")
 
 
+def test_no_time_is_lost_between_repetitions(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = ScriptedGenerator()
+    monkeypatch.setattr(generate.time, "perf_counter", lambda: task.seconds)  # type: ignore[attr-defined]
+
+    def lose_a_minute(progress: Progress) -> None:
+        task.seconds += 60 * (progress.stage is Stage.GENERATING)
+
+    run(config.definition, task, config, RunLogWriter(None), lose_a_minute)
+    assert [taken.sampling_seconds for taken in task.times] == [(61.0,) * 3, (61.0,) * 2]
+    assert [taken.decoding_seconds for taken in task.times] == [(2.0,) * 3, (2.0,) * 2]
+
+
 @pytest.mark.parametrize("value", [0.5, math.nan])
 def test_a_target_that_is_missed_aborts_and_says_why(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
