@@ -1,36 +1,49 @@
-"""The batches of a task by ``tf.data``, in the order of the run: read in parallel and ahead.
+"""The batches of a block by ``tf.data``: read in parallel and ahead, in the order of the run.
 
-Tasks hand arrays to their steps instead; ``cepheid measure speed NAME --only input`` compares the
-two. What ``Dataset.cache`` would keep, the stamps as stored, is in the memory of the file system.
+What ``Dataset.cache`` would keep, the stamps as stored, is in the memory of the file system.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from reference.keras.backend import tf
-from reference.keras.task import KerasTask, Tensor
+
+# Batches. tf.data could choose it, but then the end of each block waits up to half a second.
+AHEAD = 4
 
 
-def read_ahead(task: KerasTask) -> Iterator[tuple[Tensor, ...]]:
-    """Yield the batches that follow the ``samples`` of the task, without end.
+def read_ahead(
+    read_batch: Callable[[int], tuple[np.ndarray, ...]], firsts: range
+) -> Iterator[tuple[Any, ...]]:
+    """Yield ``read_batch(first)`` for each of ``firsts``, as tensors (batch, …) of those shapes.
 
-    A batch has the shapes of ``make_noise_arrays``; of galaxies they are (batch, bands, y, x) for
-    the images and (batch, …) for what belongs to them. ``tf.data`` chooses how many are read at the
-    same time and ahead.
+    Up to ``AHEAD`` are read at the same time, and as many ahead. An error of ``read_batch`` is
+    raised as it is.
     """
-    first, size = task.samples, task.config.global_batch_size
-    examples = task.make_noise_arrays(size)
+    examples = read_batch(firsts[0])  # for types and shapes
+    errors: list[Exception] = []
 
-    def read(number: Any) -> tuple[Tensor, ...]:
-        batch = tf.numpy_function(
-            lambda step: task.read_batch(first + int(step) * size),
-            [number],
-            [example.dtype for example in examples],
-            stateful=False,
-        )
+    def read_one(first: int) -> tuple[np.ndarray, ...]:
+        try:
+            return read_batch(int(first))
+        except Exception as error:
+            errors.append(error)
+            raise
+
+    def read(first: Any) -> tuple[Any, ...]:
+        types = [example.dtype for example in examples]
+        batch = tf.numpy_function(read_one, [first], types, stateful=False)
         for part, example in zip(batch, examples, strict=True):
             part.set_shape(example.shape)
         return tuple(batch)
 
-    numbers = tf.data.Dataset.counter()
-    yield from numbers.map(read, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    numbers = tf.data.Dataset.range(firsts.start, firsts.stop, firsts.step)
+    batches = numbers.map(read, num_parallel_calls=AHEAD).prefetch(AHEAD).with_options(options)
+    try:
+        yield from batches
+    except tf.errors.OpError as error:
+        raise (errors[0] if errors else error) from None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from reference.keras.backend import FRAMEWORK, POLICIES, autotune, keras, tf, use_threads
+from reference.keras.pipeline import read_ahead
 from reference.run.config import Execution
 from reference.run.hyperparameters import AdamHyperparameters
 from reference.run.task import BenchmarkTask
@@ -126,8 +127,9 @@ class KerasTask(BenchmarkTask):
     def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
         """Train to ``block.samples``; return the mean loss over the block."""
         losses = []
-        while self.samples < block.samples:
-            losses.append(self.step())
+        firsts = range(self.samples, block.samples, self.config.global_batch_size)
+        for batch in read_ahead(self.read_batch, firsts):
+            losses.append(self.step_on(batch))
             on_samples(self.samples)
         return float(np.mean(np.array(losses, np.float64)))
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from benchmarks.galaxy_generation import keras_task, task, weights_file
 from compliance.checks import Place, check_log
 from compliance.read.log.runlog import read
 from reference.keras.backend import FRAMEWORK
+from reference.machine.energy import find_sensors
 from reference.machine.ranks import SingleProcess
+from reference.measure.sweep.points import measure_generation
 from reference.run.config import RunConfig
 from reference.run.log import RunLogWriter
 from reference.run.loops import run_task
@@ -43,6 +46,14 @@ def test_the_images_are_those_of_torch(data_root: Path) -> None:
         images, expected = ours.decode(others.numpy()), theirs.decode(others)
         turned = expected.numpy()[:, :, ::-1, ::-1]  # the network in torch is turned by half a turn
         np.testing.assert_allclose(images, turned, rtol=1e-2, atol=1e-2)
+
+
+def test_the_papers_figure_4_can_be_measured(data_root: Path) -> None:
+    made: Any = keras_task.create_for_timing(configure(data_root), ALONE)
+    point = measure_generation(made, 3, ALONE, find_sensors(has_gpu=False))
+    assert (point.size, point.fraction) == (3, 1.0)
+    assert point.images_per_second == pytest.approx(3 / point.seconds)
+    assert point.implementation["framework"] == FRAMEWORK
 
 
 @pytest.mark.slow

@@ -15,8 +15,11 @@ from benchmarks.galaxy_shape.keras_weights import convert_to_keras, convert_to_t
 from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
 from reference.keras.backend import FRAMEWORK, tf
 from reference.keras.pipeline import read_ahead
+from reference.machine.energy import find_sensors
 from reference.machine.ranks import SingleProcess
+from reference.measure.sweep.points import EPOCH_SAMPLES, measure_training
 from reference.torch.distributed import TorchRanks
+from rules.errors import UserError
 from tests.test_benchmark_contract import configuration
 
 OPTIONS: dict[str, Any] = {
@@ -132,13 +135,34 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(data_root: Path)
         assert np.abs(value - after[path]).mean() < 2e-5, path
 
 
+def test_the_papers_figure_2_can_be_measured(data_root: Path) -> None:
+    config = configuration("galaxy_shape", data_root)
+    made: Any = keras_task.create(config, SingleProcess(FRAMEWORK))
+    size = config.global_batch_size
+    epochs = 20 * size / EPOCH_SAMPLES
+    point = measure_training(made, size, made.ranks, find_sensors(has_gpu=False), epochs)
+    assert (point.counts["warm_up_steps"], point.counts["timed_steps"]) == (2, 20)
+    assert made.samples == 22 * size
+    assert point.implementation["framework"] == FRAMEWORK
+
+
 def test_tf_data_yields_the_batches_of_a_run_in_their_order(data_root: Path) -> None:
     config = configuration("galaxy_shape", data_root)
     made = keras_task.create(config, SingleProcess(FRAMEWORK))
     made.open_data()
     size = config.global_batch_size
-    made.samples = 2 * size  # it goes on where the task is
-    batches = read_ahead(made)
-    for number in range(2, 8):
-        for read, expected in zip(next(batches), made.read_batch(number * size), strict=True):
+    firsts = range(2 * size, 8 * size, size)
+    for first, batch in zip(firsts, read_ahead(made.read_batch, firsts), strict=True):
+        for read, expected in zip(batch, made.read_batch(first), strict=True):
             np.testing.assert_array_equal(read.numpy(), expected)
+
+
+def test_an_error_while_data_are_read_ahead_reaches_the_run_as_it_is() -> None:
+    def read_batch(first: int) -> tuple[np.ndarray, ...]:
+        if first == 6:
+            raise UserError("stamps.bin is too short")
+        return (np.full((2, 3), first, np.float32),)
+
+    batches = read_ahead(read_batch, range(0, 8, 2))
+    with pytest.raises(UserError, match="too short"):
+        list(batches)

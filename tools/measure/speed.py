@@ -37,8 +37,8 @@ Of a benchmark that trains:
   framework  one training step in PyTorch against the same in Keras on TensorFlow, each as it
              computes fastest here, on as many threads (needs benchmarks/<name>/keras_task.py and
              the extra keras)
-  input      only on request: one training step in Keras on arrays, as a run makes it, against one
-             that tf.data feeds by a parallel map and prefetch
+  input      only on request: one training step in Keras that tf.data feeds by a parallel map and
+             prefetch, as in a run, against one on arrays that are read when their turn comes
   memory     the largest resident memory of a short run, in a process of its own
   profile    only on request: where the time of a step goes: data, forward, backward, communication
              that the backward pass does not hide, update; and what harness and log add

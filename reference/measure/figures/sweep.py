@@ -23,7 +23,7 @@ ONE_COLOUR, PAPER_COLOUR = "#d4483b", "#8a8f98"
 WIDTH_INCHES, PLOTS_INCHES, LINE_INCHES = 10.0, 4.0, 0.165
 CAPTION_COLUMNS = 172
 MANY_DECADES = 10_000  # where only powers of ten are written beside the axis
-ROOM_FOR_LEGEND = 100.0  # above the largest value of generation
+ROOM_FOR_LEGEND = 0.45  # above the values of a logarithmic axis, of the height that they take
 LOG_RATIO = 12  # values further apart than this stand on a logarithmic axis
 
 
@@ -149,8 +149,6 @@ def _draw_times(axes: "Axes", lines: Sequence[Line], sweep: Sweep) -> None:
                   label="this machine, sampling alone")  # fmt: skip
         values += sampling.values()
     _scale(axes, lines, values)
-    if sampling:
-        axes.set_ylim(top=ROOM_FOR_LEGEND * max(values))
     axes.set_ylabel(
         f"seconds for {EPOCHS} epochs" if sweep.measure == "training" else "seconds for n images"
     )
@@ -211,6 +209,7 @@ def _scale(axes: "Axes", lines: Sequence[Line], values: Sequence[float]) -> None
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
         axes.margins(y=0.12)
+        axes.set_ylim(top=max(values) * (max(values) / min(values)) ** ROOM_FOR_LEGEND)
     else:
         axes.set_ylim(0, 1.12 * max(values))
 
