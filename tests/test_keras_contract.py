@@ -142,6 +142,18 @@ def test_same_seed_same_bits_other_seed_other_bits(name: str, data_root: Path) -
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_block_trains_as_single_steps_do(name: str, data_root: Path) -> None:
+    task = trace(name, data_root, 0).rewind()
+    size = task.config.global_batch_size
+    mean_loss = train(task, 4 * size)
+    in_block = task.state()["model"]
+    task = trace(name, data_root, 0).rewind()
+    losses = [float(task.step()) for _ in range(4)]
+    assert mean_loss == pytest.approx(sum(losses) / 4, rel=1e-6)
+    assert_same(in_block, task.state()["model"], f"{name}: a block and its steps")
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_warming_up_leaves_no_trace(name: str, data_root: Path) -> None:
     cold, warm = trace(name, data_root, 0), trace(name, data_root, 1)
     task = warm.rewind()

@@ -1,5 +1,6 @@
 """galaxy_bnn in Keras 3 on TensorFlow, the framework of its publication; in one process."""
 
+from collections.abc import Iterable
 from functools import partial
 
 from benchmarks.galaxy_bnn.framework_free import BayesianTask
@@ -59,10 +60,10 @@ class KerasGalaxyBnn(BayesianTask, KerasShapeTask):
         """Draw all weights from their posteriors; see ``BayesianTask``."""
         self.weight_noise.draw(self.config.seed, purpose, *keys)
 
-    def step(self) -> Tensor:
+    def step_on(self, batch: Iterable[Tensor]) -> Tensor:
         """Run one optimizer step with one draw of the weights; return the mean loss, a scalar."""
         self.draw_weights("weights", self.samples)
-        return super().step()
+        return super().step_on(batch)
 
     def compute_loss(self, stamps: Tensor, labels: Tensor) -> Tensor:
         """Return mean NLL plus KL divergence over the samples, in nats (equation 2 of the paper).

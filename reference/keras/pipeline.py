@@ -22,7 +22,8 @@ def read_ahead(
     Up to ``AHEAD`` are read at the same time, and as many ahead. An error of ``read_batch`` is
     raised as it is.
     """
-    examples = read_batch(firsts[0])  # for types and shapes
+    examples = read_batch(firsts[0])  # the others have its types and shapes
+    yield tuple(map(tf.constant, examples))
     errors: list[Exception] = []
 
     def read_one(first: int) -> tuple[np.ndarray, ...]:
@@ -41,7 +42,8 @@ def read_ahead(
 
     options = tf.data.Options()
     options.autotune.enabled = False
-    numbers = tf.data.Dataset.range(firsts.start, firsts.stop, firsts.step)
+    others = firsts[1:]
+    numbers = tf.data.Dataset.range(others.start, others.stop, others.step)
     batches = numbers.map(read, num_parallel_calls=AHEAD).prefetch(AHEAD).with_options(options)
     try:
         yield from batches

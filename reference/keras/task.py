@@ -134,7 +134,7 @@ class KerasTask(BenchmarkTask):
         return float(np.mean(np.array(losses, np.float64)))
 
     def step(self) -> Tensor:
-        """Run one optimizer step on the next batch; return its mean loss, a scalar."""
+        """Run ``step_on`` on the next batch, read now; return its mean loss, a scalar."""
         return self.step_on(map(tf.constant, self.read_batch(self.samples)))
 
     def step_on(self, batch: Iterable[Tensor]) -> Tensor:

@@ -27,6 +27,7 @@ from reference.machine.ranks import SingleProcess
 from reference.run.config import configure
 from reference.torch.distributed import TorchRanks
 from rules import definition
+from rules.definition import Block
 from rules.errors import UserError
 from tests.benchmarks.test_galaxy_shape_keras import (
     OPTIONS,
@@ -147,6 +148,19 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(data_root: Path)
         # Adam moves each weight by 1e-4 a step, one whose gradient is all rounding either way.
         assert np.abs(value - after[path]).mean() < 2e-5, path
     assert float(theirs.kl_per_sample()) == pytest.approx(ours.kl_per_sample().item(), rel=1e-5)
+
+
+def test_each_step_of_a_block_draws_the_weights_anew(data_root: Path) -> None:
+    pytest.importorskip("galsim", reason="needs the extra galsim")
+    made = keras_task.create(configuration("galaxy_bnn", data_root), ALONE)
+    made.build()
+    made.open_data()
+    drawn: list[tuple[object, ...]] = []
+    made.draw_weights = lambda *keys: drawn.append(keys)  # type: ignore[method-assign]
+    made.traced = {"train": lambda *batch: 0.0}
+    size = made.config.global_batch_size
+    made.train(Block(1, 0, 3 * size), lambda samples: None)
+    assert drawn == [("weights", 0), ("weights", size), ("weights", 2 * size)]
 
 
 def test_noise_is_normal_and_repeated_by_its_keys_only() -> None:
