@@ -1,6 +1,6 @@
 """galaxy_bnn in Keras 3 on TensorFlow, the framework of its publication; in one process."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 
 from benchmarks.galaxy_bnn.framework_free import BayesianTask
@@ -60,7 +60,7 @@ class KerasGalaxyBnn(BayesianTask, KerasShapeTask):
         """Draw all weights from their posteriors; see ``BayesianTask``."""
         self.weight_noise.draw(self.config.seed, purpose, *keys)
 
-    def step_on(self, batch: Iterable[Tensor]) -> Tensor:
+    def step_on(self, batch: Sequence[Tensor]) -> Tensor:
         """Run one optimizer step with one draw of the weights; return the mean loss, a scalar."""
         self.draw_weights("weights", self.samples)
         return super().step_on(batch)

@@ -30,6 +30,7 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyTask):
     """Encoder, decoder and flow."""
 
     model: GalaxyVae
+    reads_ahead = False  # tf.data costs more than it saves in so short a step
 
     def make_network(self) -> GalaxyVae:
         """Return encoder, decoder and flow, initialised from Keras' global seed."""

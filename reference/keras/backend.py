@@ -44,6 +44,8 @@ def _quiet_libraries() -> Iterator[None]:
 
 os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the user's keras.json says
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised, too
+# TensorFlow itself uses oneDNN only on processors with AVX512-VNNI or better.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 with _quiet_libraries():
     import keras
     import tensorflow as tf

@@ -1,7 +1,7 @@
 """The base of all tasks that train in Keras 3 on TensorFlow, in one process."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -22,6 +22,9 @@ class KerasTask(BenchmarkTask):
 
     A subclass must implement the methods of the first section, ``open_data`` and ``evaluate``.
     """
+
+    reads_ahead = True
+    """Whether ``tf.data`` feeds the steps, or else each batch is read when its turn comes."""
 
     # A benchmark implements:
 
@@ -128,16 +131,17 @@ class KerasTask(BenchmarkTask):
         """Train to ``block.samples``; return the mean loss over the block."""
         losses = []
         firsts = range(self.samples, block.samples, self.config.global_batch_size)
-        for batch in read_ahead(self.read_batch, firsts):
+        in_turn = map(self._read_tensors, firsts)
+        for batch in read_ahead(self.read_batch, firsts) if self.reads_ahead else in_turn:
             losses.append(self.step_on(batch))
             on_samples(self.samples)
         return float(np.mean(np.array(losses, np.float64)))
 
     def step(self) -> Tensor:
         """Run ``step_on`` on the next batch, read now; return its mean loss, a scalar."""
-        return self.step_on(map(tf.constant, self.read_batch(self.samples)))
+        return self.step_on(self._read_tensors(self.samples))
 
-    def step_on(self, batch: Iterable[Tensor]) -> Tensor:
+    def step_on(self, batch: Sequence[Tensor]) -> Tensor:
         """Run one optimizer step on a batch of ``read_batch``; return its mean loss, a scalar."""
         self.samples += self.config.global_batch_size
         self._set_epsilon(self.samples // self.config.global_batch_size)
@@ -188,6 +192,9 @@ class KerasTask(BenchmarkTask):
         batch = self.make_noise_arrays(self.config.global_batch_size)
         self.traced["train"](*map(tf.constant, batch)).numpy()
         return ""
+
+    def _read_tensors(self, samples: int) -> Sequence[Tensor]:
+        return [tf.constant(array) for array in self.read_batch(samples)]
 
     def _make_adam(self, prefix: str, variables: Sequence[Any]) -> Any:
         values: AdamHyperparameters = self.hyperparameters

@@ -38,7 +38,7 @@ Of a benchmark that trains:
              computes fastest here, on as many threads (needs benchmarks/<name>/keras_task.py and
              the extra keras)
   input      only on request: one training step in Keras that tf.data feeds by a parallel map and
-             prefetch, as in a run, against one on arrays that are read when their turn comes
+             prefetch against one on arrays that are read when their turn comes
   memory     the largest resident memory of a short run, in a process of its own
   profile    only on request: where the time of a step goes: data, forward, backward, communication
              that the backward pass does not hide, update; and what harness and log add
