@@ -125,14 +125,24 @@ def use_threads(requested: Execution) -> Execution:
 def autotune(requested: Execution, step: Step, ranks: Ranks) -> Execution:
     """Return ``requested`` with a value and a reason in place of every ``auto`` but threads.
 
-    TensorFlow cannot change the number of threads. The precision is measured without XLA, then XLA
-    (``compile=on``) against TensorFlow's own graphs. On CPUs processor time counts, which other
-    work does not affect.
+    TensorFlow cannot change the number of threads. The precision is measured in TensorFlow's own
+    graphs and with XLA (``compile=on``), then the best of each against the other. On CPUs processor
+    time counts, which other work does not affect.
     """
     clock = time.perf_counter if ranks.accelerator else time.process_time
-    chosen = requested.with_setting("compile", "off")
+    ways = ("off", "on") if requested.compile == "auto" else (requested.compile,)
+    best = {way: requested.with_setting("compile", way) for way in ways}
     if requested.precision == "auto":
-        chosen = pick_fastest(chosen, "precision", tuple(POLICIES), step, ranks, clock)
-    if requested.compile == "auto":
-        return pick_fastest(chosen, "compile", ("off", "on"), step, ranks, clock)
-    return chosen.with_setting("compile", requested.compile)
+        precisions = tuple(POLICIES)
+        best = {
+            way: pick_fastest(settings, "precision", precisions, step, ranks, clock)
+            for way, settings in best.items()
+        }
+    if requested.compile != "auto":
+        return best[requested.compile]
+
+    def step_at_best(settings: Execution) -> str:
+        return step(best[settings.compile])
+
+    chosen = pick_fastest(requested, "compile", ways, step_at_best, ranks, clock)
+    return best[chosen.compile].with_setting("compile", chosen.compile, chosen.because["compile"])

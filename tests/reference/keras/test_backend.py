@@ -1,0 +1,50 @@
+"""The choice of execution settings in Keras."""
+
+import time
+from collections.abc import Mapping
+
+import pytest
+
+pytest.importorskip("tensorflow", reason="needs the extra keras")
+
+from reference.keras.backend import FRAMEWORK, autotune
+from reference.machine.ranks import SingleProcess
+from reference.run.config import Execution
+
+MILLISECONDS = {
+    ("bf16", "off"): 6,
+    ("fp32", "off"): 12,
+    ("bf16", "on"): 18,
+    ("fp32", "on"): 24,
+}
+"""Of a step, by precision and ``compile``."""
+
+
+def choose(milliseconds: Mapping[tuple[str, str], int], **requested: str) -> Execution:
+    def step(settings: Execution) -> str:
+        time.sleep(milliseconds[settings.precision, settings.compile] / 1000)
+        return ""
+
+    # Beside an accelerator the time on the clock counts, that of a pause included.
+    ranks = SingleProcess(FRAMEWORK, accelerator="GPU")
+    return autotune(Execution(**requested), step, ranks)
+
+
+@pytest.mark.parametrize("fastest", MILLISECONDS)
+def test_the_fastest_pair_of_precision_and_compiling_is_chosen(fastest: tuple[str, str]) -> None:
+    chosen = choose({**MILLISECONDS, fastest: 1})
+    assert (chosen.precision, chosen.compile) == fastest
+    for setting, value in zip(("precision", "compile"), fastest, strict=True):
+        assert f"{value} 1." in chosen.because[setting]
+
+
+def test_what_is_requested_is_kept() -> None:
+    chosen = choose(MILLISECONDS, precision="fp32")
+    assert (chosen.precision, chosen.compile) == ("fp32", "off")
+    assert "precision" not in chosen.because
+    chosen = choose(MILLISECONDS, compile="on")
+    assert (chosen.precision, chosen.compile) == ("bf16", "on")
+    assert "compile" not in chosen.because
+    chosen = choose(MILLISECONDS, precision="fp32", compile="on")
+    assert (chosen.precision, chosen.compile) == ("fp32", "on")
+    assert not chosen.because
