@@ -20,14 +20,16 @@ MILLISECONDS = {
 """Of a step, by precision and ``compile``."""
 
 
-def choose(milliseconds: Mapping[tuple[str, str], int], **requested: str) -> Execution:
+def choose(
+    milliseconds: Mapping[tuple[str, str], int], precision: str = "auto", compile_: str = "auto"
+) -> Execution:
     def step(settings: Execution) -> str:
         time.sleep(milliseconds[settings.precision, settings.compile] / 1000)
         return ""
 
     # Beside an accelerator the time on the clock counts, that of a pause included.
     ranks = SingleProcess(FRAMEWORK, accelerator="GPU")
-    return autotune(Execution(**requested), step, ranks)
+    return autotune(Execution(precision, compile_), step, ranks)
 
 
 @pytest.mark.parametrize("fastest", MILLISECONDS)
@@ -42,9 +44,9 @@ def test_what_is_requested_is_kept() -> None:
     chosen = choose(MILLISECONDS, precision="fp32")
     assert (chosen.precision, chosen.compile) == ("fp32", "off")
     assert "precision" not in chosen.because
-    chosen = choose(MILLISECONDS, compile="on")
+    chosen = choose(MILLISECONDS, compile_="on")
     assert (chosen.precision, chosen.compile) == ("bf16", "on")
     assert "compile" not in chosen.because
-    chosen = choose(MILLISECONDS, precision="fp32", compile="on")
+    chosen = choose(MILLISECONDS, precision="fp32", compile_="on")
     assert (chosen.precision, chosen.compile) == ("fp32", "on")
     assert not chosen.because
