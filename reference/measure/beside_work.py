@@ -4,7 +4,8 @@ A competing process computes on one processor, or on each, all the time. A fair 
 these processors and all of the others. The processes that work are new in each case, because they
 choose their threads by the load that they find: threads wait for each other at every operation, so
 beside a competitor on each processor one process chooses one. Ranks wait less often, so a rank for
-each processor is measured as well.
+each processor is measured as well. Each works as many steps as the first one, which works alone:
+the first steps of a training can differ from later ones, as those of K-FAC with stale factors do.
 """
 
 import itertools
@@ -25,17 +26,21 @@ from reference.session.observer import OnCount
 from rules import definition as definitions
 from rules.host import usable_processors
 
-SECONDS, STEPS_MIN = 15.0, 3
+SECONDS_ALONE, STEPS_MIN = 10.0, 3
 STEPS_OF_COMPETITOR = 100_000  # some milliseconds
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast ``ranks`` worked together, each on how many threads, and why on so many."""
+    """How fast ``ranks`` worked together, each on how many threads, and why on so many.
+
+    It is that of the first ``steps``.
+    """
 
     per_second: float
     threads: int
     because: str
+    steps: int
     ranks: int = 1
     unit: str = "samples"
 
@@ -87,7 +92,7 @@ def compare_with_fair_share(
     data_root: Path,
     on_pace: OnCount = lambda done, total: None,
 ) -> BesideWork:
-    """Work for some seconds alone, then beside one competitor, then beside one on each processor.
+    """Work for some seconds alone, then as much beside one competitor and beside one on each.
 
     Where there is one processor, or where ranks cannot share the batch evenly, there are fewer
     cases. ``on_pace`` hears how many of the paces are known.
@@ -108,16 +113,21 @@ def compare_with_fair_share(
     for done, (what, competitors) in enumerate(wanted, 2):
         with compete(competitors):
             if what == "one process":
-                pace = run_alone(measure_pace, *request)
+                pace = run_alone(measure_pace, *request, alone.steps)
             else:
-                pace = run_on_ranks(count, measure_pace, *request)
+                pace = run_on_ranks(count, measure_pace, *request, alone.steps)
         cases.append(Case(what, competitors, pace))
         on_pace(done, 1 + len(wanted))
     return BesideWork(count, alone, tuple(cases))
 
 
-def measure_pace(name: str, scale: str, overrides: Sequence[str], data_root: Path) -> Pace:
-    """Make a task ready under the present load, and work in this process for SECONDS."""
+def measure_pace(
+    name: str, scale: str, overrides: Sequence[str], data_root: Path, steps: int | None = None
+) -> Pace:
+    """Make a task ready under the present load, and work so many steps in this process.
+
+    Without ``steps`` it works for SECONDS_ALONE.
+    """
     from reference.measure.speed import make_ready_task, pick_create
     from reference.torch.distributed import start_ranks
 
@@ -130,16 +140,22 @@ def measure_pace(name: str, scale: str, overrides: Sequence[str], data_root: Pat
         asked = definition.generation
         step = _start_generating(task, asked.counts) if asked else _start_training(task)
         step()
-        done, steps, began = 0, 0, time.monotonic()
+        done, made, began = 0, 0, time.monotonic()
+
+        def is_enough() -> bool:
+            if steps is not None:
+                return made >= steps
+            return made >= STEPS_MIN and time.monotonic() - began >= SECONDS_ALONE
+
         # One clock decides for all ranks, which must make the same number of steps.
-        while ranks.broadcast(steps < STEPS_MIN or time.monotonic() - began < SECONDS):
+        while not ranks.broadcast(is_enough()):
             done += step()
-            steps += 1
+            made += 1
         per_second = done / (time.monotonic() - began)
         how = task.implementation()
         because = how["execution"]["because"].get("threads", "")
         unit = "images" if asked else "samples"
-        return Pace(per_second, how["threads_per_rank"], because, how["ranks"], unit)
+        return Pace(per_second, how["threads_per_rank"], because, made, how["ranks"], unit)
 
 
 def _start_training(task: Any) -> Callable[[], int]:

@@ -16,13 +16,13 @@ from tests.processes import have_ended, kill_after_a_line
 
 
 def test_what_is_lost_of_a_fair_share() -> None:
-    alone, half = Pace(200.0, 2, ""), Pace(100.0, 1, "busy")
-    paces = (half, half, Pace(20.0, 1, "", 2))
+    alone, half = Pace(200.0, 2, "", 9), Pace(100.0, 1, "busy", 9)
+    paces = (half, half, Pace(20.0, 1, "", 9, ranks=2))
     cases = [Case("", number, pace) for number, pace in zip((1, 2, 2), paces, strict=True)]
     fair = BesideWork(2, alone, tuple(cases))
     assert [fair.find_loss(case) for case in cases] == pytest.approx([1.5, 1.0, 5.0])
     assert str(half) == "100 samples/s on 1 thread"
-    assert str(Pace(80.0, 1, "", 4)) == "80 samples/s on 4 ranks of 1 thread"
+    assert str(Pace(80.0, 1, "", 9, ranks=4)) == "80 samples/s on 4 ranks of 1 thread"
     lost = [case["times_of_a_fair_share"] for case in fair.as_json()["cases"]]
     assert lost == pytest.approx([1.5, 1.0, 5.0])
 
@@ -39,7 +39,9 @@ def test_the_other_trainings_have_competitors(
     def train(function: Any, *arguments: Any) -> Pace:
         assert function is beside_work.measure_pace
         happened.append("train")
-        return Pace(1.0, 1, "")
+        given = arguments[4:]  # after name, scale, settings and data
+        assert given == (() if len(happened) == 1 else (7,)), "not the steps of the one alone"
+        return Pace(1.0, 1, "", 7)
 
     def train_on_ranks(count: int, function: Any, *arguments: Any) -> Pace:
         happened.append(f"{count} ranks")
