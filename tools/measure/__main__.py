@@ -22,6 +22,10 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
     "formats": ("tools.measure.formats", "how fast a disk reads images, by how they are packed"),
     "partitions": ("tools.measure.partitions", "what it brings that ranks share each image"),
     "flops": ("tools.measure.flops", "the floating-point operations of the model for a sample"),
+    "fingerprint": (
+        "tools.measure.fingerprint",
+        "whether a change of the code changed what is computed",
+    ),
     "targets": ("tools.measure.targets", "whether targets separate correct from broken code"),
 }
 
